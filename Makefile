@@ -1,0 +1,56 @@
+# The same names on a laptop and in CI. A clean clone needs Python 3.11 or newer and make; the rest is fetched into .venv.
+
+PYTHON ?= python3
+SEEDS ?= 200
+ARGS ?=
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: help setup setup-test run test check format bench sim fuzz docs clean
+
+help:
+	@echo "make run      set up, start a broker, show a first produce and consume"
+	@echo "make test     set up with the test components, then the whole suite"
+	@echo "make check    format, lint, types, tidy rules; prints the largest files and functions"
+	@echo "make format   put every file into shape"
+	@echo "make sim      the seeded and property suites with SEEDS=$(SEEDS) worlds each"
+	@echo "make fuzz     hostile bytes at every API, SEEDS=$(SEEDS) times"
+	@echo "make bench    Ottla and Apache Kafka side by side on this machine (ARGS=... to choose rows)"
+	@echo "make docs     write the generated pages anew"
+
+setup:
+	@$(PYTHON) scripts/setup.py run
+
+setup-test:
+	@$(PYTHON) scripts/setup.py test
+
+run: setup
+	@python -m ottla.demo
+
+test: setup-test
+	@python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+check: setup-test
+	ruff format --check .
+	ruff check .
+	mypy --strict
+	@python -m pytest -s tests/test_tidy.py
+
+format: setup-test
+	ruff format .
+	ruff check --fix .
+
+sim: setup-test
+	@SEEDS=$(SEEDS) python -m pytest -n 2 --dist loadgroup -m seeded $(ARGS)
+
+fuzz: setup-test
+	@SEEDS=$(SEEDS) python -m pytest -n 2 --dist loadgroup tests/fuzz $(ARGS)
+
+bench: setup-test
+	@python -m bench $(ARGS)
+
+docs: setup-test
+	@python scripts/docs.py
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

