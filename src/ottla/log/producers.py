@@ -1,0 +1,421 @@
+"""What one partition remembers of its idempotent and transactional producers.
+
+Per producer id: the epoch, the last five batches (so that a retry is answered with the offsets of the first try), the
+open transaction and the epoch of the coordinator that ended the last one. The log asks `check` before it appends and
+tells `update` after. Nothing here is a source of truth: the state is a function of the batch headers in the log, and
+recovery rebuilds it from the newest valid snapshot by replaying the headers behind it.
+
+A snapshot `<end offset, 20 digits>.snapshot` holds the state of all batches before that offset. Big endian:
+
+    version i16 = 1 | CRC-32C u32 of all that follows | count i32 | count entries of
+    producer id i64 | epoch i16 | last sequence i32 | last offset i64 | offset delta i32 | timestamp i64 |
+    coordinator epoch i32 | first offset of the open transaction i64 (-1: none)
+
+It keeps one batch of the five, and that is enough: a producer that retries an older one across a restart is told
+OUT_OF_ORDER_SEQUENCE_NUMBER, as Apache Kafka does.
+
+Law of sequences: within an epoch they follow each other, wrapping from 2^31-1 to 0; a new epoch starts at 0; a producer
+of whom nothing is known may start anywhere, because its records may have been deleted by retention.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import insort
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.errors import BrokerError, ErrorCode
+from ottla.records.native import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from ottla.disk import Disk
+    from ottla.records.batch import Header
+
+WINDOW = 5
+EXPIRATION_MS = 86_400_000
+SUFFIX = ".snapshot"
+ABORT, COMMIT = 0, 1
+
+_SEQUENCE_MASK = 0x7FFF_FFFF
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_NO_EPOCH = -1
+_EPOCH_LAST = 32767
+
+_HEAD = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_VERSION = 1
+_MARKER_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+
+
+class Duplicate(NamedTuple):
+    """A retry of a batch that is already in the log, and where the first try lies."""
+
+    base: int
+    last: int
+    timestamp: int
+
+
+class Marker(NamedTuple):
+    """The content of a control batch that ends a transaction."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+class Completed(NamedTuple):
+    """A transaction that a marker at `last` ended. Aborted ones go into the segment's transaction index."""
+
+    producer_id: int
+    first: int
+    last: int
+    last_stable: int
+    aborted: bool
+
+
+class Active(NamedTuple):
+    """One row of DescribeProducers. -1 stands for unknown or none."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_start: int
+
+
+class LastBatch(NamedTuple):
+    """The newest batch of a producer: compaction must keep its header, or the sequence would be forgotten."""
+
+    offset: int | None
+    epoch: int
+
+
+class CorruptSnapshotError(ValueError):
+    """The snapshot file is not one, or its checksum does not fit."""
+
+
+class Producer:
+    """State of one producer id. A batch is (first sequence, last sequence, base, last, timestamp)."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "first", "next_sequence", "producer_id", "timestamp")
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.next_sequence = 0
+        self.batches: list[tuple[int, int, int, int, int]] = []
+        self.timestamp = -1
+        self.coordinator_epoch = -1
+        self.first = -1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1][1] if self.batches else -1
+
+
+class Producers:
+    """Producer state of one partition and its snapshot files in the partition's folder."""
+
+    def __init__(
+        self, folder: Path, disk: Disk, *, expiration_ms: int = EXPIRATION_MS, snapshots: Iterable[int] = ()
+    ) -> None:
+        self.folder = folder
+        self.expiration_ms = expiration_ms
+        self.snapshots = sorted(snapshots)
+        self._disk = disk
+        self._producers: dict[int, Producer] = {}
+        self._ongoing: dict[int, int] = {}  # first offset → producer id, first offsets ascending
+        self._unreplicated: dict[int, int] = {}  # first offset → offset of a marker the high watermark has not passed
+        self._snapshot_end = 0
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    # The append path.
+
+    def check(self, header: Header, *, client: bool = True) -> Duplicate | None:
+        """Admit a data batch, recognise a retry, or raise. A coordinator's own batches carry no sequences."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        epoch = header.producer_epoch
+        if epoch == producer.epoch:
+            if header.base_sequence == producer.next_sequence:
+                if producer.first < 0:
+                    return None
+            elif client:
+                retry = _retry(producer, header)
+                if retry is not None:
+                    return retry
+                raise BrokerError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {producer.producer_id} sent sequence {header.base_sequence},"
+                    f" expected {producer.next_sequence}",
+                )
+        elif epoch < producer.epoch:
+            raise _fenced(producer, epoch)
+        elif client and header.base_sequence != 0 and producer.epoch != _NO_EPOCH:
+            raise BrokerError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {producer.producer_id} began epoch {epoch} with sequence {header.base_sequence}, expected 0",
+            )
+        if producer.first >= 0 and not header.attributes & _TRANSACTIONAL:
+            raise BrokerError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer.producer_id} has an open transaction since offset {producer.first}"
+                " and sent a batch outside of it",
+            )
+        return None
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, version: int = 0) -> None:
+        """Admit an end marker from a coordinator, or raise.
+
+        From transaction version 2 on a marker carries a raised epoch, so an equal one is stale unless the transaction
+        has already ended (a retried marker) or the epoch can be raised no further.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return
+        if epoch < producer.epoch:
+            raise _fenced(producer, epoch)
+        if version >= 2 and epoch == producer.epoch and producer.first >= 0 and epoch != _EPOCH_LAST:
+            raise _fenced(producer, epoch)
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise BrokerError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"marker for producer {producer_id} has coordinator epoch {coordinator_epoch},"
+                f" {producer.coordinator_epoch} is known",
+            )
+
+    def update(
+        self, header: Header, base: int, last: int, timestamp: int, marker: Marker | None = None
+    ) -> Completed | None:
+        """Take in a batch that is in the log at base..last; `timestamp` is its largest, as written."""
+        if header.attributes & _CONTROL:
+            # An empty control batch is what compaction left of a transaction that is gone.
+            return None if marker is None else self._end(header, base, timestamp, marker)
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = Producer(producer_id, epoch)
+        elif producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+        first_sequence = header.base_sequence
+        last_sequence = (first_sequence + last - base) & _SEQUENCE_MASK if first_sequence >= 0 else -1
+        batches = producer.batches
+        if len(batches) == WINDOW:
+            del batches[0]
+        batches.append((first_sequence, last_sequence, base, last, timestamp))
+        producer.next_sequence = (last_sequence + 1) & _SEQUENCE_MASK
+        producer.timestamp = timestamp
+        if header.attributes & _TRANSACTIONAL and producer.first < 0:
+            producer.first = base
+            self._ongoing[base] = producer_id
+        return None
+
+    def replay(self, header: Header, marker: Marker | None = None) -> Completed | None:
+        """Take in a batch that was found in the log (`marker` for control batches: see `read_marker`)."""
+        if header.producer_id < 0:
+            return None
+        return self.update(
+            header, header.base_offset, header.base_offset + header.last_offset_delta, header.max_timestamp, marker
+        )
+
+    def _end(self, header: Header, offset: int, timestamp: int, marker: Marker) -> Completed | None:
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = Producer(producer_id, epoch)
+        elif producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+            producer.next_sequence = 0
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.timestamp = timestamp
+        first, producer.first = producer.first, -1
+        if first < 0:
+            return None  # a marker without data moves nothing
+        self._ongoing.pop(first, None)
+        self._unreplicated[first] = offset
+        return Completed(producer_id, first, offset, next(iter(self._ongoing), offset + 1), aborted=not marker.commit)
+
+    # Transactions.
+
+    @property
+    def first_undecided(self) -> int | None:
+        """First offset of the oldest open transaction."""
+        return next(iter(self._ongoing), None)
+
+    def last_stable(self, high: int) -> int:
+        """The offset below which every transaction is decided and its marker is below the high watermark."""
+        if not self._ongoing and not self._unreplicated:
+            return high
+        for first in [first for first, last in self._unreplicated.items() if last < high]:
+            del self._unreplicated[first]
+        return min(high, *self._ongoing, *self._unreplicated)
+
+    # What others want to know.
+
+    def active(self) -> list[Active]:
+        return [
+            Active(p.producer_id, p.epoch, p.last_sequence, p.timestamp, p.coordinator_epoch, p.first)
+            for p in self._producers.values()
+        ]
+
+    def last_batches(self) -> dict[int, LastBatch]:
+        """By producer id. A copy, so that a compaction thread may keep it."""
+        return {
+            p.producer_id: LastBatch(p.batches[-1][3] if p.batches else None, p.epoch) for p in self._producers.values()
+        }
+
+    def expire(self, now_ms: int) -> int:
+        """Forget producers that have been silent too long, except in a transaction; say how many."""
+        old = [p.producer_id for p in self._producers.values() if self._expired(p, now_ms)]
+        for producer_id in old:
+            del self._producers[producer_id]
+        return len(old)
+
+    def _expired(self, producer: Producer, now_ms: int) -> bool:
+        return producer.first < 0 and now_ms - producer.timestamp >= self.expiration_ms
+
+    # Life of the state and its snapshot files.
+
+    def load(self, start: int, end: int, now_ms: int) -> int:
+        """Begin anew from the newest valid snapshot within start < offset <= end, at opening and after truncation.
+
+        Snapshots outside of the range, and corrupt ones that are met, are deleted. Returns the offset from which the
+        caller must `replay` batches up to `end`.
+        """
+        self._clear()
+        for offset in [offset for offset in self.snapshots if offset > end or offset <= start]:
+            self.remove(offset)
+        while self.snapshots:
+            offset = self.snapshots[-1]
+            try:
+                found = decode_snapshot(self._disk.read(self.path(offset)))
+            except (CorruptSnapshotError, FileNotFoundError):
+                self.remove(offset)
+                continue
+            self._producers = {p.producer_id: p for p in found if not self._expired(p, now_ms)}
+            self._ongoing = dict(sorted((p.first, p.producer_id) for p in found if p.first >= 0))
+            self._snapshot_end = offset
+            return offset
+        self._snapshot_end = start
+        return start
+
+    def snapshot(self, end: int, *, sync: bool) -> Path | None:
+        """Write the state at log end `end`, unless the newest snapshot is already there; at roll and at a clean stop."""
+        if end <= self._snapshot_end:
+            return None
+        path = self.path(end)
+        self._disk.write(path, encode_snapshot(self._producers.values()), sync=sync)
+        self._snapshot_end = end
+        if end not in self.snapshots:
+            insort(self.snapshots, end)
+        return path
+
+    def advance_start(self, start: int) -> None:
+        """The log now begins at `start`: transactions that ended before it no longer count as unreplicated."""
+        for first in [first for first, last in self._unreplicated.items() if last < start]:
+            del self._unreplicated[first]
+        self._snapshot_end = self.snapshots[-1] if self.snapshots else start
+
+    def reset(self) -> None:
+        """The whole log was thrown away: forget everything, files too."""
+        self._clear()
+        for offset in list(self.snapshots):
+            self.remove(offset)
+        self._snapshot_end = 0
+
+    def remove(self, offset: int) -> None:
+        """Delete the snapshot at `offset`, if there is one: its segment is gone."""
+        if offset in self.snapshots:
+            self.snapshots.remove(offset)
+            self._disk.remove(self.path(offset), missing_ok=True)
+
+    def remove_stray(self, segment_bases: Iterable[int]) -> None:
+        """Delete snapshots without a segment, except the newest when it is above all segments (the clean stop's)."""
+        bases = set(segment_bases)
+        highest = max(bases, default=-1)
+        strays = [offset for offset in self.snapshots if offset not in bases]
+        if strays and strays[-1] >= highest:
+            strays.pop()
+        for offset in strays:
+            self.remove(offset)
+
+    def path(self, offset: int) -> Path:
+        return self.folder / f"{offset:020d}{SUFFIX}"
+
+    def _clear(self) -> None:
+        self._producers, self._ongoing, self._unreplicated = {}, {}, {}
+
+
+def _retry(producer: Producer, header: Header) -> Duplicate | None:
+    first = header.base_sequence
+    last = (first + header.last_offset_delta) & _SEQUENCE_MASK if first >= 0 else -1
+    for batch_first, batch_last, base, end, timestamp in producer.batches:
+        if batch_first == first and batch_last == last:
+            return Duplicate(base, end, timestamp)
+    return None
+
+
+def _fenced(producer: Producer, epoch: int) -> BrokerError:
+    return BrokerError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {producer.producer_id} sent epoch {epoch}, epoch {producer.epoch} is known",
+    )
+
+
+def read_marker(key: bytes | None, value: bytes | None) -> Marker | None:
+    """The end marker in a control record, None for other control records (KRaft's) and malformed ones."""
+    if key is None or value is None or len(key) < _MARKER_KEY.size or len(value) < _MARKER_VALUE.size:
+        return None
+    _, kind = _MARKER_KEY.unpack_from(key)
+    if kind not in (ABORT, COMMIT):
+        return None
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
+    return Marker(kind == COMMIT, coordinator_epoch)
+
+
+def encode_snapshot(producers: Iterable[Producer]) -> bytes:
+    ordered = sorted(producers, key=lambda producer: producer.producer_id)
+    body = bytearray(_COUNT.pack(len(ordered)))
+    for p in ordered:
+        _, last_sequence, base, last, _ = p.batches[-1] if p.batches else (-1, -1, -1, -1, -1)
+        body += _ENTRY.pack(
+            p.producer_id, p.epoch, last_sequence, last, last - base, p.timestamp, p.coordinator_epoch, p.first
+        )
+    return _HEAD.pack(_VERSION, crc32c(body)) + bytes(body)
+
+
+def decode_snapshot(data: bytes) -> list[Producer]:
+    if len(data) < _HEAD.size + _COUNT.size:
+        raise CorruptSnapshotError(f"{len(data)} bytes are too few")
+    version, crc = _HEAD.unpack_from(data)
+    if version != _VERSION:
+        raise CorruptSnapshotError(f"version {version}, only {_VERSION} is known")
+    if crc != (computed := crc32c(memoryview(data)[_HEAD.size :])):
+        raise CorruptSnapshotError(f"checksum {crc:#010x}, computed {computed:#010x}")
+    (count,) = _COUNT.unpack_from(data, _HEAD.size)
+    begin = _HEAD.size + _COUNT.size
+    if count < 0 or begin + count * _ENTRY.size > len(data):
+        raise CorruptSnapshotError(f"{count} entries do not fit into {len(data)} bytes")
+    return list(_entries(data[begin : begin + count * _ENTRY.size]))
+
+
+def _entries(data: bytes) -> Iterator[Producer]:
+    for row in _ENTRY.iter_unpack(data):
+        producer_id, epoch, last_sequence, last, delta, timestamp, coordinator_epoch, first = row
+        producer = Producer(producer_id, epoch)
+        producer.timestamp, producer.coordinator_epoch, producer.first = timestamp, coordinator_epoch, first
+        if last >= 0:
+            first_sequence = (last_sequence - delta) & _SEQUENCE_MASK if last_sequence >= 0 else -1
+            producer.batches.append((first_sequence, last_sequence, last - delta, last, timestamp))
+            producer.next_sequence = (last_sequence + 1) & _SEQUENCE_MASK
+        yield producer
