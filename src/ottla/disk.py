@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Path: TypeAlias = "str | os.PathLike[str]"
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
@@ -78,14 +80,14 @@ class Disk(Protocol):
 
     def append(self, path: Path, data: bytes) -> None: ...
 
-    def replace(self, path: Path, data: bytes, *, sync: bool = False) -> None:
+    def write(self, path: Path, data: bytes, *, sync: bool = False) -> None:
         """Write the file anew so that a reader sees the old or the new content, never a part."""
 
     def truncate(self, path: Path, size: int) -> None: ...
 
     def rename(self, old: Path, new: Path) -> None: ...
 
-    def remove(self, path: Path) -> None: ...
+    def remove(self, path: Path, *, missing_ok: bool = False) -> None: ...
 
     def exists(self, path: Path) -> bool: ...
 
@@ -150,7 +152,7 @@ class RealDisk:
         finally:
             os.close(fd)
 
-    def replace(self, path: Path, data: bytes, *, sync: bool = False) -> None:
+    def write(self, path: Path, data: bytes, *, sync: bool = False) -> None:
         new = os.fspath(path) + ".tmp"
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
@@ -169,8 +171,12 @@ class RealDisk:
     def rename(self, old: Path, new: Path) -> None:
         os.replace(old, new)
 
-    def remove(self, path: Path) -> None:
-        os.unlink(path)
+    def remove(self, path: Path, *, missing_ok: bool = False) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
 
     def exists(self, path: Path) -> bool:
         return os.path.exists(path)
