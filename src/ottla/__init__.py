@@ -1,1 +1,24 @@
-"""Ottla: Kafka in Python."""
+"""Ottla: Kafka in Python.
+
+    async with ottla.Broker() as broker: ...        a real broker on the running event loop
+    with ottla.BrokerThread() as broker: ...        the same in a thread of its own, for scripts and tests
+    with ottla.BrokerProcess() as broker: ...       the same in a process of its own
+
+`broker.bootstrap` is what a Kafka client wants to know. `import ottla` loads nothing until one of these names is used.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.embed import Broker, BrokerFailed, BrokerProcess, BrokerThread
+
+__version__ = "0.1.0"
+__all__ = ["Broker", "BrokerFailed", "BrokerProcess", "BrokerThread", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ottla import embed
+
+    return getattr(embed, name)

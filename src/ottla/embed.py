@@ -1,0 +1,259 @@
+"""A real broker inside a Python program: on the running loop, in a thread, or in a process, behind one small face.
+
+    async with Broker() as broker:          loop: shares the caller's event loop; for async programs
+    with BrokerThread() as broker:          thread: a loop of its own; for scripts and quick tests
+    with BrokerProcess() as broker:         process: a core of its own, can be killed; for tests of failure and speed
+
+Without arguments a broker listens on a free port of the loopback and keeps nothing; `data=` keeps the log in a folder,
+`port=` and `host=` choose the address, `options=` takes any broker option under Kafka's name.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, NamedTuple, Self
+
+from ottla.folder import FolderLocks, memory_folder, remove
+
+if TYPE_CHECKING:
+    from ottla.broker import Broker as Root
+
+Options = Mapping[str, str | int | float | bool]
+START_TIMEOUT_S = 30.0  # a large log that was not closed properly is checked first
+STOP_TIMEOUT_S = 30.0
+
+
+class BrokerFailed(Exception):
+    """The broker did not start; the message is its own."""
+
+
+class Settings(NamedTuple):
+    data: Path | None
+    host: str
+    port: int
+    options: dict[str, str]
+
+    def pairs(self, folder: Path) -> dict[str, str]:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return {"listeners": f"PLAINTEXT://{host}:{self.port}", "log.dirs": str(folder), **self.options}
+
+
+class Broker:
+    def __init__(
+        self, *, data: str | Path | None = None, host: str = "127.0.0.1", port: int = 0, options: Options | None = None
+    ) -> None:
+        self._settings = settled(data, host, port, options)
+        self._root: Root | None = None
+        self._locks: FolderLocks | None = None
+        self._memory: Path | None = None
+        self.bootstrap = ""
+        self.node_id = -1
+        self.cluster_id = ""
+
+    async def start(self) -> Self:
+        from ottla.broker import Broker as Root
+        from ottla.config import ConfigError, load
+
+        assert self._root is None, "a broker starts once"
+        data = self._settings.data
+        if data is None:
+            data = self._memory = memory_folder()
+        try:
+            config = load(self._settings.pairs(data))
+            self._locks = FolderLocks([data])
+            self._root = Root(config)
+            await self._root.start()
+        except BaseException as error:
+            await self.stop()
+            if isinstance(error, (ConfigError, OSError)):
+                raise BrokerFailed(str(error)) from error
+            raise
+        _, host, port = self._root.addresses[0]
+        self.bootstrap = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.node_id, self.cluster_id = self._root.node_id, self._root.cluster_id
+        return self
+
+    async def stop(self) -> None:
+        root, self._root = self._root, None
+        try:
+            if root is not None:
+                await root.stop()
+        finally:
+            if self._locks:
+                self._locks.release()
+            if self._memory:
+                remove(self._memory)
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+
+class BrokerThread:
+    def __init__(
+        self, *, data: str | Path | None = None, host: str = "127.0.0.1", port: int = 0, options: Options | None = None
+    ) -> None:
+        self._broker = Broker(data=data, host=host, port=port, options=options)
+        self._thread = threading.Thread(target=self._live, name="ottla-broker", daemon=True)
+        self._started: Future[None] = Future()
+        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return self._broker.bootstrap
+
+    @property
+    def node_id(self) -> int:
+        return self._broker.node_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self._broker.cluster_id
+
+    def start(self) -> Self:
+        self._thread.start()
+        self._started.result(START_TIMEOUT_S)
+        return self
+
+    def stop(self) -> None:
+        if self._thread.is_alive() and self._loop and self._stop:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(STOP_TIMEOUT_S)
+
+    def _live(self) -> None:
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            await self._broker.start()
+        except BaseException as error:
+            self._started.set_exception(error)
+            return
+        self._started.set_result(None)
+        await self._stop.wait()
+        await self._broker.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+
+class BrokerProcess:
+    def __init__(
+        self, *, data: str | Path | None = None, host: str = "127.0.0.1", port: int = 0, options: Options | None = None
+    ) -> None:
+        self._settings = settled(data, host, port, options)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self.bootstrap = ""
+        self.node_id = -1
+        self.cluster_id = ""
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the broker has not started"
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """What the broker has written to its log so far."""
+        if self._log is None:
+            return ""
+        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
+
+    def start(self) -> Self:
+        """Start, or start again after `stop` or `kill`: with `data` and a fixed port it is the broker it was."""
+        assert self._process is None, "the broker runs"
+        readable, writable = os.pipe()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - read until the broker is started again
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ottla", "serve", *self._arguments(), "--ready-fd", str(writable)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=self._log,
+            pass_fds=[writable],
+        )
+        os.close(writable)
+        timer = threading.Timer(START_TIMEOUT_S, self._process.kill)
+        timer.start()
+        with open(readable, encoding="utf-8") as ready:
+            line = ready.readline()  # comes with the first answer, or ends with the process
+        timer.cancel()
+        if not line:
+            self._process.wait()
+            self._process = None
+            raise BrokerFailed(self.log.strip() or f"no answer within {START_TIMEOUT_S:.0f} seconds")
+        facts = json.loads(line)
+        self.bootstrap, self.node_id, self.cluster_id = facts["bootstrap"], facts["node_id"], facts["cluster_id"]
+        return self
+
+    def _arguments(self) -> list[str]:
+        chosen = self._settings
+        arguments = ["--until-eof", "--log-level", "warning", "--host", chosen.host, "--port", str(chosen.port)]
+        arguments += ["--data", str(chosen.data)] if chosen.data else ["--memory"]
+        for name, value in chosen.options.items():
+            arguments += ["--set", f"{name}={value}"]
+        return arguments
+
+    def stop(self) -> None:
+        """Ask the broker to finish, and wait for it."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            raise
+        finally:
+            self._close()
+
+    def kill(self) -> None:
+        """End the broker as a power cut ends it for other processes: no flush, no goodbye (SIGKILL)."""
+        if self._process is not None:
+            self._process.kill()
+            self._close()
+
+    def _close(self) -> None:
+        process, self._process = self._process, None
+        assert process is not None
+        assert process.stdin is not None
+        process.wait()
+        process.stdin.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def settled(data: str | Path | None, host: str, port: int, options: Options | None) -> Settings:
+    texts = {name: text(value) for name, value in (options or {}).items()}
+    return Settings(Path(data) if data is not None else None, host, port, texts)
+
+
+def text(value: str | float | bool) -> str:
+    """An option's value in Kafka's spelling."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

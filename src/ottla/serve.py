@@ -1,0 +1,219 @@
+"""`ottla serve`: one broker as a process, from the command line to the exit code.
+
+    defaults < --config FILE < OTTLA_* in the environment < --set name=value < --data, --port, --host, --node-id
+
+Prints one block for people on stdout when the broker answers, log lines on stderr. SIGTERM and SIGINT drain and stop;
+a second one stops at once. Exit codes: 0 stopped when asked to, 1 could not run, 2 asked for something impossible.
+
+From exec to the first acknowledged produce counts against a promise of 300 ms: nothing may be imported here that a
+broker does not need, which is why this command is not one of Typer's.
+"""
+
+import argparse
+import asyncio
+import errno
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla import __version__, logs
+from ottla.config import BrokerConfig, ConfigError, load, parse_environment, parse_properties
+from ottla.folder import FolderInUse, FolderLocks, default_folder, memory_folder, remove
+
+if TYPE_CHECKING:
+    from ottla.broker import Broker
+
+PORT = 9092
+EVERYWHERE = ("", "0.0.0.0", "::")
+
+logger = logging.getLogger("ottla.serve")
+
+
+class Refused(Exception):
+    """What the command line asks for cannot be."""
+
+
+class Plan(NamedTuple):
+    config: BrokerConfig
+    folders: list[Path]
+    memory: Path | None  # the folder to remove at the end
+    ready: int | None
+    until_eof: bool
+
+
+def serve(arguments: list[str]) -> int:
+    gc.disable()  # nothing dies while modules load; see `run`
+    options = parser().parse_args(arguments)
+    logs.set_up(options.log_level, options.log_format)
+    try:
+        plan = planned(options, os.environ)
+    except (ConfigError, Refused) as error:
+        return complain(str(error), 2)
+    try:
+        locks = FolderLocks(plan.folders)
+    except (FolderInUse, OSError) as error:
+        return complain(str(error), 1)
+    try:
+        return run(plan)
+    except OSError as error:
+        return complain(explained(error, plan.config), 1)
+    finally:
+        locks.release()
+        if plan.memory:
+            remove(plan.memory)
+
+
+def parser() -> argparse.ArgumentParser:
+    here = argparse.ArgumentParser(prog="ottla serve", description="Run a broker until it is told to stop.")
+    add = here.add_argument
+    add("--data", metavar="FOLDER", help="keep the data here (default: $OTTLA_DATA, else ~/.local/share/ottla)")
+    add("--memory", action="store_true", help="keep nothing: a folder in memory, gone when the broker stops")
+    add("--port", type=int, metavar="N", help=f"listen on this port, 0 for any free one (default: {PORT})")
+    add("--host", metavar="ADDRESS", help="listen on this address (default: all)")
+    add("--node-id", type=int, metavar="N", help="the number of this broker in its cluster (default: 0)")
+    add("--config", metavar="FILE", help="a server.properties file with Kafka's option names")
+    add("--set", action="append", default=[], metavar="NAME=VALUE", help="one option by Kafka's name; may be repeated")
+    add("--log-level", choices=logs.LEVELS, default="info")
+    add("--log-format", choices=logs.FORMATS, default="text")
+    add("--ready-fd", type=int, metavar="N", help="write one line of JSON here when the broker answers, then close it")
+    add("--until-eof", action="store_true", help="stop when standard input ends, so as not to outlive a parent")
+    return here
+
+
+def planned(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
+    pairs = from_file(options.config) if options.config else {}
+    pairs |= parse_environment(environment)
+    for text in options.set:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise Refused(f"--set {text}: expected name=value")
+        pairs[name.strip()] = value.strip()
+    if options.node_id is not None:
+        pairs["broker.id"] = str(options.node_id)
+    if options.port is not None or options.host is not None or "listeners" not in pairs:
+        pairs["listeners"] = listener(options.host or "", PORT if options.port is None else options.port)
+    return placed(options, environment, pairs)
+
+
+def placed(options: argparse.Namespace, environment: Mapping[str, str], pairs: dict[str, str]) -> Plan:
+    if options.memory and options.data:
+        raise Refused("--memory keeps nothing and --data keeps everything: choose one")
+    if options.data:
+        pairs["log.dirs"] = options.data
+    elif not options.memory and not pairs.get("log.dirs") and not pairs.get("log.dir"):
+        pairs["log.dirs"] = str(default_folder(environment))
+    load(pairs)  # refuse first, so that a bad option leaves no folder behind
+    memory = memory_folder() if options.memory else None
+    if memory:
+        pairs["log.dirs"] = str(memory)
+    folders = [Path(part.strip()) for part in (pairs.get("log.dirs") or pairs["log.dir"]).split(",")]
+    return Plan(load(pairs), folders, memory, options.ready_fd, options.until_eof)
+
+
+def from_file(name: str) -> dict[str, str]:
+    try:
+        return dict(parse_properties(Path(name).read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"--config {name}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def listener(host: str, port: int) -> str:
+    if not 0 <= port <= 65535:
+        raise Refused(f"--port {port}: a port is a number from 0 to 65535")
+    return f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
+
+
+def run(plan: Plan) -> int:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(live(plan))
+
+
+async def live(plan: Plan) -> int:
+    from ottla.broker import Broker
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_stop, stop, number)
+    if plan.until_eof:
+        loop.add_reader(sys.stdin.fileno(), ended, stop)
+    broker = Broker(plan.config)
+    starting, stopping = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            announce(broker, plan)
+            gc.freeze()  # what start-up built lives as long as the process: never look at it again
+            gc.enable()
+            await stopping
+        return 0
+    finally:
+        stopping.cancel()
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait((starting,))
+        await broker.stop()
+
+
+def asked_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
+    logger.info("stopping", extra={"signal": number.name})
+    stop.set()
+    signal.signal(number, signal.SIG_DFL)  # asked twice: stop at once
+
+
+def ended(stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        stop.set()
+
+
+def announce(broker: "Broker", plan: Plan) -> None:
+    addresses = [f"{reachable(host)}:{port}" for _, host, port in broker.addresses]
+    place = "in memory, nothing is kept" if plan.memory else ", ".join(str(folder) for folder in plan.folders)
+    lines = [
+        f"Ottla {__version__} is ready.",
+        "",
+        f"  address   {', '.join(addresses)}",
+        f"  data      {place}",
+        f"  node      {broker.node_id} of cluster {broker.cluster_id}",
+        f"  try       ottla produce greetings hello --bootstrap {addresses[0]}",
+        f"            ottla consume greetings --bootstrap {addresses[0]}",
+        f"            kcat -b {addresses[0]} -L",
+        "",
+    ]
+    print("\n".join(lines), flush=True)
+    logger.info("ready", extra={"node": broker.node_id, "cluster": broker.cluster_id, "addresses": ",".join(addresses)})
+    if plan.ready is not None:
+        facts = {"bootstrap": addresses[0], "node_id": broker.node_id, "cluster_id": broker.cluster_id}
+        with open(plan.ready, "w", encoding="utf-8") as ready:
+            ready.write(json.dumps(facts) + "\n")
+
+
+def reachable(host: str) -> str:
+    """How a client on this machine dials a listener."""
+    if host in EVERYWHERE:
+        return "localhost"
+    return f"[{host}]" if ":" in host else host
+
+
+def explained(error: OSError, config: BrokerConfig) -> str:
+    listeners = ",".join(config.listeners)
+    if error.errno == errno.EADDRINUSE:
+        return f"{listeners}: the port is in use by another program; choose another with --port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{listeners}: this machine has no such address; choose another with --host"
+    return str(error)
+
+
+def complain(message: str, code: int) -> int:
+    print(f"ottla serve: {message}", file=sys.stderr)
+    return code
