@@ -1,0 +1,8 @@
+"""Configuration: two tables of rows (broker, topic), where their values come from, and what is refused."""
+
+from ottla.config.broker import BrokerConfig, load
+from ottla.config.listeners import Listener
+from ottla.config.option import ConfigError
+from ottla.config.topic import TopicConfig, topic_config
+
+__all__ = ["BrokerConfig", "ConfigError", "Listener", "TopicConfig", "load", "topic_config"]

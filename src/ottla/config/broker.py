@@ -1,0 +1,410 @@
+"""The broker's options that have an effect: Kafka's names and, unless a row says otherwise, Kafka's defaults.
+
+Kafka's other options are in `others.py`: accepted with a notice, or refused. When one of them starts to matter, move
+its row here. Options of Ottla's own are few and start with `ottla.`.
+
+A value that comes from a chain (`log.retention.ms`, else `.minutes`, else `.hours`) is resolved on load, so the
+attribute of the first name always holds the answer. `given` keeps what was written, for DescribeConfigs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.config.listeners import Listener, advertised, opened
+from ottla.config.option import (
+    CLUSTER_WIDE,
+    DOUBLE_MAX,
+    HIGH,
+    INT_MAX,
+    LONG_MAX,
+    LOW,
+    ConfigError,
+    Option,
+    Table,
+    Value,
+    boolean,
+    double,
+    integer,
+    long,
+    maybe,
+    rows,
+    string,
+    strings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
+SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
+GENERATED = "-1"  # a broker.id that asks for a number to be made up
+CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+class BrokerConfig(Table):
+    given: Mapping[str, str]
+    notices: tuple[str, ...]  # lines worth one warning each at start
+    opened: tuple[Listener, ...]  # what to listen on
+    advertised: Mapping[str, tuple[str, int]]  # listener name → address told to clients, when one was given
+
+    # Who this broker is
+    node_id: int = integer(
+        None,
+        "The broker's number, unique in its cluster.",
+        least=0,
+        importance=HIGH,
+        chain=(("broker.id", 1),),
+        differs="Kafka demands one; a folder that has been used keeps its own.",
+    )
+    broker_id: int = integer(
+        1,
+        "The older name of node.id; -1 takes the default.",
+        least=-1,
+        importance=HIGH,
+        differs="Kafka's default of -1 stands for a generated number.",
+    )
+    broker_rack: str | None = maybe("Where the broker stands; replicas of a partition are spread over racks.")
+    process_roles: tuple[str, ...] = strings(
+        ("broker", "controller"),
+        "What the process is; Ottla's brokers are always both.",
+        choices=("broker", "controller"),
+        importance=HIGH,
+        differs="Kafka demands a choice.",
+    )
+
+    # Where clients find it
+    listeners: tuple[str, ...] = strings(
+        ("PLAINTEXT://:9092",),
+        "Name and address of every socket to listen on; no host means all interfaces, port 0 any free one.",
+        importance=HIGH,
+    )
+    advertised_listeners: tuple[str, ...] = strings(
+        None,
+        "Addresses told to clients, by listener name. Unset: each client is told the address it dialled itself.",
+        importance=HIGH,
+    )
+    listener_security_protocol_map: str = string(
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "Which protocol each listener name speaks, as NAME:PROTOCOL pairs. Only PLAINTEXT is built.",
+        importance=LOW,
+    )
+    inter_broker_listener_name: str | None = maybe("The listener that brokers use among themselves.")
+    security_inter_broker_protocol: str = string(
+        "PLAINTEXT",
+        "Chooses the inter-broker listener by protocol when it is not named.",
+        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    )
+    controller_listener_names: tuple[str, ...] = strings(
+        (),
+        "Listeners meant for a KRaft quorum. Ottla has none, so sockets of these names are not opened.",
+        importance=HIGH,
+        differs="Kafka demands one.",
+    )
+
+    # Connections
+    socket_send_buffer_bytes: int = integer(
+        100 * KB, "SO_SNDBUF of client sockets; -1 leaves the system's.", least=-1, importance=HIGH
+    )
+    socket_receive_buffer_bytes: int = integer(
+        100 * KB, "SO_RCVBUF of client sockets; -1 leaves the system's.", least=-1, importance=HIGH
+    )
+    socket_request_max_bytes: int = integer(
+        100 * MB, "Largest request; a longer one closes its connection.", least=1, importance=HIGH
+    )
+    socket_listen_backlog_size: int = integer(50, "Connections the system may hold before they are accepted.", least=1)
+    connections_max_idle_ms: int = long(
+        10 * MINUTE_MS, "Close a connection that was silent for so long; negative never does."
+    )
+    max_connections: int = integer(
+        INT_MAX,
+        "Connections open at once; more are closed as they come. Per listener: listener.name.<name>.max.connections.",
+        least=0,
+        live=CLUSTER_WIDE,
+    )
+    max_connections_per_ip: int = integer(
+        INT_MAX, "Connections open at once from one address.", least=0, live=CLUSTER_WIDE
+    )
+    max_connections_per_ip_overrides: str = string(
+        "", "Other limits for some addresses, as host:count pairs.", live=CLUSTER_WIDE
+    )
+    queued_max_requests: int = integer(
+        500, "Requests waiting for an answer before reading stops.", least=1, importance=HIGH
+    )
+    queued_max_request_bytes: int = long(-1, "Bytes of waiting requests before reading stops; -1 for no limit.")
+    max_request_partition_size_limit: int = integer(2000, "Partitions in one DescribeTopicPartitions answer.", least=1)
+    fetch_max_bytes: int = integer(55 * MB, "Most bytes in one fetch answer, whatever the client asks for.", least=1024)
+    max_incremental_fetch_session_cache_slots: int = integer(1000, "Fetch sessions remembered at once.", least=0)
+
+    # Topics
+    num_partitions: int = integer(1, "Partitions of a topic created without a number.", least=1)
+    default_replication_factor: int = integer(1, "Replicas of a topic created without a number.", least=1)
+    auto_create_topics_enable: bool = boolean(True, "Create a topic that is asked for and missing.", importance=HIGH)
+    delete_topic_enable: bool = boolean(True, "Whether topics may be deleted.", importance=HIGH)
+    min_insync_replicas: int = integer(
+        1, "Fewest in-sync replicas that may accept acks=all.", least=1, live=CLUSTER_WIDE, importance=HIGH
+    )
+    unclean_leader_election_enable: bool = boolean(
+        False,
+        "Let a replica that may lack acknowledged records lead when no other is left.",
+        live=CLUSTER_WIDE,
+        importance=HIGH,
+    )
+
+    # Where logs live
+    log_dirs: tuple[str, ...] = strings(
+        None,
+        "Folders that hold the partitions; a new one goes where the fewest are.",
+        importance=HIGH,
+        chain=(("log.dir", 1),),
+    )
+    log_dir: tuple[str, ...] = strings(
+        ("~/.local/share/ottla",),
+        "The older name of log.dirs.",
+        importance=HIGH,
+        differs="Kafka's is under /tmp, where data does not last.",
+    )
+    num_recovery_threads_per_data_dir: int = integer(
+        2, "Threads that check the logs of a folder after a crash.", least=1, live=CLUSTER_WIDE, importance=HIGH
+    )
+    log_initial_task_delay_ms: int = long(
+        30 * SECOND_MS, "Pause after start before background work on logs.", least=0, importance=LOW
+    )
+
+    # Segments
+    log_segment_bytes: int = integer(
+        GB,
+        "Roll a segment at this size.",
+        least=14,
+        live=CLUSTER_WIDE,
+        importance=HIGH,
+        differs="Kafka 4 wants at least 1 MiB; 3.9 took 14 bytes, and so do we.",
+    )
+    log_roll_ms: int = long(
+        None,
+        "Roll a segment whose first record is older than this.",
+        live=CLUSTER_WIDE,
+        importance=HIGH,
+        chain=(("log.roll.hours", HOUR_MS),),
+    )
+    log_roll_hours: int = integer(168, "The same in hours.", least=1, importance=HIGH)
+    log_roll_jitter_ms: int = long(
+        None,
+        "Roll up to this much earlier, at random, so that segments do not all roll at once.",
+        live=CLUSTER_WIDE,
+        importance=HIGH,
+        chain=(("log.roll.jitter.hours", HOUR_MS),),
+    )
+    log_roll_jitter_hours: int = integer(0, "The same in hours.", least=0, importance=HIGH)
+    log_index_size_max_bytes: int = integer(
+        10 * MB, "Largest index of a segment; a full one rolls.", least=4, live=CLUSTER_WIDE
+    )
+    log_index_interval_bytes: int = integer(
+        4 * KB, "Bytes of log between two index entries.", least=0, live=CLUSTER_WIDE
+    )
+    log_preallocate: bool = boolean(False, "Reserve a segment's full size when it is opened.", live=CLUSTER_WIDE)
+
+    # Retention
+    log_retention_ms: int = long(
+        None,
+        "Delete segments whose newest record is older than this; -1 keeps all.",
+        live=CLUSTER_WIDE,
+        importance=HIGH,
+        chain=(("log.retention.minutes", MINUTE_MS), ("log.retention.hours", HOUR_MS)),
+    )
+    log_retention_minutes: int = integer(None, "The same in minutes.", importance=HIGH)
+    log_retention_hours: int = integer(168, "The same in hours.", importance=HIGH)
+    log_retention_bytes: int = long(
+        -1,
+        "Delete the oldest segments of a partition above this size; -1 keeps all.",
+        live=CLUSTER_WIDE,
+        importance=HIGH,
+    )
+    log_retention_check_interval_ms: int = long(5 * MINUTE_MS, "How often retention looks.", least=1)
+    log_cleanup_policy: tuple[str, ...] = strings(
+        ("delete",),
+        "What happens to old segments: delete, compact (keep the last value of each key), both, or (empty) nothing.",
+        choices=("compact", "delete"),
+        live=CLUSTER_WIDE,
+    )
+    log_segment_delete_delay_ms: int = long(
+        MINUTE_MS,
+        "How long a deleted segment's files stay, renamed, for readers that still hold them.",
+        least=0,
+        live=CLUSTER_WIDE,
+        importance=HIGH,
+    )
+
+    # Flushing
+    log_flush_interval_messages: int = long(
+        LONG_MAX, "Flush a partition to disk after this many records.", least=1, live=CLUSTER_WIDE, importance=HIGH
+    )
+    log_flush_interval_ms: int = long(
+        None,
+        "Flush a partition to disk when it has waited this long.",
+        live=CLUSTER_WIDE,
+        importance=HIGH,
+        chain=(("log.flush.scheduler.interval.ms", 1),),
+    )
+    log_flush_scheduler_interval_ms: int = long(LONG_MAX, "How often to look for partitions to flush.", importance=HIGH)
+    log_flush_offset_checkpoint_interval_ms: int = integer(
+        MINUTE_MS, "How often recovery points are written down.", least=0, importance=HIGH
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = integer(
+        MINUTE_MS, "How often log start offsets are written down.", least=0, importance=HIGH
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = long(
+        5 * SECOND_MS, "How often high watermarks are written down.", importance=HIGH
+    )
+
+    # Compaction
+    log_cleaner_enable: bool = boolean(True, "Whether compaction runs at all.")
+    log_cleaner_threads: int = integer(1, "Partitions compacted at once.", least=0, live=CLUSTER_WIDE)
+    log_cleaner_backoff_ms: int = long(
+        15 * SECOND_MS, "Pause when there is nothing to compact.", least=0, live=CLUSTER_WIDE
+    )
+    log_cleaner_dedupe_buffer_size: int = long(128 * MB, "Memory for the keys of one compaction.", live=CLUSTER_WIDE)
+    log_cleaner_io_buffer_size: int = integer(512 * KB, "Bytes read at once by compaction.", least=0, live=CLUSTER_WIDE)
+    log_cleaner_io_buffer_load_factor: float = double(0.9, "How full the memory for keys may get.", live=CLUSTER_WIDE)
+    log_cleaner_io_max_bytes_per_second: float = double(
+        DOUBLE_MAX, "Bytes a second compaction may read and write.", live=CLUSTER_WIDE
+    )
+    log_cleaner_min_cleanable_ratio: float = double(
+        0.5,
+        "Compact when at least this part of a partition has not been compacted yet.",
+        least=0,
+        most=1,
+        live=CLUSTER_WIDE,
+    )
+    log_cleaner_min_compaction_lag_ms: int = long(
+        0, "Leave records younger than this alone.", least=0, live=CLUSTER_WIDE
+    )
+    log_cleaner_max_compaction_lag_ms: int = long(
+        LONG_MAX, "Compact a record before it gets older than this, whatever the ratio.", least=1, live=CLUSTER_WIDE
+    )
+    log_cleaner_delete_retention_ms: int = long(
+        DAY_MS, "How long tombstones and transaction markers stay after compaction.", least=0, live=CLUSTER_WIDE
+    )
+
+    # Records
+    message_max_bytes: int = integer(
+        MB + 12, "Largest record batch, as it arrives (compressed or not).", least=0, live=CLUSTER_WIDE, importance=HIGH
+    )
+    compression_type: str = string(
+        "producer",
+        "Codec of stored batches; `producer` keeps what the client chose.",
+        choices=CODECS,
+        live=CLUSTER_WIDE,
+        importance=HIGH,
+    )
+    compression_gzip_level: int = integer(
+        -1, "Level when the broker compresses with gzip.", least=1, most=9, also=-1, live=CLUSTER_WIDE
+    )
+    compression_lz4_level: int = integer(
+        9, "Level when the broker compresses with lz4.", least=1, most=17, live=CLUSTER_WIDE
+    )
+    compression_zstd_level: int = integer(
+        3, "Level when the broker compresses with zstd.", least=-131072, most=22, live=CLUSTER_WIDE
+    )
+    log_message_timestamp_type: str = string(
+        "CreateTime",
+        "Whose clock stamps records: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        choices=("CreateTime", "LogAppendTime"),
+        live=CLUSTER_WIDE,
+    )
+    log_message_timestamp_before_max_ms: int = long(
+        LONG_MAX, "Refuse records stamped further than this before the broker's clock.", least=0, live=CLUSTER_WIDE
+    )
+    log_message_timestamp_after_max_ms: int = long(
+        HOUR_MS, "Refuse records stamped further than this after the broker's clock.", least=0, live=CLUSTER_WIDE
+    )
+    log_message_timestamp_difference_max_ms: int = long(
+        LONG_MAX, "The older name of both limits above; they win when set.", least=0, live=CLUSTER_WIDE
+    )
+    log_message_format_version: str = string(
+        "3.0-IV1",
+        "Store records in the format of this Kafka version: before 0.10 magic 0, before 0.11 magic 1, else 2.",
+    )
+    log_message_downconversion_enable: bool = boolean(
+        True, "Convert records for clients that ask for an older format.", live=CLUSTER_WIDE, importance=LOW
+    )
+
+    # Idempotent producers
+    producer_id_expiration_ms: int = integer(
+        DAY_MS, "Forget a producer that has been silent for so long.", least=1, live=CLUSTER_WIDE, importance=LOW
+    )
+    producer_id_expiration_check_interval_ms: int = integer(
+        10 * MINUTE_MS, "How often to look for such producers.", least=1, importance=LOW
+    )
+
+    @property
+    def node_id_given(self) -> bool:
+        """Whether the number was asked for; otherwise the one in `meta.properties` wins."""
+        return "node.id" in self.given or self.given.get("broker.id", GENERATED) != GENERATED
+
+    def overlaid(self, pairs: Mapping[str, str]) -> BrokerConfig:
+        """This configuration with some options changed while running."""
+        return load({**self.given, **pairs}) if pairs else self
+
+
+OPTIONS: dict[str, Option] = rows(BrokerConfig)
+_DEFAULTS: dict[str, Value] = {row.attribute: row.default for row in OPTIONS.values()}
+_CHAINED = tuple(row for row in OPTIONS.values() if row.chain)
+
+
+def load(pairs: Mapping[str, str]) -> BrokerConfig:
+    """A configuration from options by name. ConfigError names what is unknown, malformed or impossible."""
+    values: dict[str, Value] = _DEFAULTS.copy()
+    foreign: dict[str, str] = {}
+    for name, text in pairs.items():
+        row = OPTIONS.get(name)
+        if row is None:
+            foreign[name] = text
+        else:
+            values[row.attribute] = row.parse(text)
+    _resolve(values)
+    _check(values, pairs)
+    extra: dict[str, object] = {"given": dict(pairs), "notices": ()}
+    if foreign:
+        from ottla.config.others import screen  # a long table; most starts need none of it
+
+        extra["notices"] = screen(foreign)
+    extra["opened"] = opened(values, foreign)
+    extra["advertised"] = advertised(values)
+    return BrokerConfig({**values, **extra})
+
+
+def _resolve(values: dict[str, Value]) -> None:
+    """Fill what was not set from its chain, in the unit of the first name."""
+    for row in _CHAINED:
+        for name, factor in row.chain:
+            if values[row.attribute] is None:
+                other = values[OPTIONS[name].attribute]
+                if isinstance(other, int) and factor > 1:
+                    other = -1 if other < 0 else other * factor
+                values[row.attribute] = other
+    if values["node_id"] == int(GENERATED):
+        values["node_id"] = _DEFAULTS["broker_id"]
+
+
+def _check(values: Mapping[str, Value], pairs: Mapping[str, str]) -> None:
+    """What no single row can see: the rules of Kafka's KafkaConfig that concern more than a number's bounds."""
+    retention, roll, jitter = (_number(values[f"log_{name}_ms"]) for name in ("retention", "roll", "roll_jitter"))
+    if retention < -1 or retention == 0:
+        raise ConfigError("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
+    if roll < 1:
+        raise ConfigError("log.roll.ms must be equal or greater than 1")
+    if jitter < 0:
+        raise ConfigError("log.roll.jitter.ms must be equal or greater than 0")
+    if not values["log_dirs"]:
+        raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
+    roles = values["process_roles"]
+    if isinstance(roles, tuple) and "broker" not in roles:
+        raise ConfigError("process.roles must include broker: Ottla has no process that is a controller only.")
+    if pairs.get("broker.id", GENERATED) not in (GENERATED, pairs.get("node.id", pairs.get("broker.id"))):
+        raise ConfigError("node.id and broker.id are the same thing under two names and must agree")
+
+
+def _number(value: Value) -> int:
+    assert isinstance(value, int), "a chain ends in a row that has a default"
+    return value

@@ -1,0 +1,105 @@
+"""Listeners: `NAME://host:port`, where the name says the protocol through `listener.security.protocol.map`.
+
+No host means all interfaces. What is advertised may be left out: then a client is told the address it dialled. Only
+PLAINTEXT is built, so any other protocol is refused here, before a socket is open that promises more than it keeps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.config.option import ConfigError, invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.config.option import Value
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+class Listener(NamedTuple):
+    name: str
+    protocol: str
+    host: str  # "" for all interfaces
+    port: int  # 0 for any free one
+    connections_max: int | None  # listener.name.<name>.max.connections, on top of max.connections
+
+
+def opened(values: Mapping[str, Value], foreign: Mapping[str, str]) -> tuple[Listener, ...]:
+    """What to listen on: every listener but those of a KRaft controller, which Ottla does not have."""
+    controller = [name.upper() for name in _strings(values, "controller_listener_names")]
+    protocols = _protocols(values["listener_security_protocol_map"])
+    listeners: list[Listener] = []
+    for text in _strings(values, "listeners"):
+        name, host, port = parse("listeners", text)
+        if name not in protocols:
+            raise ConfigError(
+                f"No security protocol defined for listener {name}: add it to listener.security.protocol.map"
+            )
+        if name in controller:
+            continue
+        if protocols[name] != "PLAINTEXT":
+            raise ConfigError(f"listeners: {text} speaks {protocols[name]}, and this version of Ottla only PLAINTEXT")
+        limit = foreign.get(f"listener.name.{name.lower()}.max.connections")
+        listeners.append(Listener(name, protocols[name], host, port, None if limit is None else int(limit)))
+    if not listeners:
+        raise ConfigError("listeners: at least one that is not a controller's is needed")
+    _check(listeners)
+    wanted = values["inter_broker_listener_name"]
+    if wanted is not None and wanted not in {listener.name for listener in listeners}:
+        raise ConfigError(f"inter.broker.listener.name: {wanted} is not one of the listeners")
+    return tuple(listeners)
+
+
+def advertised(values: Mapping[str, Value]) -> dict[str, tuple[str, int]]:
+    """Listener name → the address told to clients. Empty when none was given."""
+    names = {parse("listeners", text)[0] for text in _strings(values, "listeners")}
+    controller = {name.upper() for name in _strings(values, "controller_listener_names")}
+    addresses: dict[str, tuple[str, int]] = {}
+    for text in _strings(values, "advertised_listeners"):
+        name, host, port = parse("advertised.listeners", text)
+        if host in ("", "0.0.0.0", "::"):
+            raise ConfigError(f"advertised.listeners: {text} names no address that a client could dial")
+        if name not in names:
+            raise ConfigError(f"advertised.listeners: {name} is not one of the listeners")
+        if name not in controller:
+            addresses[name] = host, port
+    return addresses
+
+
+def parse(option: str, text: str) -> tuple[str, str, int]:
+    """`NAME://host:port` as (name, host, port); IPv6 hosts stand in brackets."""
+    name, separator, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not (separator and name and colon and port.isascii() and port.isdigit() and int(port) < 65536):
+        raise invalid(text, option, "Expected NAME://host:port")
+    if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
+        raise invalid(text, option, "An IPv6 host stands in brackets")
+    return name.upper(), host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _protocols(text: Value) -> dict[str, str]:
+    protocols: dict[str, str] = {}
+    for pair in str(text).split(","):
+        name, colon, protocol = pair.strip().partition(":")
+        if not colon or protocol not in PROTOCOLS:
+            raise invalid(
+                pair.strip(), "listener.security.protocol.map", f"Expected NAME:PROTOCOL of {', '.join(PROTOCOLS)}"
+            )
+        protocols[name.upper()] = protocol
+    return protocols
+
+
+def _check(listeners: list[Listener]) -> None:
+    names = [listener.name for listener in listeners]
+    ports = [(listener.host, listener.port) for listener in listeners if listener.port]
+    if len(set(names)) != len(names):
+        raise ConfigError("listeners: each must have a different name")
+    if len(set(ports)) != len(ports):
+        raise ConfigError("listeners: each must have a different port")
+
+
+def _strings(values: Mapping[str, Value], attribute: str) -> tuple[str, ...]:
+    value = values[attribute]
+    return value if isinstance(value, tuple) else ()
