@@ -3,6 +3,17 @@
 from ottla.config.broker import BrokerConfig, load
 from ottla.config.listeners import Listener
 from ottla.config.option import ConfigError
+from ottla.config.sources import parse_environment, parse_properties, parse_settings
 from ottla.config.topic import TopicConfig, topic_config
 
-__all__ = ["BrokerConfig", "ConfigError", "Listener", "TopicConfig", "load", "topic_config"]
+__all__ = [
+    "BrokerConfig",
+    "ConfigError",
+    "Listener",
+    "TopicConfig",
+    "load",
+    "parse_environment",
+    "parse_properties",
+    "parse_settings",
+    "topic_config",
+]

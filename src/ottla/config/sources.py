@@ -20,12 +20,12 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANKS = " \t\f"
 
 
-def properties(text: str) -> dict[str, str]:
+def parse_properties(text: str) -> dict[str, str]:
     """The pairs of a properties file; the last of a name wins."""
     return dict(_pair(line) for line in _logical_lines(text))
 
 
-def settings(arguments: Iterable[str]) -> dict[str, str]:
+def parse_settings(arguments: Iterable[str]) -> dict[str, str]:
     """The pairs of `--set name=value` arguments."""
     pairs = {}
     for argument in arguments:
@@ -36,16 +36,22 @@ def settings(arguments: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The pairs among the variables that start with OTTLA_."""
+def parse_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The pairs among the variables that start with OTTLA_. One that is almost an option is refused as a slip; one that
+    resembles none belongs to somebody else."""
     ours = {name: value for name, value in variables.items() if name.startswith(PREFIX)}
     if not ours:
         return {}
+    from difflib import get_close_matches
+
     from ottla.config.broker import OPTIONS
     from ottla.config.others import OTHERS
 
     names = {variable(name): name for name in (*OTHERS, *OPTIONS)}
-    return {names.get(name) or name[len(PREFIX) :].lower().replace("_", "."): value for name, value in ours.items()}
+    for name in ours.keys() - names.keys():
+        if near := get_close_matches(name, names, n=1, cutoff=0.85):
+            raise ConfigError(f"unknown option {name} in the environment: did you mean {near[0]}?")
+    return {names[name]: value for name, value in ours.items() if name in names}
 
 
 def variable(name: str) -> str:
