@@ -1,0 +1,81 @@
+"""Declared message + version → compiled decoder and encoder, made at first use and kept.
+
+    decode = decoder(ProduceRequest, 9)          encode = encoder(ProduceResponse, 9)
+    request, end = decode(frame, position)       parts = encode(response)
+
+A decoder takes any bytes: whatever they are it returns a message or raises `DecodeError`, and it holds no more than what
+the bytes that are there can fill (a declared count is compared with the bytes left before anything is made). Record bytes
+come out as a view of the frame. An encoder returns a list, usually of one `bytes`: a record field that holds a `Region`
+(a slice of a file) has its length written and is then put in the list as it is, for the connection to send.
+"""
+
+from __future__ import annotations
+
+import linecache
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ottla.wire import decoding, encoding
+from ottla.wire.decoding import DecodeError
+from ottla.wire.schema import spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.wire.schema import Region
+
+__all__ = ["Buffer", "DecodeError", "decode", "decoder", "encode", "encoder"]
+
+Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+_DECODERS: Final[dict[tuple[type, int], Any]] = {}
+_ENCODERS: Final[dict[tuple[type, int], Any]] = {}
+
+
+def decoder(cls: type[T], version: int) -> Callable[[Buffer, int], tuple[T, int]]:
+    """The function that reads one `cls` at a position and tells where it ended. It has its text as `.source`."""
+    made = _DECODERS.get((cls, version))
+    if made is None:
+        source, space = decoding.source(_checked(cls, version), version)
+        made = _DECODERS[cls, version] = _compile("decode", cls, version, source, space)
+    return made  # type: ignore[no-any-return]
+
+
+def encoder(cls: type[T], version: int) -> Callable[[T], list[bytes | Region]]:
+    """The function that writes one `cls`. What the version has no field for is left out without complaint."""
+    made = _ENCODERS.get((cls, version))
+    if made is None:
+        source, space = encoding.source(_checked(cls, version), version)
+        made = _ENCODERS[cls, version] = _compile("encode", cls, version, source, space)
+    return made  # type: ignore[no-any-return]
+
+
+def decode(cls: type[T], version: int, data: Buffer) -> T:
+    """One message that fills `data` from end to end."""
+    found, end = decoder(cls, version)(data, 0)
+    if end != len(data):
+        raise DecodeError(f"{len(data) - end} bytes are left after {cls.__name__} v{version}")
+    return found
+
+
+def encode(value: object, version: int) -> bytes:
+    """One message as bytes, for callers that hold no regions."""
+    parts = encoder(type(value), version)(value)
+    return b"".join(parts)  # type: ignore[arg-type]
+
+
+def _checked(cls: type, version: int) -> type:
+    low, high = spec(cls).versions
+    if not low <= version <= high:
+        raise ValueError(f"{cls.__name__} has versions {low} to {high}, not {version}")
+    return cls
+
+
+def _compile(verb: str, cls: type, version: int, source: str, space: dict[str, Any]) -> Any:
+    """Make the function, and let tracebacks show its text."""
+    name = f"<{verb} {cls.__name__} v{version}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec"), space)
+    made = space[verb]
+    made.source = source
+    return made

@@ -1,0 +1,284 @@
+"""Writes the text of a decoder: one function per message and version, straight through, without a call per field.
+
+What makes it quick, and what keeps it safe:
+
+- Neighbouring fields of fixed size are read by one `struct` call, together with the first byte of the length that follows.
+- A varint of one byte is the usual one, and is read in line; only a longer one costs a call.
+- Objects are made without calling their constructor; a scalar that the version lacks is on the class already.
+- A slice that reaches past the end comes out short and leaves `pos` past the end. Every later read then fails, and so does
+  the check before the return; so strings need no check of their own. A count does: `n` elements of at least `m` bytes
+  need `n * m` bytes, and are refused before a list is made.
+- Null is any negative length in the old form, 0 in the compact form; a struct that may be null has one byte before it,
+  negative for null.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.wire.schema import FRESH, Field, fields, spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class DecodeError(ValueError):
+    """The bytes are not a message of that kind and version."""
+
+
+_SIZE: Final = {letter: struct.calcsize(f">{letter}") for letter in ("b", "B", "h", "H", "i", "I", "q", "d", "?", "16s")}
+
+
+def uvarint(buf: Any, pos: int) -> tuple[int, int]:
+    """An unsigned varint of at most 32 bits and the position after it."""
+    value = shift = 0
+    while True:
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            if value > 0xFFFFFFFF:
+                raise DecodeError("a varint has more than 32 bits")
+            return value, pos
+        shift += 7
+        if shift > 28:
+            raise DecodeError("a varint is longer than five bytes")
+
+
+def skip_tags(buf: Any, pos: int) -> int:
+    """The position after a section of tagged fields of which none is known."""
+    count, pos = uvarint(buf, pos)
+    size = len(buf)
+    for _ in range(count):
+        _, pos = uvarint(buf, pos)
+        length, pos = uvarint(buf, pos)
+        pos += length
+        if pos > size:
+            raise DecodeError("a tagged field reaches past the end")
+    return pos
+
+
+def null(name: str) -> DecodeError:
+    return DecodeError(f"{name} must not be null")
+
+
+def count(name: str, n: int) -> DecodeError:
+    return DecodeError(f"{name} declares {n} elements, more than there are bytes for")
+
+
+def source(cls: type, version: int) -> tuple[str, dict[str, Any]]:
+    """The text of `decode(buf, pos)` and the names it uses."""
+    text = _Text(cls, version)
+    text.function(cls)
+    return "\n".join(text.lines) + "\n", text.space
+
+
+class _Text:
+    def __init__(self, cls: type, version: int) -> None:
+        self.version = version
+        self.flexible = version >= spec(cls).flexible
+        self.lines: list[str] = []
+        self.depth = 0
+        self.serial = 0
+        self.run: list[tuple[str, str]] = []  # fixed-size reads that wait to be done together: letter, target
+        self.space: dict[str, Any] = {
+            "DecodeError": DecodeError, "FAILURES": (struct.error, IndexError, UnicodeDecodeError), "count": count,
+            "new": object.__new__, "null": null, "skip_tags": skip_tags, "unpack_from": struct.unpack_from,
+            "uvarint": uvarint,
+        }  # fmt: skip
+
+    def function(self, cls: type) -> None:
+        self.line("def decode(buf, pos):")
+        self.depth += 1
+        self.line("size = len(buf)")
+        if _has_records(cls, self.version):
+            self.line("view = buf if type(buf) is memoryview else memoryview(buf)")
+        self.line("try:")
+        self.depth += 1
+        made = self.struct(cls)
+        self.flush()
+        self.depth -= 1
+        self.line("except FAILURES as error:")
+        self.line(f"    raise DecodeError(f'{cls.__name__} v{self.version}: {{error}}') from None")
+        self.line("if pos > size:")
+        self.line(f"    raise DecodeError('{cls.__name__} v{self.version} ends before its last field')")
+        self.line(f"return {made}, pos")
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def fresh(self, stem: str) -> str:
+        self.serial += 1
+        return f"{stem}{self.serial}"
+
+    def flush(self) -> None:
+        """Do the waiting fixed-size reads."""
+        if not self.run:
+            return
+        letters = "".join(letter for letter, _ in self.run)
+        targets = ", ".join(target for _, target in self.run)
+        size = sum(_SIZE[letter] for letter, _ in self.run)
+        if letters == "B":
+            self.line(f"{targets} = buf[pos]; pos += 1")
+        else:
+            name = "unpack_" + letters.replace("?", "t")
+            self.space[name] = struct.Struct(f">{letters}").unpack_from
+            self.line(f"{targets}{',' if len(self.run) == 1 else ''} = {name}(buf, pos); pos += {size}")
+        self.run.clear()
+
+    def struct(self, cls: type) -> str:
+        made = self.fresh("o")
+        self.space[cls.__name__] = cls
+        self.line(f"{made} = new({cls.__name__})")
+        here = [field for field in fields(cls) if field.present(self.version)]
+        for field in fields(cls):
+            if field.default is FRESH and (field not in here or field.tag is not None):
+                self.line(f"{made}.{field.name} = []")
+        for field in here:
+            if field.tag is None:
+                self.field(field, f"{made}.{field.name}")
+        if self.flexible:
+            self.tags(made, [field for field in here if field.tag is not None])
+        return made
+
+    def tags(self, made: str, known: Sequence[Field]) -> None:
+        n = self.fresh("t")
+        self.run.append(("B", n))
+        self.flush()
+        self.line(f"if {n}:")
+        self.depth += 1
+        if not known:
+            self.line("pos = skip_tags(buf, pos - 1)")
+            self.depth -= 1
+            return
+        tag, end = self.fresh("tag"), self.fresh("end")
+        self.line(f"if {n} > 127: {n}, pos = uvarint(buf, pos - 1)")
+        self.line(f"for _ in range({n}):")
+        self.depth += 1
+        self.line(f"{tag}, pos = uvarint(buf, pos)")
+        self.line(f"{end}, pos = uvarint(buf, pos)")
+        self.line(f"{end} += pos")
+        word = "if"
+        for field in known:
+            self.line(f"{word} {tag} == {field.tag}:")
+            self.depth += 1
+            self.field(field, f"{made}.{field.name}")
+            self.flush()
+            self.depth -= 1
+            word = "elif"
+        self.line("else:")
+        self.line(f"    pos = {end}")
+        self.line(f"if pos != {end} or pos > size: raise DecodeError('a tagged field does not fill its size')")
+        self.depth -= 2
+
+    def field(self, field: Field, target: str) -> None:
+        nullable = field.may_be_null(self.version)
+        if field.kind == "fixed" and not field.array:
+            self.run.append((field.format, target))
+        elif field.struct is not None and not field.array:
+            self.one_struct(field.struct, target, nullable)
+        else:
+            n = self.length(field)
+            compact = self.flexible and field.compact
+            absent = f"not {n}" if compact else f"{n} < 0"
+            self.line(f"if {absent}:")
+            self.line(f"    {target} = None" if nullable else f"    raise null('{field.name}')")
+            self.line("else:")
+            self.depth += 1
+            if field.array:
+                if compact:
+                    self.line(f"{n} -= 1")
+                self.array(field, target, n)
+            else:
+                self.line(f"end = pos + {n}{' - 1' if compact else ''}")
+                self.line(f"{target} = {_slice(field.kind)}; pos = end")
+            self.depth -= 1
+
+    def length(self, field: Field) -> str:
+        n = self.fresh("n")
+        if self.flexible and field.compact:
+            self.run.append(("B", n))
+            self.flush()
+            self.line(f"if {n} > 127: {n}, pos = uvarint(buf, pos - 1)")
+        else:
+            self.run.append(("h" if field.kind == "string" and not field.array else "i", n))
+            self.flush()
+        return n
+
+    def one_struct(self, cls: type, target: str, nullable: bool) -> None:
+        if not nullable:
+            self.line(f"{target} = {self.struct(cls)}")
+            return
+        n = self.fresh("n")
+        self.run.append(("b", n))
+        self.flush()
+        self.line(f"if {n} < 0:")
+        self.line(f"    {target} = None")
+        self.line("else:")
+        self.depth += 1
+        self.line(f"{target} = {self.struct(cls)}")
+        self.flush()
+        self.depth -= 1
+
+    def array(self, field: Field, target: str, n: str) -> None:
+        least = _least(field, self.version, self.flexible)
+        self.line(f"if {n}{f' * {least}' if least > 1 else ''} > size - pos: raise count('{field.name}', {n})")
+        if field.kind == "fixed":
+            width = _SIZE[field.format]
+            if field.format == "16s":
+                self.line(f"{target} = [bytes(buf[at : at + 16]) for at in range(pos, pos + 16 * {n}, 16)]")
+            else:
+                self.line(f"{target} = list(unpack_from(f'>{{{n}}}{field.format}', buf, pos))")
+            self.line(f"pos += {n}{f' * {width}' if width > 1 else ''}")
+            return
+        made = self.fresh("a")
+        self.line(f"{target} = {made} = []")
+        self.line(f"for _ in range({n}):")
+        self.depth += 1
+        if field.struct is not None:
+            element = self.struct(field.struct)
+            self.flush()
+        else:
+            element = self.fresh("s")
+            self.field(field._replace(array=False, nullable=None), element)
+        self.line(f"{made}.append({element})")
+        self.depth -= 1
+
+
+def _slice(kind: str) -> str:
+    return {"string": "str(buf[pos:end], 'utf-8')", "blob": "bytes(buf[pos:end])", "records": "view[pos:end]"}[kind]
+
+
+def _has_records(cls: type, version: int) -> bool:
+    return any(
+        field.kind == "records" or (field.struct is not None and _has_records(field.struct, version))
+        for field in fields(cls)
+        if field.present(version)
+    )
+
+
+def _least(field: Field, version: int, flexible: bool) -> int:
+    """The fewest bytes one element of the array can take: at least 1, or a count would be free."""
+    if field.kind == "fixed":
+        return _SIZE[field.format]
+    if field.struct is not None:
+        return max(1, _least_struct(field.struct, version, flexible))
+    return 1 if flexible else 2 if field.kind == "string" else 4
+
+
+def _least_struct(cls: type, version: int, flexible: bool) -> int:
+    total = 1 if flexible else 0
+    for field in fields(cls):
+        if not field.present(version) or field.tag is not None:
+            continue
+        compact = flexible and field.compact
+        if field.array:
+            total += 1 if compact else 4
+        elif field.kind == "fixed":
+            total += _SIZE[field.format]
+        elif field.struct is not None:
+            total += 1 if field.may_be_null(version) else _least_struct(field.struct, version, flexible)
+        else:
+            total += 1 if compact else 2 if field.kind == "string" else 4
+    return total

@@ -1,0 +1,285 @@
+"""How a Kafka message is declared: the field types, `@message`, `@nested` and `at()`. Nothing here reads or writes bytes.
+
+A message is a class whose annotations are its fields in wire order. The annotation says the kind, `| None` says that null
+may be sent, `at()` says in which versions the field exists, under which tag, and what it is when it is absent:
+
+    @message(0, versions=(0, 13), flexible=9)
+    class ProduceRequest:
+        transactional_id: string | None = at(3, default=None)
+        acks: i16
+
+The type checker sees `acks` as an `int` and a constructor that takes keywords only. A field without `at()`, and one whose
+`at()` names neither `default` nor `factory`, must be given to the constructor. In a version that lacks the field a decoder
+leaves it at that default or, where none is named, at its kind's own: 0, False, "", b"", [], sixteen zero bytes, null for
+records, a struct of defaults for a struct.
+
+There are hundreds of these classes and a broker uses few of them, so the decorators only leave a note on the class. The
+first construction, decoding or encoding reads the annotations (as text: they are never evaluated) and compiles
+`__init__`. Scalar defaults then live on the class, so an instance stores only what its version carries; a struct that is
+absent is one shared instance that refuses assignment.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, Final, NamedTuple, NoReturn, Protocol, TypeVar, cast, dataclass_transform
+
+LAST: Final = 32767
+"""The `until` of a field that no version has dropped: the largest version number the header can carry."""
+
+ZERO_UUID: Final = bytes(16)
+
+
+class Region(Protocol):
+    """Record bytes that are not in memory, such as a slice of a segment file. The encoder counts them and passes them on."""
+
+    @property
+    def size(self) -> int: ...
+
+
+class Wire(NamedTuple):
+    """How one kind of field is written: `format` is the `struct` letter of a fixed-size kind."""
+
+    kind: str
+    format: str
+    default: Any
+
+
+i8 = Annotated[int, Wire("fixed", "b", 0)]
+i16 = Annotated[int, Wire("fixed", "h", 0)]
+i32 = Annotated[int, Wire("fixed", "i", 0)]
+i64 = Annotated[int, Wire("fixed", "q", 0)]
+u16 = Annotated[int, Wire("fixed", "H", 0)]
+u32 = Annotated[int, Wire("fixed", "I", 0)]
+f64 = Annotated[float, Wire("fixed", "d", 0.0)]
+boolean = Annotated[bool, Wire("fixed", "?", False)]
+uuid = Annotated[bytes, Wire("fixed", "16s", ZERO_UUID)]
+string = Annotated[str, Wire("string", "", "")]
+blob = Annotated[bytes, Wire("blob", "", b"")]
+# Record bytes decode to a view of the frame. A request's are read by us, a response's may also be a part of a file.
+records_in = Annotated[memoryview, Wire("records", "", None)]
+records_out = Annotated[memoryview | bytes | Region, Wire("records", "", None)]
+
+_KINDS: Final[dict[str, Wire]] = {
+    name: cast("Any", alias).__metadata__[0]
+    for name, alias in {
+        "i8": i8, "i16": i16, "i32": i32, "i64": i64, "u16": u16, "u32": u32, "f64": f64, "boolean": boolean,
+        "uuid": uuid, "string": string, "blob": blob, "records_in": records_in, "records_out": records_out,
+    }.items()
+}  # fmt: skip
+
+
+class Field(NamedTuple):
+    """One declared field. `nullable` is the span of versions in which null may be sent, or None."""
+
+    name: str
+    kind: str  # fixed, string, blob, records or struct
+    format: str
+    struct: type | None
+    array: bool
+    since: int
+    until: int
+    nullable: tuple[int, int] | None
+    tag: int | None
+    default: Any  # FRESH for a list that starts empty
+    required: bool  # by the constructor
+    compact: bool  # False: keeps the old length prefix in flexible versions
+
+    def present(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+    def may_be_null(self, version: int) -> bool:
+        return self.nullable is not None and self.nullable[0] <= version <= self.nullable[1]
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "..."
+
+
+MISSING: Final = _Missing()
+FRESH: Final = _Missing()
+
+
+class _At(NamedTuple):
+    since: int
+    until: int
+    tag: int | None
+    default: Any
+    nullable: int | tuple[int, int] | None
+    compact: bool
+
+
+def at(
+    since: int = 0,
+    until: int = LAST,
+    *,
+    tag: int | None = None,
+    default: Any = MISSING,
+    factory: Any = MISSING,
+    nullable: int | tuple[int, int] | None = None,
+    compact: bool = True,
+) -> Any:
+    """Say where a field exists. `nullable` narrows `| None` to the versions from a number on, or to a span.
+
+    `factory` is `list`, or the class of a struct; it is only named so that the type checker sees a default.
+    """
+    return _At(since, until, tag, FRESH if factory is not MISSING else default, nullable, compact)
+
+
+class Spec:
+    """What a decorator noted about a class. `fields` is filled at first use."""
+
+    __slots__ = ("cls", "fields", "flexible", "key", "name", "versions")
+
+    def __init__(self, cls: type, key: int | None, versions: tuple[int, int], flexible: int) -> None:
+        self.cls = cls
+        self.name = cls.__name__
+        self.key = key
+        self.versions = versions
+        self.flexible = flexible
+        self.fields: tuple[Field, ...] | None = None
+
+
+Cls = TypeVar("Cls", bound=type)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(at,))
+def nested(cls: Cls) -> Cls:
+    """A struct inside messages. It has no versions of its own; its fields speak of those of the message around it."""
+    return _note(cls, Spec(cls, None, (0, LAST), LAST + 1))
+
+
+class _Message(Protocol):
+    @dataclass_transform(kw_only_default=True, field_specifiers=(at,))
+    def __call__(self, cls: Cls, /) -> Cls: ...
+
+
+def message(key: int | None, versions: tuple[int, int], flexible: int | None = None) -> _Message:
+    """A request or response of API `key`, or with None bytes kept elsewhere (headers, records, group metadata).
+
+    `flexible` is the first version with compact lengths and tagged fields; None: no version has them.
+    """
+    first = LAST + 1 if flexible is None else flexible
+
+    def decorate(cls: Cls, /) -> Cls:
+        return _note(cls, Spec(cls, key, versions, first))
+
+    return decorate
+
+
+def spec(cls: type) -> Spec:
+    """The note on a message class: key, versions, first flexible version, and by now its fields."""
+    found: Spec = cls.__wire__  # type: ignore[attr-defined]
+    if found.fields is None:
+        _complete(found)
+    return found
+
+
+def fields(cls: type) -> tuple[Field, ...]:
+    found = spec(cls).fields
+    assert found is not None, "spec() completes the class"
+    return found
+
+
+def _note(cls: Cls, found: Spec) -> Cls:
+    cls.__wire__ = found  # type: ignore[attr-defined]
+    cls.__init__ = _init  # type: ignore[misc]
+    cls.__eq__ = _equal  # type: ignore[method-assign,assignment]
+    cls.__hash__ = None  # type: ignore[assignment]
+    cls.__repr__ = _show  # type: ignore[method-assign,assignment]
+    return cls
+
+
+def _init(self: Any, **values: Any) -> None:
+    """Stands in as `__init__` until the class is complete."""
+    spec(type(self))
+    type(self).__init__(self, **values)
+
+
+def _equal(self: Any, other: object) -> Any:
+    mine: Spec = self.__wire__
+    if mine is not getattr(other, "__wire__", None):
+        return NotImplemented
+    return all(getattr(self, field.name) == getattr(other, field.name) for field in fields(mine.cls))
+
+
+def _show(self: Any) -> str:
+    mine: Spec = self.__wire__
+    return f"{mine.name}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields(mine.cls))})"
+
+
+def _complete(found: Spec) -> None:
+    """Read the annotations, put the defaults on the class and compile its constructor."""
+    cls = found.cls
+    names = vars(sys.modules[cls.__module__])
+    parsed = tuple(_field(cls, name, text, names) for name, text in cls.__dict__.get("__annotations__", {}).items())
+    found.fields = parsed
+    for field in parsed:
+        if field.default is not FRESH:
+            setattr(cls, field.name, field.default)
+        elif field.name in cls.__dict__:
+            delattr(cls, field.name)
+    cls.__init__ = _constructor(cls, parsed)  # type: ignore[misc]
+
+
+def _field(cls: type, name: str, text: str, names: dict[str, Any]) -> Field:
+    """One annotation: `i32`, `string | None`, `list[Topic]`, `list[i32] | None`."""
+    noted = cls.__dict__.get(name)
+    place = noted if isinstance(noted, _At) else _At(0, LAST, None, MISSING, None, True)
+    inner = text.removesuffix(" | None")
+    array = inner.startswith("list[")
+    word = inner[5:-1] if array else inner
+    struct = None if word in _KINDS else names[word]
+    wire = _KINDS.get(word, Wire("struct", "", None))
+    nullable = None
+    if inner != text:
+        low, high = (place.nullable, place.until) if isinstance(place.nullable, int) else place.nullable or place[:2]
+        nullable = (max(low, place.since), min(high, place.until))
+    required = place.default is MISSING
+    default = place.default
+    if required or default is FRESH:
+        default = FRESH if array else wire.default if struct is None else _absent(struct)
+    return Field(
+        name, wire.kind, wire.format, struct, array, place.since, place.until, nullable, place.tag, default, required,
+        place.compact,
+    )  # fmt: skip
+
+
+def _constructor(cls: type, parsed: tuple[Field, ...]) -> Any:
+    """Compile `__init__`: the keywords of the fields, each stored in order."""
+    keywords, body, space = [], [], {"FRESH": FRESH}
+    for field in parsed:
+        name = field.name
+        value = name
+        if not field.required:
+            keywords.append(f"{name}=_{name}")
+            space[f"_{name}"] = field.default
+            value = f"[] if {name} is FRESH else {name}" if field.default is FRESH else name
+        else:
+            keywords.append(name)
+        body.append(f"    self.{name} = {value}")
+    head = f"def __init__(self, *, {', '.join(keywords)}):" if keywords else "def __init__(self):"
+    exec("\n".join([head, *(body or ["    pass"])]), space)
+    made: Any = space["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made
+
+
+_ABSENT: Final[dict[type, Any]] = {}
+
+
+def _absent(struct: type) -> Any:
+    """The value of a struct field that is not there: all defaults, and shared, so it must not be changed in place."""
+    found = _ABSENT.get(struct)
+    if found is None:
+        shared = type(struct.__name__, (struct,), {"__setattr__": _refuse, "__slots__": ()})
+        found = _ABSENT[struct] = object.__new__(shared)
+        for field in fields(struct):
+            if field.default is FRESH:
+                object.__setattr__(found, field.name, [])
+    return found
+
+
+def _refuse(self: Any, name: str, value: Any) -> NoReturn:
+    raise TypeError(f"{type(self).__name__} stands for a field that was left out and is shared: assign a new one")
