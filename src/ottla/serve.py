@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla import __version__, logs
-from ottla.config import BrokerConfig, ConfigError, load, parse_environment, parse_properties
+from ottla.config import BrokerConfig, ConfigError, load, parse_environment, parse_properties, parse_settings
 from ottla.folder import FolderInUse, FolderLocks, default_folder, memory_folder, remove
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def serve(arguments: list[str]) -> int:
         plan = planned(options, os.environ)
     except (ConfigError, Refused) as error:
         return complain(str(error), 2)
+    for notice in plan.config.notices:
+        logger.warning(notice)
     try:
         locks = FolderLocks(plan.folders)
     except (FolderInUse, OSError) as error:
@@ -89,13 +91,10 @@ def parser() -> argparse.ArgumentParser:
 def planned(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
     pairs = from_file(options.config) if options.config else {}
     pairs |= parse_environment(environment)
-    for text in options.set:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise Refused(f"--set {text}: expected name=value")
-        pairs[name.strip()] = value.strip()
+    pairs |= parse_settings(options.set)
     if options.node_id is not None:
-        pairs["broker.id"] = str(options.node_id)
+        pairs.pop("broker.id", None)
+        pairs["node.id"] = str(options.node_id)
     if options.port is not None or options.host is not None or "listeners" not in pairs:
         pairs["listeners"] = listener(options.host or "", PORT if options.port is None else options.port)
     return placed(options, environment, pairs)
@@ -112,13 +111,13 @@ def placed(options: argparse.Namespace, environment: Mapping[str, str], pairs: d
     memory = memory_folder() if options.memory else None
     if memory:
         pairs["log.dirs"] = str(memory)
-    folders = [Path(part.strip()) for part in (pairs.get("log.dirs") or pairs["log.dir"]).split(",")]
-    return Plan(load(pairs), folders, memory, options.ready_fd, options.until_eof)
+    config = load(pairs)
+    return Plan(config, [Path(name) for name in config.log_dirs], memory, options.ready_fd, options.until_eof)
 
 
 def from_file(name: str) -> dict[str, str]:
     try:
-        return dict(parse_properties(Path(name).read_text(encoding="utf-8")))
+        return parse_properties(Path(name).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"--config {name}: {getattr(error, 'strerror', None) or error}") from error
 

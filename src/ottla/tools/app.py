@@ -1,0 +1,44 @@
+"""The `ottla` command as a tree: one branch per noun. `serve` is shown here and lives in `ottla.serve`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla.tools import configs, perf, topics
+from ottla.tools.consume import consume
+from ottla.tools.produce import produce
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    help="Ottla: Kafka in Python. Works against Ottla and Apache Kafka alike.",
+)
+app.add_typer(topics.app, name="topics")
+app.add_typer(configs.app, name="configs")
+app.command()(produce)
+app.command()(consume)
+app.add_typer(perf.app, name="perf")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def serve(context: typer.Context) -> None:
+    """Run a broker: `ottla serve --help`."""
+    from ottla.serve import serve
+
+    raise typer.Exit(serve(context.args))
+
+
+@app.command()
+def dump(
+    paths: Annotated[list[Path], typer.Argument(help="Segment or index files, or folders of a partition")],
+    records: Annotated[bool, typer.Option("--records", "-r", help="Also the records inside the batches")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Check CRCs, offsets and indexes against the log")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line")] = False,
+) -> None:
+    """Show what is in the files of a log; no broker is needed."""
+    from ottla.tools.dump import dump as show
+
+    raise typer.Exit(show(paths, records=records, json=json, verify=verify, out=sys.stdout))

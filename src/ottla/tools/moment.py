@@ -1,0 +1,59 @@
+"""Where to begin to read: the text after `--from`, understood.
+
+beginning   end   1234 (an offset)   -10 (the last ten of each partition)
+-5m  -2h  -1d  -30s (so long ago)   2026-11-15T09:30:00Z  2026-11-15 (a time; local if no zone is given)
+"""
+
+import re
+from datetime import datetime
+from typing import NamedTuple
+
+UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class Offset(NamedTuple):
+    value: int
+
+
+class Last(NamedTuple):
+    records: int
+
+
+class Time(NamedTuple):
+    milliseconds: int
+
+
+class End(NamedTuple):
+    pass
+
+
+Moment = Offset | Last | Time | End
+
+BEGINNING = Offset(0)  # a log that has lost its first records begins later; reading from 0 then begins there
+
+
+def moment(text: str, now_ms: int) -> Moment:
+    """Raises ValueError with a sentence for the reader."""
+    if text == "beginning":
+        return BEGINNING
+    if text == "end":
+        return End()
+    if re.fullmatch(r"\d+", text):
+        return Offset(int(text))
+    if re.fullmatch(r"-\d+", text):
+        return Last(int(text[1:]))
+    return Time(milliseconds(text, now_ms))
+
+
+def milliseconds(text: str, now_ms: int) -> int:
+    """A time as Kafka counts it. A bare number is already that."""
+    if re.fullmatch(r"\d+", text):
+        return int(text)
+    if ago := re.fullmatch(r"-(\d+)([smhd])", text):
+        return now_ms - int(ago[1]) * UNITS_MS[ago[2]]
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise ValueError(
+            f"{text}: expected beginning, end, an offset, -N, a time such as -5m or 2026-11-15T09:30:00Z"
+        ) from None

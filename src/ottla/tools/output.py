@@ -1,0 +1,42 @@
+"""Results on stdout, as a table for people or JSON for programs; remarks on stderr, where no pipe picks them up."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
+    """Numbers stand to the right. When stdout is no terminal nothing is cut to its width."""
+    here = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        numbers = bool(rows) and all(isinstance(row[index], (int, float)) for row in rows)
+        here.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        here.add_row(*(shown(value) for value in row))
+    console = Console(soft_wrap=False) if sys.stdout.isatty() else Console(width=10_000)
+    console.print(here, highlight=False, markup=False)
+
+
+def shown(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, (list, tuple)):
+        return ",".join(str(part) for part in value)
+    return f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+def document(value: Any) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def say(message: str) -> None:
+    print(message)
+
+
+def warn(message: str) -> None:
+    print(f"ottla: {message}", file=sys.stderr)

@@ -1,0 +1,82 @@
+"""What every command shares: which cluster, how to talk to it, and how to say that it said no."""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from ottla.tools.output import warn
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+BOOTSTRAP = os.environ.get("OTTLA_BOOTSTRAP", "localhost:9092")
+TIMEOUT_S = 30.0
+
+Bootstrap = Annotated[str, typer.Option("--bootstrap", "-b", help="The cluster: host:port,... ($OTTLA_BOOTSTRAP)")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people")]
+Properties = Annotated[
+    list[str],
+    typer.Option("--property", "-X", metavar="NAME=VALUE", help="Any client option of librdkafka; repeatable"),
+]
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+
+class Failed(Exception):
+    """A command could not do what it was asked; the message is the whole story."""
+
+
+def client(bootstrap: str, properties: Iterable[str] = (), **more: Any) -> dict[str, Any]:
+    """Options of a librdkafka client. Its own log lines are off: what matters comes back as an error."""
+    return {"bootstrap.servers": bootstrap, "client.id": "ottla", "log_level": 0, **more, **pairs(properties)}
+
+
+def admin(bootstrap: str, properties: Iterable[str] = ()) -> AdminClient:
+    return AdminClient(client(bootstrap, properties))
+
+
+def pairs(texts: Iterable[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{text}: expected name=value")
+        found[name.strip()] = value
+    return found
+
+
+def settle(futures: Mapping[Item, "Future[Value]"], *, fine: Iterable[int] = ()) -> dict[Item, Value]:
+    """Wait for an answer for each item; say which were refused, and fail if any was for another reason than `fine`."""
+    done: dict[Item, Value] = {}
+    refused = 0
+    for item, future in futures.items():
+        try:
+            done[item] = future.result(TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() not in fine:
+                refused += 1
+                warn(f"{item}: {explained(error)}")
+        except TimeoutError:
+            raise Failed(f"no answer within {TIMEOUT_S:.0f} seconds") from None
+    if refused:
+        raise Failed(f"{refused} of {len(futures)} refused")
+    return done
+
+
+def explained(error: KafkaException) -> str:
+    cause = error.args[0] if error.args else error
+    if not isinstance(cause, KafkaError):
+        return str(cause)
+    if cause.code() in (
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._RESOLVE,
+    ):
+        return f"the cluster does not answer ({cause.str()}): is a broker running there? See --bootstrap"
+    return f"{cause.str()} ({cause.name()})"

@@ -1,0 +1,40 @@
+"""From the process to a command and back to an exit code; what goes wrong on the way is one line, not a traceback.
+
+0 done, 1 the cluster or a record said no, 2 the command line made no sense. Needs the extra `tools`, and says so.
+"""
+
+import os
+import sys
+
+LIBRARIES = {"typer", "rich", "confluent_kafka"}
+
+
+def tools(arguments: list[str]) -> int:
+    try:
+        from confluent_kafka import KafkaException
+
+        from ottla.tools.app import app
+        from ottla.tools.session import Failed, explained
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in LIBRARIES:
+            raise
+        return complain(f"this command needs {error.name}: pip install 'ottla[tools]'")
+    try:
+        app(args=arguments, prog_name="ottla")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except Failed as error:
+        return complain(str(error))
+    except KafkaException as error:
+        return complain(explained(error))
+    except BrokenPipeError:
+        # The reader has seen enough, as in `ottla consume ... | head`. Python flushes stdout once more at exit: let it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def complain(message: str) -> int:
+    print(f"ottla: {message}", file=sys.stderr)
+    return 1

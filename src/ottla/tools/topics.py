@@ -1,0 +1,170 @@
+"""`ottla topics`: list, describe, create, delete, alter."""
+
+from typing import Annotated, Any
+
+import typer
+from confluent_kafka import KafkaError, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
+
+from ottla.tools.configs import change, overrides
+from ottla.tools.output import document, say, table
+from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Json, Properties, admin, pairs, settle
+
+app = typer.Typer(no_args_is_help=True, help="List, describe, create, delete and alter topics.")
+
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC...")]
+Configs = Annotated[list[str], typer.Option("--config", metavar="NAME=VALUE", help="A topic option; repeatable")]
+
+
+@app.command("list")
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Also those the cluster keeps for itself")] = False,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
+) -> None:
+    """List the topics."""
+    found = admin(bootstrap, properties).list_topics(timeout=TIMEOUT_S).topics
+    rows = [
+        {
+            "topic": name,
+            "partitions": len(topic.partitions),
+            "replicas": max((len(partition.replicas) for partition in topic.partitions.values()), default=0),
+            "under_replicated": sum(len(p.isrs) < len(p.replicas) for p in topic.partitions.values()),
+        }
+        for name, topic in sorted(found.items())
+        if internal or not name.startswith("__")
+    ]
+    if json:
+        document(rows)
+    else:
+        table(("topic", "partitions", "replicas", "under-replicated"), [list(row.values()) for row in rows])
+
+
+@app.command()
+def describe(
+    names: Names,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Show partitions, leaders, replicas, offsets and the options that differ from the default."""
+    cluster = admin(bootstrap, properties)
+    described = [facts(cluster, name) for name in names]
+    if json:
+        document(described)
+        return
+    for topic in described:
+        say(f"{topic['topic']}  id {topic['id']}")
+        for name, value in topic["configs"].items():
+            say(f"  {name} = {value}")
+        columns = ("partition", "leader", "replicas", "isr", "start", "end")
+        table(columns, [[partition[column] for column in columns] for partition in topic["partitions"]])
+
+
+def facts(cluster: AdminClient, name: str) -> dict[str, Any]:
+    topic = settle(cluster.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_S))[name]
+    partitions = [TopicPartition(name, partition.id) for partition in topic.partitions]
+    starts = bounds(cluster, partitions, OffsetSpec.earliest())
+    ends = bounds(cluster, partitions, OffsetSpec.latest())
+    return {
+        "topic": name,
+        "id": str(topic.topic_id),
+        "internal": topic.is_internal,
+        "configs": overrides(cluster, ConfigResource(ResourceType.TOPIC, name)),
+        "partitions": [
+            {
+                "partition": partition.id,
+                "leader": partition.leader.id if partition.leader else None,
+                "replicas": [node.id for node in partition.replicas],
+                "isr": [node.id for node in partition.isr],
+                "start": starts[partition.id],
+                "end": ends[partition.id],
+            }
+            for partition in topic.partitions
+        ],
+    }
+
+
+def bounds(cluster: AdminClient, partitions: list[TopicPartition], spec: OffsetSpec) -> dict[int, int]:
+    answers = settle(cluster.list_offsets(dict.fromkeys(partitions, spec), request_timeout=TIMEOUT_S))
+    return {partition.partition: answer.offset for partition, answer in answers.items()}
+
+
+@app.command()
+def create(
+    names: Names,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1 for the broker's default")] = -1,
+    replicas: Annotated[int, typer.Option("--replicas", "-r", help="-1 for the broker's default")] = -1,
+    assign: Annotated[
+        list[str], typer.Option("--assign", metavar="BROKER,...", help="Replicas of the next partition; repeatable")
+    ] = [],  # noqa: B006
+    config: Configs = [],  # noqa: B006
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Be content if it is there")] = False,
+    validate_only: Annotated[bool, typer.Option("--validate-only", help="Ask, create nothing")] = False,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Create topics."""
+    shape: dict[str, Any] = {"num_partitions": partitions, "replication_factor": replicas}
+    if assign:
+        if partitions != -1 or replicas != -1:
+            raise typer.BadParameter("--assign already says how many partitions and replicas")
+        shape = {"num_partitions": len(assign), "replica_assignment": [brokers(text) for text in assign]}
+    topics = [NewTopic(name, config=pairs(config), **shape) for name in names]
+    futures = admin(bootstrap, properties).create_topics(topics, validate_only=validate_only, request_timeout=TIMEOUT_S)
+    created = settle(futures, fine=[KafkaError.TOPIC_ALREADY_EXISTS] if if_not_exists else [])
+    report(json, "could create" if validate_only else "created", list(created))
+
+
+def brokers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"--assign {text}: expected broker ids, such as 0,1,2") from None
+
+
+@app.command()
+def delete(
+    names: Names,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Be content if it is not there")] = False,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Delete topics with all their records."""
+    futures = admin(bootstrap, properties).delete_topics(names, request_timeout=TIMEOUT_S)
+    deleted = settle(futures, fine=[KafkaError.UNKNOWN_TOPIC_OR_PART] if if_exists else [])
+    report(json, "deleted", list(deleted))
+
+
+@app.command()
+def alter(
+    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    partitions: Annotated[int | None, typer.Option("--partitions", "-p", help="The new, larger number")] = None,
+    config: Configs = [],  # noqa: B006
+    delete_config: Annotated[
+        list[str], typer.Option("--delete-config", metavar="NAME", help="Back to the default; repeatable")
+    ] = [],  # noqa: B006
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Add partitions, set options, take options back."""
+    if partitions is None and not config and not delete_config:
+        raise Failed("nothing to alter: give --partitions, --config or --delete-config")
+    cluster = admin(bootstrap, properties)
+    if config or delete_config:
+        change(cluster, ConfigResource(ResourceType.TOPIC, name), set_to=pairs(config), delete=delete_config)
+    if partitions is not None:
+        settle(cluster.create_partitions([NewPartitions(name, partitions)], request_timeout=TIMEOUT_S))
+    report(json, "altered", [name])
+
+
+def report(json: bool, verb: str, names: list[str]) -> None:
+    if json:
+        document({verb.replace(" ", "_"): names})
+    else:
+        for name in names:
+            say(f"{verb} {name}")
