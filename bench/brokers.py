@@ -1,0 +1,173 @@
+"""The two sides: Apache Kafka and Ottla, each one node on loopback, each started as its users start it.
+
+Apache Kafka gets the JVM options and the thread counts that its own release starts with (1 GB heap, G1, both
+compilers); its folder is formatted before the clock starts. Both delete the files of dropped topics after a second
+instead of a minute, because a run writes more than the disk should hold. Nothing else differs from the defaults.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench.wire import BenchError, Connection, batch
+from tests import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+TICK: Final = os.sysconf("SC_CLK_TCK")
+DELETE_DELAY_MS: Final = 1000
+RELEASE_JVM: Final = (
+    "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
+)  # fmt: skip
+
+
+class Broker:
+    """A process with a port and a folder of its own; what it used is read from /proc."""
+
+    name = ""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
+        self.port, self.side_port = judge.free_ports(2)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "output.log"
+
+    def spawn(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT, env=self.environment()
+            )
+
+    def start(self) -> Self:
+        self.spawn()
+        try:
+            self.first_produce()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def first_produce(self, seconds: float = 60.0) -> None:
+        """Return when a record sent to a topic that did not exist before has been acknowledged."""
+        record, deadline = batch(100, 1).data, time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            try:
+                with Connection(self.port, timeout=5.0) as connection:
+                    while not connection.led("first", create=True):
+                        time.sleep(0.002)
+                    if connection.produce("first", record) == 0:
+                        return
+            except (OSError, BenchError):
+                if self.process is not None and self.process.poll() is not None:
+                    break
+            time.sleep(0.002)
+        raise BenchError(f"{self.name} did not start:\n{self.log.read_text(errors='replace')[-3000:]}")
+
+    def connect(self) -> Connection:
+        return Connection(self.port)
+
+    def cpu_s(self) -> float:
+        """User and system time of all threads that the process has or had."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICK
+
+    def memory_mb(self, field: str = "VmRSS") -> float:
+        """Resident memory now, or at its highest with VmHWM."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(f"{field}:"):
+                return int(line.split()[1]) / 1024
+        raise BenchError(f"{self.name}: no {field}")
+
+    def stop(self) -> None:
+        if self.process is not None:
+            judge.stop_process(self.process)
+            self.process = None
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Kafka(Broker):
+    name = "kafka"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.properties = self.folder / "server.properties"
+        self.properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
+        judge.tool("kafka.tools.StorageTool", "format", "-t", judge.CLUSTER_ID, "-c", str(self.properties))
+
+    def command(self) -> Sequence[str]:
+        options = [*RELEASE_JVM, *judge.logging_options(judge.NEWEST), "-cp", judge.classpath()]
+        return ["java", *options, "kafka.Kafka", str(self.properties)]
+
+    def _settings(self) -> dict[str, object]:
+        listener = f"PLAINTEXT://127.0.0.1:{self.port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "listeners": f"{listener},CONTROLLER://127.0.0.1:{self.side_port}",
+            "advertised.listeners": listener,
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "controller.quorum.voters": f"1@127.0.0.1:{self.side_port}",
+            "log.dirs": self.folder / "data",
+            "num.network.threads": 3,
+            "num.io.threads": 8,
+            "socket.send.buffer.bytes": 102400,
+            "socket.receive.buffer.bytes": 102400,
+            "num.recovery.threads.per.data.dir": 1,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "log.segment.delete.delay.ms": DELETE_DELAY_MS,
+        }
+
+
+class Ottla(Broker):
+    name = "ottla"
+
+    def command(self) -> Sequence[str]:
+        arguments = ["serve", "--port", str(self.port), "--data", str(self.folder / "data")]
+        return [sys.executable, "-m", "ottla", *arguments, "--set", f"log.segment.delete.delay.ms={DELETE_DELAY_MS}"]
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+
+
+SIDES: Final[dict[str, type[Broker]]] = {"kafka": Kafka, "ottla": Ottla}

@@ -1,0 +1,39 @@
+"""One record a request: fifty connections, each waiting for its answer before the next request.
+
+What a fleet of small producers with no linger looks like; nothing is amortised, so this is the cost of a request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bench import pump
+from bench.rows import Goal, Sample, Setting, TopicRow, per_request
+from bench.wire import batch, produce_frame, produce_shape
+
+if TYPE_CHECKING:
+    from bench.brokers import Broker
+
+PARTITIONS = 6
+
+
+@dataclass
+class Requests(TopicRow):
+    acks: int = field(kw_only=True)
+    connections: int = field(kw_only=True)
+
+    def run(self, broker: Broker, setting: Setting) -> Sample:
+        one = batch(100, 1)
+        frames = [produce_frame(self.topic, {i % PARTITIONS: one.data}, self.acks) for i in range(self.connections)]
+        shape = produce_shape(self.topic)
+        answer = pump.produce(broker, frames, shape, setting.stretch, value_bytes=one.value_bytes, window=1)
+        return per_request(answer)
+
+
+def rows() -> list[Requests]:
+    goals = (Goal("req_s", 1.0), Goal("us_req", 1.0), Goal("p99_ms", 1.0))
+    return [
+        Requests(f"one record, {count} conn., acks={acks}", goals, partitions=PARTITIONS, acks=acks, connections=count)
+        for count, acks in ((50, 1), (50, -1), (1, 1))
+    ]

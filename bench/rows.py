@@ -1,0 +1,111 @@
+"""What a row is: a load that runs on one broker for a moment and gives numbers, and the goals those numbers have.
+
+Measures are named with their unit: mb_s (10^6 bytes of record values a second), cpu_s_gb (broker CPU seconds for 10^9
+such bytes), req_s, us_req (broker CPU microseconds a request), p50_ms, p99_ms, p999_ms, seconds, idle_mb, loaded_mb.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from bench.pump import Stretch
+
+if TYPE_CHECKING:
+    from bench.brokers import Broker
+    from bench.client import Client
+
+Sample = dict[str, float]
+MORE_IS_BETTER = frozenset({"mb_s", "req_s"})
+LEVEL = 0.05  # two medians this close are level: the spread of a row on a quiet machine
+
+
+class Goal(NamedTuple):
+    """`limit` is a multiple of Apache Kafka's number, or, when absolute, the number itself."""
+
+    measure: str
+    limit: float
+    absolute: bool = False
+
+    def margin(self, ottla: float, kafka: float | None) -> float | None:
+        """How far inside the goal we are: 1 is just met, 2 is twice as good; None without a number to compare with."""
+        bound = self.limit if self.absolute else None if kafka is None else self.limit * kafka
+        if bound is None or not ottla or not bound:
+            return None
+        return ottla / bound if self.measure in MORE_IS_BETTER else bound / ottla
+
+    def met(self, margin: float) -> bool:
+        return margin >= (1.0 if self.absolute else 1.0 - LEVEL)
+
+    def __str__(self) -> str:
+        sign = "≥" if self.measure in MORE_IS_BETTER else "≤"
+        return f"{self.measure} {sign} {self.limit:g}" + ("" if self.absolute else " Kafka")
+
+
+def batched(speed: float = 1.0) -> tuple[Goal, ...]:
+    return Goal("mb_s", speed), Goal("cpu_s_gb", 0.5), Goal("p99_ms", 1.0)
+
+
+@dataclass
+class Setting:
+    """How long and with what a row runs; a smoke test makes all of it small."""
+
+    client: Client | None
+    seconds: float = 1.5
+    warm_s: float = 0.3
+    fill_mb: int = 256
+    topics: int = 500
+
+    @property
+    def stretch(self) -> Stretch:
+        return Stretch(self.warm_s, self.seconds)
+
+
+@dataclass
+class Row:
+    """One line of the table. `prepare` and `clean` stay outside the measured time; `run` may be called many times."""
+
+    name: str
+    goals: tuple[Goal, ...] = ()
+    repeat_max: int = field(default=99, kw_only=True)  # for rows that start brokers or last long
+
+    def prepare(self, broker: Broker, setting: Setting) -> None:
+        """Create what the row needs on this broker."""
+
+    def run(self, broker: Broker, setting: Setting) -> Sample:
+        raise NotImplementedError
+
+    def clean(self, broker: Broker, setting: Setting) -> None:
+        """Drop what `prepare` made."""
+
+
+@dataclass
+class TopicRow(Row):
+    """A row with a topic of its own, dropped after it so that the disk does not fill."""
+
+    partitions: int = field(default=1, kw_only=True)
+
+    @property
+    def topic(self) -> str:
+        return "".join(letter if letter.isalnum() else "-" for letter in self.name)
+
+    def prepare(self, broker: Broker, setting: Setting) -> None:
+        with broker.connect() as connection:
+            connection.create_topic(self.topic, self.partitions)
+            connection.wait_led(self.topic, self.partitions)
+
+    def clean(self, broker: Broker, setting: Setting) -> None:
+        with broker.connect() as connection:
+            connection.delete_topic(self.topic)
+
+
+def per_gb(answer: Sample) -> Sample:
+    """The measures of a stretch in which `bytes` moved in `seconds` at `cpu_s` of the broker."""
+    measures = {"mb_s": answer["bytes"] / answer["seconds"] / 1e6, "cpu_s_gb": answer["cpu_s"] / answer["bytes"] * 1e9}
+    return measures | {key: value for key, value in answer.items() if key.endswith("_ms") and value >= 0}
+
+
+def per_request(answer: Sample) -> Sample:
+    """The measures of a stretch in which `count` requests were answered in `seconds` at `cpu_s` of the broker."""
+    measures = {"req_s": answer["count"] / answer["seconds"], "us_req": answer["cpu_s"] / answer["count"] * 1e6}
+    return measures | {key: value for key, value in answer.items() if key.endswith("_ms") and value >= 0}

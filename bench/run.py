@@ -1,0 +1,159 @@
+"""Ottla beside Apache Kafka. `make bench`, or: python bench/run.py [--rows TEXT ...] [--repeat N] [--quick] [--sides S]
+
+Both brokers run during the whole of it, on the same cores; each row is run on one, then on the other, as often as
+repeated, so that a slow minute of the machine hits both. The numbers go to bench/results/, the table to bench/README.md
+(only when every row was run) and to the screen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)
+
+from bench import consume, footprint, latency, produce, replay, requests, table  # noqa: E402
+from bench.brokers import SIDES, Broker  # noqa: E402
+from bench.client import Client  # noqa: E402
+from bench.rows import Row, Setting  # noqa: E402
+from bench.wire import BenchError  # noqa: E402
+from tests import judge  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RESULTS = ROOT / "bench" / "results"
+README = ROOT / "bench" / "README.md"
+BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
+QUICK = (
+    "replay 100 B, 16 kB, acks=1, none, 1", "replay 100 B, 128 kB, acks=1, none, 1", "one record, 50 conn., acks=1",
+    "fetch 1 MB, 1 conn.", "fetch 16 kB", "consume 100 B", "end to end, 500/s, acks=-1", "start", "memory",
+    "500 topics", "produce 100 B, 16 kB, acks=-1, none, 1", "produce 1000 B, 128 kB, acks=-1, none, 6",
+)  # fmt: skip
+WARM_S = 4.0
+
+
+def every_row() -> list[Row]:
+    families = (replay, requests, consume, latency, footprint, produce)
+    return [row for family in families for row in family.rows()]
+
+
+def chosen(rows: Sequence[Row], words: Sequence[str]) -> list[Row]:
+    return [row for row in rows if not words or any(word in row.name for word in words)]
+
+
+def warm_up(brokers: Sequence[Broker], setting: Setting, seconds: float) -> None:
+    """Let both compilers of both JVMs see every path before anything counts."""
+    longer = Setting(setting.client, seconds=seconds, fill_mb=64)
+    rows = [
+        replay.replay(100, 16),
+        replay.replay(100, 16, -1, "lz4", 6),
+        requests.rows()[0],
+        consume.rows()[0],
+        consume.rows()[-1],
+        latency.rows()[0],
+        produce.rows()[0],
+        produce.rows()[-1],
+    ]
+    for row in rows:
+        for broker in brokers:
+            row.prepare(broker, longer)
+            row.run(broker, longer if broker.name == "kafka" else setting)
+            row.clean(broker, longer)
+
+
+def measure(row: Row, brokers: Sequence[Broker], setting: Setting, repeat: int) -> dict[str, table.Numbers]:
+    """The row on each broker in turn, A B A B; a broker on which it fails drops out of the row."""
+    numbers: dict[str, table.Numbers] = {}
+    able = []
+    try:
+        for broker in brokers:
+            try:
+                row.prepare(broker, setting)
+                able.append(broker)
+            except (BenchError, OSError) as error:
+                print(f"    {broker.name}: {error}", file=sys.stderr)
+        for _ in range(min(repeat, row.repeat_max)):
+            for broker in list(able):
+                try:
+                    table.collect(numbers.setdefault(broker.name, {}), row.run(broker, setting))
+                except (BenchError, OSError) as error:
+                    print(f"    {broker.name}: {error}", file=sys.stderr)
+                    able.remove(broker)
+    finally:
+        for broker in able:
+            row.clean(broker, setting)
+    return {name: values for name, values in numbers.items() if values}
+
+
+def machine() -> dict[str, object]:
+    names = [line.split(": ", 1)[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    about = {"cores": os.cpu_count(), "cpu": names[0] if names else platform.machine(), "kernel": platform.release()}
+    return {**about, "python": platform.python_version(), "load": os.getloadavg()[0]}
+
+
+def write_table(text: str) -> None:
+    page = README.read_text()
+    head, _, rest = page.partition(BEGIN)
+    _, _, foot = rest.partition(END)
+    assert foot, f"{README.name} has no place for the table"
+    README.write_text(head + BEGIN + text + END + foot)
+
+
+def arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="*", default=[], help="only rows whose name contains one of these")
+    parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.5, help="measured time of one run of one row")
+    parser.add_argument("--quick", action="store_true", help="a dozen rows, twice, one second each")
+    parser.add_argument("--list", action="store_true", help="print the names of the rows and stop")
+    return parser.parse_args(words)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    options = arguments(words)
+    rows = every_row()
+    wanted = chosen(rows, options.rows or (QUICK if options.quick else ()))
+    if options.list:
+        print("\n".join(row.name for row in wanted))
+        return 0
+    repeat, seconds = (2, 1.0) if options.quick else (options.repeat, options.seconds)
+    results: table.Results = {}
+    began = time.time()
+    with ExitStack() as stack:
+        setting = Setting(stack.enter_context(Client()), seconds=seconds)
+        brokers = [stack.enter_context(SIDES[side]()).start() for side in options.sides]
+        warm_up(brokers, setting, WARM_S / 2 if options.quick else WARM_S)
+        print(f"warm after {time.time() - began:.0f} s", file=sys.stderr)
+        for row in wanted:
+            results[row.name] = measure(row, brokers, setting, repeat)
+            cells = " | ".join(filter(None, table.line(row, results[row.name])))
+            print(f"{time.time() - began:5.0f} s  {cells}", file=sys.stderr, flush=True)
+    text = f"{machine_line()}\n\n{table.verdict(wanted, results)}\n\n{table.markdown(wanted, results)}"
+    RESULTS.mkdir(exist_ok=True)
+    name = time.strftime("%Y-%m-%d-%H%M%S", time.gmtime(began))
+    report = {"date": name, "machine": machine(), "repeat": repeat, "seconds": seconds, "rows": results}
+    (RESULTS / f"{name}.json").write_text(json.dumps(report, indent=1))
+    if len(wanted) == len(rows) and len(options.sides) == len(SIDES):
+        write_table(text)
+    print(text)
+    return 0
+
+
+def machine_line() -> str:
+    about, day = machine(), time.strftime("%Y-%m-%d")
+    software = f"Linux {about['kernel']}, Python {about['python']}, Apache Kafka {judge.NEWEST}"
+    return f"Measured on {day}: {about['cores']} cores ({about['cpu']}), {software}."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Samples to numbers to the table of README.md: medians with their spread, goals, ratios, worst rows first."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from bench.rows import Goal, Row, Sample
+
+Numbers = dict[str, list[float]]  # measure → one value for each repeat
+Results = dict[str, dict[str, Numbers]]  # row → side → numbers
+
+SPEED = {"mb_s": "MB/s", "req_s": "req/s", "seconds": "s", "idle_mb": "MB idle", "loaded_mb": "MB loaded"}
+COST = {"cpu_s_gb": "s/GB", "us_req": "µs/req", "start_cpu_s": "s", "total_cpu_s": "s"}
+TAIL = ("p50_ms", "p99_ms", "p999_ms")
+SHORT = {"mb_s": "speed", "req_s": "speed", "cpu_s_gb": "CPU", "us_req": "CPU", "p99_ms": "p99", "p50_ms": "p50",
+         "seconds": "time", "idle_mb": "idle", "loaded_mb": "loaded"}  # fmt: skip
+HEAD = ("row", "Kafka", "Ottla", "Kafka CPU", "Ottla CPU", "Kafka p50 / p99 ms", "Ottla p50 / p99 ms", "goal", "met",
+        "Ottla / Kafka")  # fmt: skip
+
+
+def collect(numbers: Numbers, sample: Sample) -> None:
+    for measure, value in sample.items():
+        numbers.setdefault(measure, []).append(value)
+
+
+def median(numbers: Numbers | None, measure: str) -> float | None:
+    return statistics.median(numbers[measure]) if numbers and measure in numbers else None
+
+
+def spread(values: Sequence[float]) -> float:
+    """Half the range as a share of the median."""
+    middle = statistics.median(values)
+    return (max(values) - min(values)) / 2 / middle if middle else 0.0
+
+
+def figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def cell(numbers: Numbers | None, units: dict[str, str]) -> str:
+    parts = []
+    for measure, unit in units.items():
+        if numbers and measure in numbers:
+            values = numbers[measure]
+            wide = f" ±{spread(values):.0%}".replace("%", " %") if len(values) > 1 else ""
+            parts.append(f"{figure(statistics.median(values))} {unit}{wide}")
+    return ", ".join(parts)
+
+
+def tail(numbers: Numbers | None, deep: bool) -> str:
+    wanted = TAIL if deep else TAIL[:2]
+    return " / ".join(figure(value) for measure in wanted if (value := median(numbers, measure)) is not None)
+
+
+def margins(goals: Iterable[Goal], sides: dict[str, Numbers]) -> list[tuple[Goal, float]]:
+    """Each goal that has its numbers, with how far inside it we are."""
+    found = []
+    for goal in goals:
+        ottla = median(sides.get("ottla"), goal.measure)
+        margin = None if ottla is None else goal.margin(ottla, median(sides.get("kafka"), goal.measure))
+        if margin is not None:
+            found.append((goal, margin))
+    return found
+
+
+def ratios(goals: Iterable[Goal], sides: dict[str, Numbers]) -> str:
+    parts = []
+    for goal in goals:
+        ottla, kafka = median(sides.get("ottla"), goal.measure), median(sides.get("kafka"), goal.measure)
+        if ottla is not None and kafka:
+            parts.append(f"{SHORT[goal.measure]} {ottla / kafka:.2f}")
+    return ", ".join(parts)
+
+
+def goal_text(goal: Goal) -> str:
+    return str(goal).replace(goal.measure, SHORT[goal.measure], 1)
+
+
+def line(row: Row, sides: dict[str, Numbers]) -> tuple[str, ...]:
+    found = margins(row.goals, sides)
+    missed = [SHORT[goal.measure] for goal, margin in found if not goal.met(margin)]
+    reached = "yes" if met(row, sides) else f"no: {', '.join(missed)}"
+    kafka, ottla, deep = sides.get("kafka"), sides.get("ottla"), "end to end" in row.name
+    goals = ", ".join(goal_text(goal) for goal in row.goals)
+    speed, cost = (cell(kafka, SPEED), cell(ottla, SPEED)), (cell(kafka, COST), cell(ottla, COST))
+    return (row.name, *speed, *cost, tail(kafka, deep), tail(ottla, deep), goals, reached, ratios(row.goals, sides))
+
+
+def worst(row: Row, sides: dict[str, Numbers]) -> float:
+    """The margin of the goal we are furthest from; a row that gave no number is worse than any."""
+    return min((margin for _, margin in margins(row.goals, sides)), default=0.0)
+
+
+def markdown(rows: Sequence[Row], results: Results) -> str:
+    done = sorted((row for row in rows if row.name in results), key=lambda row: worst(row, results[row.name]))
+    lines = [HEAD, ("---",) * len(HEAD), *(line(row, results[row.name]) for row in done)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def met(row: Row, sides: dict[str, Numbers]) -> bool:
+    found = margins(row.goals, sides)
+    return len(found) == len(row.goals) and all(goal.met(margin) for goal, margin in found)
+
+
+def verdict(rows: Sequence[Row], results: Results) -> str:
+    reached = sum(met(row, results[row.name]) for row in rows if row.name in results)
+    return f"{reached} of {len(rows)} rows meet their goals."

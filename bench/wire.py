@@ -1,0 +1,224 @@
+"""The few Kafka calls the load generators need, as bytes, by hand.
+
+Nothing of `ottla` is used here: a fault in our own codec must not cancel itself out, and both brokers must get the very
+same bytes. Produce v11 and Fetch v12 are flexible versions that name the topic; admin calls use old, plain versions.
+
+    frame    length i32 | key i16 | version i16 | correlation i32 | client id | [tags] | body
+    batch    the v2 record batch: 61 bytes of header, then records; CRC-32C from byte 21 on
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from typing import NamedTuple
+
+import cramjam
+from crc32c import crc32c
+
+PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 3, 19, 20
+CODECS = {"none": 0, "lz4": 3}
+CLIENT = b"bench"
+# Magic, version 1 with independent blocks (Kafka reads no others), 64 kB blocks, and the check byte of those two.
+LZ4_FRAME = bytes.fromhex("04224d18604082")
+LZ4_BLOCK = 64 * 1024
+WORDS = (
+    b"GET POST PUT 200 204 301 404 500 /orders /users /search /cart /login host=web-1 host=web-2 region=eu region=us "
+    b"user= order= session= price= amount= status=ok status=failed retry=1 cache=hit cache=miss latency_ms= bytes= "
+    b"trace= span= level=info level=warn level=error component=checkout component=payment component=stock"
+).split()
+
+
+class BenchError(Exception):
+    """A broker answered with an error, or not at all: the row has no number."""
+
+
+def text(size: int, seed: int) -> bytes:
+    """A log line of exactly that size: words and numbers, so that lz4 has about as much to do as in real life."""
+    state = seed * 2654435761 + 1
+    line = bytearray()
+    while len(line) < size:
+        state = (state * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
+        line += WORDS[(state >> 33) % len(WORDS)] + b"%d " % ((state >> 40) % 100000)
+    return bytes(line[:size])
+
+
+def uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def varint(value: int) -> bytes:
+    return uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def compact(data: bytes) -> bytes:
+    return uvarint(len(data) + 1) + data
+
+
+def string(name: str) -> bytes:
+    data = name.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def lz4(data: bytes) -> bytes:
+    out = [LZ4_FRAME]
+    for start in range(0, len(data), LZ4_BLOCK):
+        block = data[start : start + LZ4_BLOCK]
+        packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
+        whole = len(packed) >= len(block)
+        out.append(struct.pack("<I", len(block) | 0x80000000 if whole else len(packed)) + (block if whole else packed))
+    return b"".join([*out, bytes(4)])
+
+
+class Batch(NamedTuple):
+    data: bytes
+    records: int
+    value_bytes: int
+
+
+def batch(size: int, target: int, codec: str = "none", now_ms: int | None = None) -> Batch:
+    """As many records of `size` bytes as fit into `target` bytes before compression, at least one."""
+    now = int(time.time() * 1000) if now_ms is None else now_ms
+    records, used, count = [], 61, 0
+    while True:
+        value = text(size, count)
+        body = b"\0" + varint(0) + varint(count) + varint(-1) + varint(len(value)) + value + varint(0)
+        record = varint(len(body)) + body
+        if count and used + len(record) > target:
+            break
+        records.append(record)
+        used, count = used + len(record), count + 1
+    payload = b"".join(records)
+    if codec == "lz4":
+        payload = lz4(payload)
+    tail = struct.pack(">hiqqqhii", CODECS[codec], count - 1, now, now, -1, -1, -1, count) + payload
+    return Batch(struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c(tail)) + tail, count, count * size)
+
+
+def frame(key: int, version: int, body: bytes, *, flexible: bool) -> bytes:
+    head = struct.pack(">hhih", key, version, 1, len(CLIENT)) + CLIENT + (b"\0" if flexible else b"")
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def produce_frame(topic: str, data: dict[int, bytes], acks: int, timeout_ms: int = 10_000) -> bytes:
+    partitions = b"".join(struct.pack(">i", index) + compact(records) + b"\0" for index, records in data.items())
+    topics = b"\x02" + compact(topic.encode()) + uvarint(len(data) + 1) + partitions + b"\0"
+    return frame(PRODUCE, 11, b"\0" + struct.pack(">hi", acks, timeout_ms) + topics + b"\0", flexible=True)
+
+
+class Shape(NamedTuple):
+    """A Produce v11 answer without errors: its size, and where the two bytes of the first error code lie."""
+
+    size: int
+    error_at: int
+
+
+def produce_shape(topic: str, partitions: int = 1) -> Shape:
+    head = 4 + 4 + 1 + 1 + len(compact(topic.encode())) + len(uvarint(partitions + 1))
+    return Shape(head + 33 * partitions + 6, head + 4)
+
+
+def fetch_frame(topic: str, partition: int, offset: int, partition_max: int, *, min_bytes: int = 1) -> bytes:
+    head = struct.pack(">iiiibii", -1, 500, min_bytes, 50 << 20, 0, 0, -1)
+    entry = struct.pack(">iiqiqi", partition, -1, offset, -1, -1, partition_max) + b"\0"
+    topics = b"\x02" + compact(topic.encode()) + b"\x02" + entry + b"\0"
+    return frame(FETCH, 12, head + topics + b"\x01" + b"\x01" + b"\0", flexible=True)
+
+
+def fetch_error(answer: bytes, topic: str) -> int:
+    """The error of a Fetch v12 answer (after its length and correlation id), or else that of its one partition."""
+    error = int(struct.unpack_from(">h", answer, 1 + 4)[0])
+    position = 1 + 4 + 2 + 4 + 1 + len(compact(topic.encode())) + 1 + 4
+    return error or int(struct.unpack_from(">h", answer, position)[0])
+
+
+class Connection:
+    """One blocking connection for calls outside the measured time."""
+
+    def __init__(self, port: int, timeout: float = 60.0) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def call(self, request: bytes) -> bytes:
+        """The answer's bytes after its length and correlation id."""
+        self.socket.sendall(request)
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)[4:]
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self.socket.recv(size - len(data))
+            if not piece:
+                raise BenchError("the broker closed the connection")
+            data += piece
+        return bytes(data)
+
+    def create_topic(self, topic: str, partitions: int = 1) -> None:
+        entry = string(topic) + struct.pack(">ihii", partitions, 1, 0, 0)
+        body = struct.pack(">i", 1) + entry + struct.pack(">ib", 60_000, 0)
+        answer = self.call(frame(CREATE_TOPICS, 4, body, flexible=False))
+        expect_no_error("CreateTopics", answer, 4 + 4 + 2 + len(topic.encode()))
+
+    def delete_topic(self, topic: str) -> None:
+        body = struct.pack(">i", 1) + string(topic) + struct.pack(">i", 60_000)
+        answer = self.call(frame(DELETE_TOPICS, 3, body, flexible=False))
+        expect_no_error("DeleteTopics", answer, 4 + 4 + 2 + len(topic.encode()))
+
+    def led(self, topic: str, *, create: bool = False) -> int:
+        """How many partitions of the topic have a leader, after Metadata v4."""
+        answer = self.call(frame(METADATA, 4, struct.pack(">i", 1) + string(topic) + bytes([create]), flexible=False))
+        position, (brokers,) = 8, struct.unpack_from(">i", answer, 4)
+        for _ in range(brokers):
+            position = skip_string(answer, skip_string(answer, position + 4) + 4)
+        position = skip_string(answer, position) + 4  # cluster id, controller
+        error, name_size = struct.unpack_from(">hh", answer, position + 4)
+        position += 8 + name_size + 1
+        (partitions,) = struct.unpack_from(">i", answer, position)
+        position, leaders = position + 4, 0
+        for _ in range(partitions if error == 0 else 0):
+            fault, _index, leader, replicas = struct.unpack_from(">hiii", answer, position)
+            position += 14 + 4 * replicas
+            position += 4 + 4 * int(struct.unpack_from(">i", answer, position)[0])
+            leaders += fault == 0 and leader >= 0
+        return leaders
+
+    def wait_led(self, topic: str, partitions: int, seconds: float = 60.0) -> None:
+        """Until every partition has a leader, and that leader knows it: Kafka tells its clients a moment earlier."""
+        deadline, index = time.monotonic() + seconds, 0
+        while self.led(topic) < partitions or index < partitions:
+            answer = self.call(fetch_frame(topic, index, 0, 1, min_bytes=0))
+            if fetch_error(answer, topic) == 0:
+                index += 1
+            elif time.monotonic() > deadline:
+                raise BenchError(f"{topic}: not every partition has a leader after {seconds:g} s")
+            else:
+                time.sleep(0.002)
+
+    def produce(self, topic: str, data: bytes, acks: int = 1) -> int:
+        """The error code of one produce to partition 0."""
+        answer = self.call(produce_frame(topic, {0: data}, acks))
+        return int(struct.unpack_from(">h", answer, produce_shape(topic).error_at - 8)[0])
+
+
+def skip_string(data: bytes, position: int) -> int:
+    """Past a nullable string."""
+    return position + 2 + max(0, int(struct.unpack_from(">h", data, position)[0]))
+
+
+def expect_no_error(call: str, answer: bytes, position: int) -> None:
+    (error,) = struct.unpack_from(">h", answer, position)
+    if error:
+        raise BenchError(f"{call}: error {error}")
