@@ -1,0 +1,245 @@
+"""Messages, magic 0 and 1: reading, building, wrappers of compressed messages, and conversion down for old fetchers.
+
+    position  field                     magic 0    magic 1
+    0         offset             i64
+    8         length             i32               of everything after it
+    12        crc                u32               CRC-32 (zlib) from the magic on
+    16        magic              i8
+    17        attributes         i8     codec      bits 0-2 codec, 3 LogAppendTime
+    18        timestamp          i64    -          yes
+    18 / 26   key length, key    i32               -1 is null
+    ...       value length, value i32              -1 is null
+
+There is no batch. A codec in the attributes makes a message a wrapper: no key, and its value is a compressed run of
+messages. The wrapper has the offset of its LAST inner message, so the log never inflates to find the next offset.
+Inner offsets are absolute in magic 0, which forces the broker to recompress every wrapper it appends; magic 1 counts
+them from 0 instead. A wrapper at offset 0 is taken as relative to 0 (some librdkafka releases send that).
+Under LogAppendTime the wrapper's timestamp and type hold for everything inside. Wrappers do not nest.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
+
+from ottla.errors import BrokerError, ErrorCode
+from ottla.records import batch
+from ottla.records.batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, NO_TIMESTAMP, Record
+from ottla.records.compress import SIZE_MAX, Codec, CorruptError, compress, decompress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ottla.records.compress import Buffer
+
+MAGIC_POSITION: Final = 16
+ENTRY_SIZE_MIN: Final = 14
+
+_HEAD: Final = Struct(">qiIbB")  # offset, length, crc, magic, attributes
+_BODY: Final = (18, 26)  # where the key's length stands, by magic
+_INT: Final = Struct(">i")
+_LONG: Final = Struct(">q")
+
+
+class ChecksumError(CorruptError):
+    """A message inside a wrapper was damaged before the wrapper was made."""
+
+
+class Outer(NamedTuple):
+    """The fixed part of a message. `timestamp` is -1 in magic 0."""
+
+    offset: int
+    length: int
+    crc: int
+    magic: int
+    attributes: int
+    timestamp: int
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.magic == 1 and self.attributes & LOG_APPEND_TIME != 0
+
+
+class Inner(NamedTuple):
+    """A message read whole, its offset already absolute; `magic` is its own, not its wrapper's."""
+
+    record: Record
+    magic: int
+
+
+def outer(buffer: Buffer, position: int = 0) -> Outer:
+    """The caller knows that length + 12 bytes are there, and that the length is at least 14."""
+    offset, length, crc, magic, attributes = _HEAD.unpack_from(buffer, position)
+    if magic == 0:
+        return Outer(offset, length, crc, magic, attributes, NO_TIMESTAMP)
+    if length < 22:
+        raise CorruptError(f"a magic 1 message cannot have {length} bytes")
+    return Outer(offset, length, crc, magic, attributes, _LONG.unpack_from(buffer, position + 18)[0])
+
+
+def crc_ok(buffer: Buffer, position: int, outer: Outer) -> bool:
+    view = memoryview(buffer)[position + MAGIC_POSITION : position + outer.length + LOG_OVERHEAD]
+    return crc32(view) == outer.crc
+
+
+def iterate(buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX) -> Iterator[Record]:
+    """The records of the message or wrapper at `position`."""
+    for message in messages(buffer, position, size_max):
+        yield message.record
+
+
+def messages(buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX, *, check: bool = False) -> list[Inner]:
+    """As `iterate`, with what a validator must see; `check` also verifies the CRC of what is inside a wrapper."""
+    head = outer(buffer, position)
+    key, value = _content(buffer, position, head)
+    if head.codec == Codec.NONE:
+        return [Inner(Record(head.offset, head.timestamp, key, value), head.magic)]
+    if value is None:
+        raise CorruptError("a wrapper has no messages")
+    if head.codec == Codec.ZSTD:
+        raise CorruptError("zstd came after magic 0 and 1")
+    return _unwrap(head, decompress(head.codec, value, size_max, magic=head.magic), check)
+
+
+def _unwrap(wrapper: Outer, data: bytes, check: bool) -> list[Inner]:
+    found: list[Inner] = []
+    position, end = 0, len(data)
+    while end - position >= LOG_OVERHEAD + ENTRY_SIZE_MIN:
+        head = outer(data, position)
+        if head.length < ENTRY_SIZE_MIN:
+            raise CorruptError(f"a message cannot have {head.length} bytes")
+        if position + LOG_OVERHEAD + head.length > end:
+            break
+        if head.codec != Codec.NONE:
+            raise CorruptError("a wrapper within a wrapper")
+        if check and not crc_ok(data, position, head):
+            raise ChecksumError("a message inside a wrapper fails its checksum")
+        key, value = _content(data, position, head)
+        timestamp = wrapper.timestamp if head.magic != 0 and wrapper.log_append_time else head.timestamp
+        found.append(Inner(Record(head.offset, timestamp, key, value), head.magic))
+        position += LOG_OVERHEAD + head.length
+    if not found:
+        raise CorruptError("a wrapper has no messages")
+    base = _base_offset(wrapper, found[-1].record.offset)
+    if base == 0:
+        return found
+    return [message._replace(record=message.record._replace(offset=base + message.record.offset)) for message in found]
+
+
+def _base_offset(wrapper: Outer, last_inner: int) -> int:
+    if wrapper.magic == 0 or wrapper.offset == 0:
+        return 0
+    if wrapper.offset < last_inner:
+        raise CorruptError(f"a wrapper at offset {wrapper.offset} holds relative offset {last_inner}")
+    return wrapper.offset - last_inner
+
+
+def _content(buffer: Buffer, position: int, head: Outer) -> tuple[bytes | None, bytes | None]:
+    end = position + LOG_OVERHEAD + head.length
+    key, position = _blob(buffer, position + _BODY[head.magic != 0], end)
+    value, _ = _blob(buffer, position, end)
+    return key, value
+
+
+def _blob(buffer: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
+    if end - position < 4:
+        raise CorruptError("a message is cut short")
+    size: int = _INT.unpack_from(buffer, position)[0]
+    position += 4
+    if size < 0:
+        return None, position
+    if size > end - position:
+        raise CorruptError("a message is cut short")
+    return bytes(buffer[position : position + size]), position + size
+
+
+def build(
+    records: Sequence[Record],
+    *,
+    magic: int,
+    codec: int = Codec.NONE,
+    level: int | None = None,
+    append_time: int | None = None,
+) -> bytes:
+    """The records at their own offsets as messages, or within one wrapper if a codec is given. Headers are lost."""
+    attributes = LOG_APPEND_TIME if magic == 1 and append_time is not None else 0
+    # Inner offsets of magic 1 count from the first record; everything else stands where it will be in the log.
+    base = records[0].offset if magic == 1 and codec != Codec.NONE else 0
+    data = b"".join(
+        _message(offset - base, timestamp if append_time is None else append_time, key, value, magic, attributes)
+        for offset, timestamp, key, value, _ in records
+    )
+    if codec == Codec.NONE:
+        return data
+    assert codec != Codec.ZSTD, "zstd came after magic 0 and 1"
+    latest = max(record.timestamp for record in records) if append_time is None else append_time
+    inside = compress(codec, data, level, magic=magic)
+    return _message(records[-1].offset, latest, None, inside, magic, attributes | codec)
+
+
+def _message(offset: int, timestamp: int, key: bytes | None, value: bytes | None, magic: int, attributes: int) -> bytes:
+    parts = [bytes((magic, attributes))]
+    if magic == 1:
+        parts.append(_LONG.pack(timestamp))
+    for content in (key, value):
+        parts += (_NULL,) if content is None else (_INT.pack(len(content)), content)
+    data = b"".join(parts)
+    return _FRAME.pack(offset, len(data) + 4, crc32(data)) + data
+
+
+_FRAME: Final = Struct(">qiI")
+_NULL: Final = _INT.pack(-1)
+
+
+def restamp(
+    data: memoryview, position: int, head: Outer, *, offset: int, timestamp: int, append: bool
+) -> list[bytes | memoryview]:
+    """The message with its final offset and, in magic 1, its final timestamp and type; as parts, nothing big copied."""
+    end = position + LOG_OVERHEAD + head.length
+    if head.magic == 0 or (head.timestamp == timestamp and head.log_append_time == append):
+        return [_LONG.pack(offset), data[position + 8 : end]]
+    attributes = head.codec | (LOG_APPEND_TIME if append else 0)
+    fixed = bytes((head.magic, attributes)) + _LONG.pack(timestamp)
+    rest = data[position + _BODY[1] : end]
+    return [_FRAME.pack(offset, head.length, crc32(rest, crc32(fixed))) + fixed, rest]
+
+
+def down_convert(data: Buffer, magic: int, first_offset: int = 0, size_max: int = SIZE_MAX) -> bytes:
+    """What a fetcher that knows nothing newer than `magic` (0 or 1) gets instead of `data`.
+
+    Entries old enough go out as they are. From newer ones control batches are dropped, and headers, producer fields and
+    (for magic 0) timestamps are lost; offsets stay, and what was compressed stays compressed. Messages before
+    `first_offset` are left out where they are not compressed, because some librdkafka releases trust that the first
+    one is the one they asked for. zstd has no place in the old formats: before anything was converted that is an error,
+    afterwards the answer ends there and the next fetch gets the error.
+    """
+    found: list[bytes] = []
+    for entry in batch.entries(data):
+        if entry.magic == batch.MAGIC:
+            head = batch.header(data, entry.position)
+            if head.control:
+                continue
+            codec, append_time = head.codec, head.max_timestamp if head.log_append_time else None
+        else:
+            old = outer(data, entry.position)
+            codec, append_time = old.codec, old.timestamp if old.log_append_time else None
+        if codec == Codec.ZSTD:
+            if found:
+                break
+            raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd batches cannot be converted down")
+        if entry.magic <= magic:
+            found.append(bytes(data[entry.position : entry.position + entry.size]))
+            continue
+        records = [
+            record
+            for record in batch.iterate(data, entry.position, size_max)
+            if codec != Codec.NONE or record.offset >= first_offset
+        ]
+        if records:
+            found.append(build(records, magic=magic, codec=codec, append_time=append_time))
+    return b"".join(found)
