@@ -104,8 +104,10 @@ def change(
     settle({target.name: cluster.incremental_alter_configs([wanted], request_timeout=TIMEOUT_S)[wanted]})
 
 
-def overrides(cluster: AdminClient, target: ConfigResource) -> dict[str, str | None]:
-    return {entry.name: entry.value for entry in entries(cluster, target) if not entry.is_default}
+def overrides(cluster: AdminClient, topic: str) -> dict[str, str | None]:
+    """The options that were set for this topic itself."""
+    found = entries(cluster, ConfigResource(ResourceType.TOPIC, topic))
+    return {entry.name: entry.value for entry in found if source(entry) == "dynamic topic"}
 
 
 def entries(cluster: AdminClient, target: ConfigResource) -> list[ConfigEntry]:

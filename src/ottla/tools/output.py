@@ -12,9 +12,9 @@ from rich.table import Table
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
     """Numbers stand to the right. When stdout is no terminal nothing is cut to its width."""
-    here = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    here = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, column in enumerate(columns):
-        numbers = bool(rows) and all(isinstance(row[index], (int, float)) for row in rows)
+        numbers = bool(rows) and all(type(row[index]) in (int, float) for row in rows)
         here.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         here.add_row(*(shown(value) for value in row))
@@ -25,6 +25,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: st
 def shown(value: object) -> str:
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
         return ",".join(str(part) for part in value)
     return f"{value:,.1f}" if isinstance(value, float) else str(value)

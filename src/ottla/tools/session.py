@@ -37,6 +37,7 @@ def client(bootstrap: str, properties: Iterable[str] = (), **more: Any) -> dict[
 
 
 def admin(bootstrap: str, properties: Iterable[str] = ()) -> AdminClient:
+    """To be held in a variable: when the last reference goes, the answers still awaited are lost with it."""
     return AdminClient(client(bootstrap, properties))
 
 
@@ -51,20 +52,21 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
 
 
 def settle(futures: Mapping[Item, "Future[Value]"], *, fine: Iterable[int] = ()) -> dict[Item, Value]:
-    """Wait for an answer for each item; say which were refused, and fail if any was for another reason than `fine`."""
+    """Wait for the answer for each item. A refusal fails the command, unless its code is in `fine`; all are shown."""
     done: dict[Item, Value] = {}
-    refused = 0
+    refused: list[str] = []
     for item, future in futures.items():
         try:
             done[item] = future.result(TIMEOUT_S)
         except KafkaException as error:
             if error.args[0].code() not in fine:
-                refused += 1
-                warn(f"{item}: {explained(error)}")
+                refused.append(f"{item}: {explained(error)}")
         except TimeoutError:
             raise Failed(f"no answer within {TIMEOUT_S:.0f} seconds") from None
+    for line in refused[:-1]:
+        warn(line)
     if refused:
-        raise Failed(f"{refused} of {len(futures)} refused")
+        raise Failed(refused[-1])
     return done
 
 

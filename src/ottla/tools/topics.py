@@ -71,7 +71,7 @@ def facts(cluster: AdminClient, name: str) -> dict[str, Any]:
         "topic": name,
         "id": str(topic.topic_id),
         "internal": topic.is_internal,
-        "configs": overrides(cluster, ConfigResource(ResourceType.TOPIC, name)),
+        "configs": overrides(cluster, name),
         "partitions": [
             {
                 "partition": partition.id,
@@ -113,7 +113,8 @@ def create(
             raise typer.BadParameter("--assign already says how many partitions and replicas")
         shape = {"num_partitions": len(assign), "replica_assignment": [brokers(text) for text in assign]}
     topics = [NewTopic(name, config=pairs(config), **shape) for name in names]
-    futures = admin(bootstrap, properties).create_topics(topics, validate_only=validate_only, request_timeout=TIMEOUT_S)
+    cluster = admin(bootstrap, properties)
+    futures = cluster.create_topics(topics, validate_only=validate_only, request_timeout=TIMEOUT_S)
     created = settle(futures, fine=[KafkaError.TOPIC_ALREADY_EXISTS] if if_not_exists else [])
     report(json, "could create" if validate_only else "created", list(created))
 
@@ -134,7 +135,8 @@ def delete(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Delete topics with all their records."""
-    futures = admin(bootstrap, properties).delete_topics(names, request_timeout=TIMEOUT_S)
+    cluster = admin(bootstrap, properties)
+    futures = cluster.delete_topics(names, request_timeout=TIMEOUT_S)
     deleted = settle(futures, fine=[KafkaError.UNKNOWN_TOPIC_OR_PART] if if_exists else [])
     report(json, "deleted", list(deleted))
 
