@@ -149,6 +149,10 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+class Hangup(Exception):
+    """The peer broke the protocol, or failed at something it wants no answer to: its connection ends, with a log line."""
+
+
 class BrokerError(Exception):
     """A failure that the protocol has a code for. `message` is for people and may be empty."""
 

@@ -1,0 +1,85 @@
+"""What a handler is given, and how it makes itself known.
+
+    @handles(ProduceRequest)
+    def produce(parts: Parts, call: Call, request: ProduceRequest) -> ProduceResponse: ...
+
+A handler is a plain function that returns the response, or a Future of it: what it did before it returned is ordered by
+arrival, only the answer may be late. Control-plane handlers, for which that order means nothing, may be `async def`.
+It may return None for a request that wants no answer.
+
+`handles` registers the function for the request's API; ApiVersions, the dispatcher and the protocol page are all read
+from this one registry. `versions` narrows what the schema knows to what the handler serves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.clock import Clock
+    from ottla.cluster.controller import Controller
+    from ottla.cluster.producer_ids import ProducerIds
+    from ottla.config import BrokerConfig
+    from ottla.log.store import Store
+    from ottla.replica.replicas import Replicas
+    from ottla.replica.sessions import Sessions
+    from ottla.wire.schema import Spec
+
+Handler = TypeVar("Handler", bound="Callable[..., Any]")
+
+
+class Call:
+    """The circumstances of one request."""
+
+    __slots__ = ("client_id", "dialled", "host", "key", "listener", "version")
+
+    def __init__(
+        self, key: int, version: int, client_id: str, host: str, listener: str, dialled: tuple[str, int]
+    ) -> None:
+        self.key = key
+        self.version = version
+        self.client_id = client_id
+        self.host = host
+        self.listener = listener
+        self.dialled = dialled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The parts of a running broker that handlers work on."""
+
+    node_id: int
+    config: BrokerConfig
+    clock: Clock
+    controller: Controller
+    store: Store
+    replicas: Replicas
+    sessions: Sessions
+    producer_ids: ProducerIds
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    key: int
+    request: type
+    versions: tuple[int, int]
+    function: Callable[..., Any]
+
+
+REGISTRY: dict[int, Registered] = {}
+
+
+def handles(request: type, *, versions: tuple[int, int] | None = None) -> Callable[[Handler], Handler]:
+    """Register the decorated function as the handler of this request."""
+
+    def register(function: Handler) -> Handler:
+        spec: Spec = request.__wire__  # type: ignore[attr-defined]
+        key = spec.key
+        assert key is not None and key not in REGISTRY, f"two handlers of API {key}"
+        REGISTRY[key] = Registered(key, request, versions or spec.versions, function)
+        return function
+
+    return register

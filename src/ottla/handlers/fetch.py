@@ -1,0 +1,206 @@
+"""Fetch (1), v0-18: bytes of log files, from an offset on, for many partitions at once.
+
+v1 throttle time; v2-3 magic 1; v3 a bound for the whole answer, and at least one batch however small the bounds; v4
+record batches, isolation level, last stable offset; v5 log start offset; v7 sessions; v9 leader epoch; v10 zstd; v11
+rack; v12 flexible, last fetched epoch; v13 topics by id; v15 replica state; v17-18 fields of replicas.
+
+Records leave as regions of the log files. Only clients older than v4, which cannot read today's batches, get them
+converted. An answer with fewer than `min_bytes` waits until they come, or `max_wait_ms`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.errors import BrokerError, ErrorCode
+from ottla.handlers.call import Call, Parts, handles
+from ottla.wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.replica.partition import Partition
+    from ottla.replica.sessions import Session, Watched
+
+READ_COMMITTED = 1
+# The first versions with a property; see the list above.
+BOUNDED, BATCHES, ZSTD, BY_ID = 3, 4, 10, 13
+MAGIC_OF_OLD_VERSIONS = (0, 0, 1, 1)
+DEBUGGING_CONSUMER = -2  # a reader that may look above the high watermark
+
+
+class Reading:
+    """One fetch: what it may read, and what it found."""
+
+    __slots__ = ("_call", "_incremental", "_parts", "_request", "_session", "_watched", "replica_id", "woke_by_error")
+
+    def __init__(
+        self,
+        parts: Parts,
+        call: Call,
+        request: FetchRequest,
+        session: Session | None,
+        watched: list[Watched],
+        *,
+        incremental: bool,
+    ) -> None:
+        self._parts = parts
+        self._call = call
+        self._request = request
+        self._session = session
+        self._watched = watched
+        self._incremental = incremental
+        self.replica_id = request.replica_state.replica_id if call.version >= 15 else request.replica_id
+
+    def start(self) -> FetchResponse | asyncio.Future[FetchResponse]:
+        request = self._request
+        results, size, urgent = self._read()
+        if urgent or size >= request.min_bytes or request.max_wait_ms <= 0 or not results:
+            return self._respond(results)
+        replicas, by_id = self._parts.replicas, self._call.version >= BY_ID
+        partitions = [
+            replicas.get_by_id(one.topic_id, one.index) if by_id else replicas.get(one.topic, one.index)
+            for one in self._watched
+        ]
+        return replicas.waits.add(partitions, request.min_bytes - size, request.max_wait_ms, self.finish)
+
+    def finish(self) -> FetchResponse:
+        return self._respond(self._read()[0])
+
+    def _read(self) -> tuple[list[tuple[Watched, PartitionData]], int, bool]:
+        """Read every partition in turn: the results, their size, and whether the client must hear at once."""
+        parts, request, version = self._parts, self._request, self._call.version
+        replicas, by_id = parts.replicas, version >= BY_ID
+        room = min(request.max_bytes, parts.config.fetch_max_bytes)
+        min_one = version >= BOUNDED
+        total, urgent = 0, False
+        results = []
+        for one in self._watched:
+            try:
+                partition = replicas.get_by_id(one.topic_id, one.index) if by_id else replicas.get(one.topic, one.index)
+                data, size = self._read_one(partition, one, min(one.size_max, room), min_one=min_one)
+                if data.diverging_epoch.end_offset >= 0:
+                    urgent = True
+            except BrokerError as error:
+                data, size = PartitionData(partition_index=one.index, error_code=error.code, high_watermark=-1), 0
+                data.records = b""
+                urgent = True
+            if size:
+                total += size
+                room = max(0, room - size)
+                min_one = False
+            results.append((one, data))
+        return results, total, urgent
+
+    def _read_one(
+        self, partition: Partition, one: Watched, size_max: int, *, min_one: bool
+    ) -> tuple[PartitionData, int]:
+        version, request = self._call.version, self._request
+        if one.leader_epoch != -1:
+            partition.check_epoch(one.leader_epoch)
+        if self.replica_id >= 0:
+            # Followers come with replication; until then nobody else holds a replica of what we lead.
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        log, high = partition.log, partition.high
+        data = PartitionData(
+            partition_index=one.index, error_code=0, high_watermark=high, log_start_offset=log.start, records=b""
+        )
+        data.last_stable_offset = stable = log.last_stable(high)
+        if one.last_fetched_epoch >= 0 and self._diverges(partition, one, data):
+            return data, 0
+        limit = high
+        if request.isolation_level == READ_COMMITTED:
+            limit = stable
+        elif self.replica_id == DEBUGGING_CONSUMER:
+            limit = log.end
+        if version < ZSTD and log.config.compression_type == "zstd":
+            raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        if version < BATCHES:
+            data.records = convert(partition, one.offset, size_max, limit, MAGIC_OF_OLD_VERSIONS[version])
+            return data, len(data.records)
+        found = log.read(one.offset, size_max, offset_max=limit, min_one=min_one)
+        if request.isolation_level == READ_COMMITTED:
+            data.aborted_transactions = [] if found is None else aborted(partition, one.offset, limit)
+        if found is None:
+            return data, 0
+        data.records = found
+        return data, found.size
+
+    def _diverges(self, partition: Partition, one: Watched, data: PartitionData) -> bool:
+        """A replica whose log parted from ours is told where, instead of getting records."""
+        epoch, end = partition.log.epoch_end(one.last_fetched_epoch)
+        if epoch == one.last_fetched_epoch and end >= one.offset:
+            return False
+        if end < 0:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
+        return True
+
+    def _respond(self, results: list[tuple[Watched, PartitionData]]) -> FetchResponse:
+        session = self._session
+        if self._incremental:
+            results = [(one, data) for one, data in results if news(one, data)]
+        else:
+            for one, data in results:
+                news(one, data)
+        if session is not None:
+            session.told([one for one, data in results if data.records])
+        topics: dict[Any, FetchableTopicResponse] = {}
+        for one, data in results:
+            key = (one.topic, one.topic_id)
+            topic = topics.get(key)
+            if topic is None:
+                topics[key] = topic = FetchableTopicResponse(topic=one.topic, topic_id=one.topic_id, partitions=[])
+            topic.partitions.append(data)
+        return FetchResponse(session_id=0 if session is None else session.id, responses=list(topics.values()))
+
+
+@handles(FetchRequest)
+def fetch(parts: Parts, call: Call, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
+    try:
+        session, incremental, watched = parts.sessions.open(request, parts.clock.now_ms(), by_id=call.version >= BY_ID)
+    except BrokerError as error:
+        return FetchResponse(error_code=error.code, responses=[])
+    return Reading(parts, call, request, session, watched, incremental=incremental).start()
+
+
+def news(one: Watched, data: PartitionData) -> bool:
+    """Whether an incremental answer must carry this partition; remembers what the client will know."""
+    fresh = (
+        bool(data.records)
+        or one.high != data.high_watermark
+        or one.start != data.log_start_offset
+        or data.error_code != 0
+        or data.diverging_epoch.end_offset >= 0
+    )
+    # After an error the client must hear from us again, whatever the watermark is then.
+    one.high = data.high_watermark if data.error_code == 0 else -1
+    one.start = data.log_start_offset
+    return fresh
+
+
+def aborted(partition: Partition, offset: int, limit: int) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(producer_id=producer_id, first_offset=first)
+        for producer_id, first in partition.log.aborted(offset, limit)
+    ]
+
+
+def convert(partition: Partition, offset: int, size_max: int, limit: int, magic: int) -> bytes:
+    """The records from offset on in an older format, cut to size_max.
+
+    At least one batch is read however large it is: its single messages, which is what an old client sees, may well fit.
+    """
+    from ottla.records.legacy import down_convert
+
+    found = partition.log.read(offset, size_max, offset_max=limit, min_one=True)
+    if found is None:
+        return b""
+    return down_convert(found.read(), magic, offset)[:size_max]

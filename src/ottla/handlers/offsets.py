@@ -1,0 +1,167 @@
+"""Where a partition's log begins, ends and was at a time: ListOffsets (2), OffsetForLeaderEpoch (23), DeleteRecords (21).
+
+ListOffsets v0 answers with segment boundaries, newest first; v1 with one offset and its timestamp; v2 isolation level;
+v4 leader epochs; v6 flexible; v7 the largest timestamp; v8 the earliest local offset; v9 and v11 offsets of tiered
+storage, which is not there: -1; v10 a timeout for asking it.
+OffsetForLeaderEpoch v1 the epoch in the answer; v2 the leader is checked; v3 replica id; v4 flexible.
+DeleteRecords v2 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.errors import BrokerError, ErrorCode
+from ottla.handlers.call import Call, Parts, handles
+from ottla.wire.messages.offsets import EpochEndOffset as EpochEnd
+from ottla.wire.messages.offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from ottla.wire.messages.topics import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from ottla.replica.partition import Partition
+    from ottla.wire.messages.offsets import ListOffsetsPartition, OffsetForLeaderPartition
+    from ottla.wire.messages.topics import DeleteRecordsPartition
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+# The first version that knows a special timestamp.
+SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+READ_COMMITTED = 1
+DEBUGGING_CONSUMER = -2
+HIGH_WATERMARK = -1  # DeleteRecords: everything that is committed
+
+
+@handles(ListOffsetsRequest)
+def list_offsets(parts: Parts, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    seen: dict[tuple[str, int], int] = {}
+    for topic in request.topics:
+        for asked in topic.partitions:
+            key = topic.name, asked.partition_index
+            seen[key] = seen.get(key, 0) + 1
+
+    def find(topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        try:
+            if seen[topic, asked.partition_index] > 1:
+                raise BrokerError(ErrorCode.INVALID_REQUEST)
+            partition = parts.replicas.get(topic, asked.partition_index)
+            if call.version == 0:
+                return boundaries(partition, asked)
+            partition.check_epoch(asked.current_leader_epoch)
+            if SINCE.get(asked.timestamp, 0 if asked.timestamp >= 0 else call.version + 1) > call.version:
+                raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+            timestamp, offset, epoch = locate(partition, asked.timestamp, limit_of(partition, request))
+        except BrokerError as error:
+            return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
+        return ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
+        )
+
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(name=topic.name, partitions=[find(topic.name, one) for one in topic.partitions])
+            for topic in request.topics
+        ]
+    )
+
+
+def limit_of(partition: Partition, request: ListOffsetsRequest) -> int:
+    """The first offset that this client may not see."""
+    if request.isolation_level == READ_COMMITTED:
+        return partition.log.last_stable(partition.high)
+    return partition.log.end if request.replica_id == DEBUGGING_CONSUMER else partition.high
+
+
+def locate(partition: Partition, timestamp: int, limit: int) -> tuple[int, int, int]:
+    """(timestamp, offset, leader epoch); offset -1 when there is none."""
+    log = partition.log
+    match timestamp:
+        case -1:
+            return -1, limit, partition.epoch
+        case -2 | -4:
+            return -1, log.start, log.epoch_of(log.start)
+        case -5 | -6:
+            return -1, -1, -1
+        case -3:
+            found = log.max_timestamp()
+        case _:
+            found = log.offset_for_time(timestamp)
+    if found is None or found[0] >= limit:
+        return -1, -1, -1
+    offset, at, epoch = found
+    return at, offset, epoch
+
+
+def boundaries(partition: Partition, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    """v0: the first offsets of the segments older than the timestamp, and the end of the log, newest first."""
+    found = partition.log.boundaries(asked.timestamp, partition.high)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=0, old_style_offsets=found[: max(0, asked.max_num_offsets)]
+    )
+
+
+@handles(OffsetForLeaderEpochRequest)
+def offset_for_leader_epoch(
+    parts: Parts, call: Call, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    def find(topic: str, asked: OffsetForLeaderPartition) -> EpochEnd:
+        try:
+            partition = parts.replicas.get(topic, asked.partition)
+            partition.check_epoch(asked.current_leader_epoch)
+            epoch, end = partition.log.epoch_end(asked.leader_epoch)
+        except BrokerError as error:
+            return EpochEnd(error_code=error.code, partition=asked.partition)
+        return EpochEnd(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end)
+
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[find(topic.topic, one) for one in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(DeleteRecordsRequest)
+def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    def delete(topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+        try:
+            partition = parts.replicas.get(topic, asked.partition_index)
+            low = delete_before(partition, asked.offset)
+        except BrokerError as error:
+            return DeleteRecordsPartitionResult(
+                partition_index=asked.partition_index, low_watermark=-1, error_code=error.code
+            )
+        return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=low, error_code=0)
+
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(name=topic.name, partitions=[delete(topic.name, one) for one in topic.partitions])
+            for topic in request.topics
+        ]
+    )
+
+
+def delete_before(partition: Partition, offset: int) -> int:
+    """Forget what lies before offset; the log's new start."""
+    log = partition.log
+    if not log.config.deletes:
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, "the topic keeps its records: cleanup.policy has no delete")
+    wanted = partition.high if offset == HIGH_WATERMARK else offset
+    if wanted < 0 or wanted > partition.high:
+        raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    log.delete_before(wanted)
+    partition.wake()
+    return log.start

@@ -1,0 +1,34 @@
+"""ApiVersions (18), v0-4: which APIs are served at which versions, read from the registry of handlers.
+
+v1 throttle time; v3 flexible, the client's name and version, features; v4 features whose lowest version is 0.
+A version that is too new is answered as v0 with UNSUPPORTED_VERSION and the list, so that the client can step down.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ottla.errors import ErrorCode
+from ottla.handlers.call import REGISTRY, Call, Parts, handles
+from ottla.wire.messages.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@handles(ApiVersionsRequest, versions=(0, 4))
+def api_versions(parts: Parts, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    names = request.client_software_name, request.client_software_version
+    if call.version >= 3 and not all(NAME.fullmatch(name) for name in names):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    return ApiVersionsResponse(error_code=0, api_keys=served())
+
+
+def unsupported() -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served())
+
+
+def served() -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=one.key, min_version=one.versions[0], max_version=one.versions[1])
+        for one in sorted(REGISTRY.values(), key=lambda one: one.key)
+    ]

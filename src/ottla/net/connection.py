@@ -1,0 +1,465 @@
+"""One client connection: frames in, answers out in the order of the requests.
+
+The socket is read and written here directly, on readiness events of the loop, because that allows what a stream object
+does not: every connection receives into one shared buffer, so a request that arrived whole is handled where it lies and
+never copied; and regions of log files leave by `sendfile`.
+
+Laws:
+- A frame is only lent to the handler. The shared buffer is overwritten by the next read of any connection, so whatever
+  a handler wants to keep after it returned it must copy. (Record batches are written to the log before it returns.)
+- Memory follows the bytes that have arrived: a frame that is not whole yet is held in a buffer that grows with them,
+  whatever length it declared.
+- Answers leave in request order. A late answer (a Future) holds back the ones behind it, not their handling.
+- Two bounds stop the reading of a connection until it drains: requests not yet answered, and bytes not yet sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from socket import MSG_DONTWAIT, MSG_MORE
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ottla.errors import Hangup
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from socket import socket
+
+log = logging.getLogger("ottla.net")
+
+LENGTH = Struct(">i")
+# One read takes at most this much. Larger reads save nothing measurable once a batch of 128 kB fits whole.
+RECEIVE_SIZE = 256 * 1024
+# A region up to this size is cheaper to copy into the answer (one pread) than to send by a system call of its own.
+COPY_SIZE_MAX = 16 * 1024
+# How many buffers one sendmsg may gather; far below the kernel's limit of 1024.
+GATHER_MAX = 64
+
+
+class Region(Protocol):
+    """A stretch of a file that is sent without being read: `size` bytes at `position` of `fd`."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def fd(self) -> int: ...
+
+    @property
+    def position(self) -> int: ...
+
+    def read(self) -> bytes: ...
+
+
+Part = Any  # bytes, memoryview or Region; the wire codec hands out lists of these
+BUFFERS = frozenset((bytes, memoryview, bytearray))  # the parts that are not regions
+
+
+class Deferred:
+    """An answer that comes later: `encode` turns the finished future into parts to send, or None for no answer."""
+
+    __slots__ = ("encode", "future", "parts")
+
+    def __init__(self, future: asyncio.Future[Any], encode: Callable[[asyncio.Future[Any]], list[Part] | None]) -> None:
+        self.future = future
+        self.encode = encode
+        self.parts: list[Part] | None = None
+
+
+Answer = list[Part] | Deferred | None
+
+
+class Receiver:
+    """The one buffer that all connections of a loop receive into."""
+
+    __slots__ = ("buffer", "view")
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(RECEIVE_SIZE)
+        self.view = memoryview(self.buffer)
+
+
+class Limits:
+    """Bounds of one listener's connections, from the option table."""
+
+    __slots__ = ("frame_size_max", "requests_max", "unsent_size_max")
+
+    def __init__(self, frame_size_max: int, requests_max: int, unsent_size_max: int) -> None:
+        self.frame_size_max = frame_size_max
+        self.requests_max = requests_max
+        self.unsent_size_max = unsent_size_max
+
+
+def plain(address: str) -> str:
+    """An IPv4 address that reached a socket for both families, without its IPv6 clothes."""
+    return address.removeprefix("::ffff:")
+
+
+class Connection:
+    __slots__ = (
+        "_answers",
+        "_backlog",
+        "_closing",
+        "_fd",
+        "_frame_size",
+        "_handle",
+        "_held",
+        "_held_size",
+        "_limits",
+        "_loop",
+        "_on_close",
+        "_out",
+        "_out_size",
+        "_reading",
+        "_receiver",
+        "_socket",
+        "_writing",
+        "active_at",
+        "closed",
+        "dialled",
+        "host",
+        "listener",
+        "port",
+    )
+
+    def __init__(
+        self,
+        sock: socket,
+        *,
+        listener: str,
+        handle: Callable[[Connection, memoryview], Answer],
+        on_close: Callable[[Connection], None],
+        loop: asyncio.AbstractEventLoop,
+        receiver: Receiver,
+        limits: Limits,
+    ) -> None:
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._handle = handle
+        self._on_close = on_close
+        self._loop = loop
+        self._receiver = receiver
+        self._limits = limits
+        self.listener = listener
+        peer, local = sock.getpeername(), sock.getsockname()
+        self.host, self.port = plain(peer[0]), peer[1]
+        self.dialled: tuple[str, int] = (plain(local[0]), local[1])
+        self.active_at = loop.time()
+        self.closed = False
+        self._closing = False  # no more requests are read; the connection ends when the last answer has left
+        self._held: bytearray | None = None  # the beginning of a frame that is not whole yet
+        self._held_size = 0  # how much of it has arrived
+        self._frame_size = 0  # how much it will be, with its length; 4 while the length itself is incomplete
+        self._backlog: bytes | None = None  # whole or partial frames that arrived while handling was stopped
+        self._answers: deque[list[Part] | Deferred] = deque()
+        self._out: deque[Part] = deque()
+        self._out_size = 0
+        self._reading = True
+        self._writing = False
+        loop.add_reader(self._fd, self._readable)
+
+    # ------------------------------------------------------------------ in
+
+    def _readable(self) -> None:
+        self.active_at = self._loop.time()
+        held = self._held
+        try:
+            if held is None:
+                size = self._socket.recv_into(self._receiver.buffer)
+            else:
+                with memoryview(held) as view, view[self._held_size :] as rest:
+                    size = self._socket.recv_into(rest)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        if size == 0:
+            self.close()
+            return
+        try:
+            if held is None:
+                self._consume(self._receiver.view[:size])
+            else:
+                self._held_size += size
+                self._grow(held)
+        except Hangup as reason:
+            self.hang_up(str(reason))
+            return
+        if self._out or self._answers:
+            self._flush()
+
+    def _consume(self, data: memoryview) -> None:
+        """Handle every whole frame in data; keep the rest."""
+        position, size = 0, len(data)
+        while size - position >= 4:
+            if self._stopped():
+                self._stop_reading()
+                self._backlog = bytes(data[position:])
+                return
+            (length,) = LENGTH.unpack_from(data, position)
+            self._check_length(length)
+            end = position + 4 + length
+            if end > size:
+                break
+            self._frame(data[position + 4 : end])
+            position = end
+            if self.closed or self._closing:
+                return
+        if position < size:
+            self._hold(data[position:])
+
+    def _check_length(self, length: int) -> None:
+        if not 0 <= length <= self._limits.frame_size_max:
+            raise Hangup(f"a frame of {length} bytes, allowed are {self._limits.frame_size_max}")
+
+    def _hold(self, data: memoryview) -> None:
+        arrived = len(data)
+        self._frame_size = 4 + LENGTH.unpack_from(data)[0] if arrived >= 4 else 4
+        # Room for as much again as has come, never for what was only announced.
+        room = min(self._frame_size, max(2 * arrived, 4096))
+        held = bytearray(room)
+        held[:arrived] = data
+        self._held, self._held_size = held, arrived
+
+    def _grow(self, held: bytearray) -> None:
+        """More of the held frame came: handle it if it is whole, else make room for the next piece."""
+        if self._held_size == self._frame_size == 4:
+            (length,) = LENGTH.unpack_from(held)
+            self._check_length(length)
+            self._frame_size = 4 + length
+        if self._held_size < self._frame_size:
+            if self._held_size == len(held):
+                held.extend(bytes(min(self._frame_size, max(2 * self._held_size, 4096)) - len(held)))
+            return
+        self._held = None
+        if self._stopped():
+            self._stop_reading()
+            self._backlog = bytes(held[: self._frame_size])
+            return
+        self._frame(memoryview(held)[4 : self._frame_size])
+
+    def _frame(self, frame: memoryview) -> None:
+        answer = self._handle(self, frame)
+        if answer is None:
+            return
+        if answer.__class__ is list and not self._answers:
+            self._enqueue(answer)
+            return
+        if isinstance(answer, Deferred):
+            answer.future.add_done_callback(self._answered)
+        self._answers.append(answer)
+
+    def _stopped(self) -> bool:
+        return len(self._answers) >= self._limits.requests_max or self._out_size > self._limits.unsent_size_max
+
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def _resume_reading(self) -> None:
+        """Called when answers have left: take up the frames that waited, then the socket again."""
+        if self.closed or self._closing or self._stopped():
+            return
+        backlog = self._backlog
+        if backlog is not None:
+            self._backlog = None
+            try:
+                self._consume(memoryview(backlog))
+            except Hangup as reason:
+                self.hang_up(str(reason))
+                return
+            if self._out or self._answers:
+                self._loop.call_soon(self._flush)
+            if self._backlog is not None:
+                return
+        if not self._reading and not self.closed and not self._closing:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._readable)
+
+    # ------------------------------------------------------------------ out
+
+    def _answered(self, future: asyncio.Future[Any]) -> None:
+        if not self.closed:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Move the answers that are ready, in order, to the outgoing queue and send what the socket takes."""
+        if self.closed:
+            return
+        answers, out = self._answers, self._out
+        while answers:
+            answer = answers[0]
+            if isinstance(answer, Deferred):
+                if not answer.future.done():
+                    break
+                try:
+                    parts = answer.encode(answer.future)
+                except Hangup as reason:
+                    self.hang_up(str(reason))
+                    return
+                answers.popleft()
+                if parts is None:
+                    continue
+            else:
+                parts = answer
+                answers.popleft()
+            self._enqueue(parts)
+        if out and not self._writing:
+            self._send()
+        self._settle()
+
+    def _enqueue(self, parts: list[Part]) -> None:
+        for part in parts:
+            self._out.append(part)
+            self._out_size += len(part) if part.__class__ in BUFFERS else part.size
+
+    def _settle(self) -> None:
+        if self.closed:
+            return
+        if self._closing and not self._answers and not self._out:
+            self.close()
+        elif not self._reading:
+            self._resume_reading()
+
+    def _writable(self) -> None:
+        self.active_at = self._loop.time()
+        self._send()
+        self._settle()
+
+    def _send(self) -> None:
+        """Send until the socket is full or everything is out."""
+        out = self._out
+        try:
+            while out:
+                if not (self._send_bytes() if out[0].__class__ in BUFFERS else self._send_region(out[0])):
+                    self._wait_writable()
+                    return
+        except (BlockingIOError, InterruptedError):
+            self._wait_writable()
+            return
+        except OSError:
+            self.close()
+            return
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+
+    def _wait_writable(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._fd, self._writable)
+
+    def _send_bytes(self) -> bool:
+        """Gather the bytes up to the next large region and send them; False if the socket took only a part."""
+        out = self._out
+        if len(out) == 1:
+            part = out[0]
+            sent = self._socket.send(part)
+            self._out_size -= sent
+            if sent == len(part):
+                out.clear()
+                return True
+            out[0] = memoryview(part)[sent:]
+            return False
+        buffers: list[Part] = []
+        more = 0
+        for part in out:
+            if part.__class__ not in BUFFERS:
+                if part.size > COPY_SIZE_MAX:
+                    more = MSG_MORE  # the region follows at once: let the kernel put both into one packet
+                    break
+                part = part.read()
+            buffers.append(part)
+            if len(buffers) == GATHER_MAX:
+                break
+        wanted = sum(map(len, buffers))
+        sent = self._socket.sendmsg(buffers, (), MSG_DONTWAIT | more)
+        self._out_size -= sent
+        for _ in buffers:
+            out.popleft()
+        if sent == wanted:
+            return True
+        for index, part in enumerate(buffers):
+            if sent < len(part):
+                out.extendleft([*reversed(buffers[index + 1 :]), memoryview(part)[sent:]])
+                break
+            sent -= len(part)
+        return False
+
+    def _send_region(self, region: Region) -> bool:
+        if region.size <= COPY_SIZE_MAX:
+            self._out[0] = region.read()
+            return True
+        sent = os.sendfile(self._fd, region.fd, region.position, region.size)
+        if sent == 0:
+            raise OSError("the log file ended before its region")
+        self._out_size -= sent
+        if sent == region.size:
+            self._out.popleft()
+            return True
+        self._out[0] = _Rest(region, sent)
+        return False
+
+    # ------------------------------------------------------------------ end
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the peer waits for us: it has asked, and nothing is stuck in the socket towards it."""
+        return bool(self._answers) and not self._out
+
+    def drain(self) -> None:
+        """Read no more requests and close once every answer has left."""
+        if self.closed:
+            return
+        self._closing = True
+        self._stop_reading()
+        self._backlog = None
+        self._settle()
+
+    def hang_up(self, reason: str) -> None:
+        """End the connection because of what the peer sent; what it is owed for earlier requests goes out if it can."""
+        if self.closed:
+            return
+        log.warning("closing the connection of %s:%d: %s", self.host, self.port, reason)
+        if not self._closing:
+            self._closing = True
+            self._flush()
+        self.close()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._reading:
+            self._loop.remove_reader(self._fd)
+        if self._writing:
+            self._loop.remove_writer(self._fd)
+        self._socket.close()
+        for answer in self._answers:
+            if isinstance(answer, Deferred):
+                answer.future.cancel()
+        self._answers.clear()
+        self._out.clear()
+        self._held = self._backlog = None
+        self._on_close(self)
+
+
+class _Rest:
+    """What is left of a region after a part of it was sent; keeps the region, and with it its file, alive."""
+
+    __slots__ = ("_whole", "fd", "position", "size")
+
+    def __init__(self, whole: Region, sent: int) -> None:
+        self._whole = whole
+        self.fd = whole.fd
+        self.position = whole.position + sent
+        self.size = whole.size - sent
+
+    def read(self) -> bytes:
+        return os.pread(self.fd, self.size, self.position)

@@ -1,0 +1,201 @@
+"""Listening sockets and the connections they accepted: admission, idle and drain.
+
+A connection over `max.connections` or `max.connections.per.ip` is closed at once, as Kafka does, with one line in the
+log. The sweep closes connections that neither read nor wrote nor wait for an answer for `connections.max.idle.ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ottla.net.connection import Connection, Limits, Receiver, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ottla.net.connection import Answer
+
+log = logging.getLogger("ottla.net")
+
+# After an accept that failed for want of file descriptors the listener rests this long instead of spinning.
+ACCEPT_REST_S = 0.5
+# The kernel may hold this many connections per readiness event before others get a turn.
+ACCEPTS_PER_EVENT_MAX = 64
+
+
+class Admission:
+    """How many connections may be open, in all and from one address; shared by the listeners of a broker."""
+
+    def __init__(self, total_max: int, per_address_max: int, overrides: Mapping[str, int]) -> None:
+        self._total_max = total_max
+        self._per_address_max = per_address_max
+        self._overrides = overrides
+        self._by_address: Counter[str] = Counter()
+        self._total = 0
+
+    def admit(self, address: str) -> str | None:
+        """Count the connection in; or say why not."""
+        if self._total >= self._total_max:
+            return f"{self._total_max} connections are open (max.connections)"
+        limit = self._overrides.get(address, self._per_address_max)
+        if self._by_address[address] >= limit:
+            return f"{limit} connections from this address are open (max.connections.per.ip)"
+        self._total += 1
+        self._by_address[address] += 1
+        return None
+
+    def release(self, address: str) -> None:
+        self._total -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+
+class Listener:
+    """One named address that clients dial."""
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        *,
+        handle: Callable[[Connection, memoryview], Answer],
+        admission: Admission,
+        receiver: Receiver,
+        limits: Limits,
+        idle_s_max: float,
+        backlog: int,
+        send_buffer_size: int,
+        receive_buffer_size: int,
+    ) -> None:
+        self.name, self.host, self.port = name, host, port
+        self.connections: set[Connection] = set()
+        self._handle = handle
+        self._admission = admission
+        self._receiver = receiver
+        self._limits = limits
+        self._idle_s_max = idle_s_max
+        self._backlog = backlog
+        self._send_buffer_size = send_buffer_size
+        self._receive_buffer_size = receive_buffer_size
+        self._socket: socket.socket | None = None
+        self._loop = asyncio.get_running_loop()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        """Bind and listen; port 0 takes a free one."""
+        self._socket = listening = bind(self.host, self.port, self._backlog)
+        self.port = listening.getsockname()[1]
+        self._loop.add_reader(listening.fileno(), self._accept)
+        self._schedule_sweep()
+
+    def _accept(self) -> None:
+        listening = self._socket
+        assert listening is not None
+        for _ in range(ACCEPTS_PER_EVENT_MAX):
+            try:
+                sock, peer = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    raise
+                log.error("cannot accept connections: %s", error)
+                self._loop.remove_reader(listening.fileno())
+                self._loop.call_later(ACCEPT_REST_S, self._accept_again)
+                return
+            self._admit(sock, plain(peer[0]))
+
+    def _accept_again(self) -> None:
+        if self._socket is not None:
+            self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def _admit(self, sock: socket.socket, address: str) -> None:
+        if refusal := self._admission.admit(address):
+            log.warning("refusing the connection of %s: %s", address, refusal)
+            sock.close()
+            return
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._send_buffer_size > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_size)
+            if self._receive_buffer_size > 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_size)
+            connection = Connection(
+                sock,
+                listener=self.name,
+                handle=self._handle,
+                on_close=self._closed,
+                loop=self._loop,
+                receiver=self._receiver,
+                limits=self._limits,
+            )
+        except OSError:  # the peer was gone before we looked
+            sock.close()
+            self._admission.release(address)
+            return
+        self.connections.add(connection)
+
+    def _closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        self._admission.release(connection.host)
+
+    def _schedule_sweep(self) -> None:
+        if self._idle_s_max > 0:
+            self._sweeper = self._loop.call_later(max(self._idle_s_max / 10, 0.05), self._sweep)
+
+    def _sweep(self) -> None:
+        oldest = self._loop.time() - self._idle_s_max
+        for connection in [c for c in self.connections if c.active_at < oldest]:
+            # A reader that takes nothing keeps its answer unsent; it is as idle as one that asks nothing.
+            if not connection.waiting:
+                log.info("closing the idle connection of %s:%d", connection.host, connection.port)
+                connection.close()
+        self._schedule_sweep()
+
+    def stop_accepting(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+
+    async def drain(self, timeout_s: float) -> None:
+        """Let every connection finish what it asked for; after the timeout close the rest."""
+        for connection in list(self.connections):
+            connection.drain()
+        end = self._loop.time() + timeout_s
+        while self.connections and self._loop.time() < end:
+            await asyncio.sleep(0.005)
+        for connection in list(self.connections):
+            connection.close()
+
+
+def bind(host: str, port: int, backlog: int) -> socket.socket:
+    """A listening socket on host (empty: every address, IPv6 and IPv4 together where the machine has both)."""
+    family = socket.AF_INET6 if host == "" and socket.has_dualstack_ipv6() else socket.AF_INET
+    address = host
+    if host:
+        family, _, _, _, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        address = str(found[0])
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if host else 0)
+        listening.bind((address, port))
+        listening.listen(backlog)
+        listening.setblocking(False)
+    except OSError:
+        listening.close()
+        raise
+    return listening

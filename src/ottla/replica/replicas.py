@@ -1,0 +1,95 @@
+"""The partitions hosted here: follows the cluster's image, finds a partition for a request.
+
+`apply` is told the old and the new image; partitions assigned to this broker get a log, partitions of deleted topics
+lose theirs, and topic configs reach the logs while they are in use.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.config import topic_config
+from ottla.errors import BrokerError, ErrorCode
+from ottla.replica.partition import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.cluster.image import Image, Topic
+    from ottla.config import BrokerConfig
+    from ottla.log.store import Store
+    from ottla.replica.waits import Waits
+
+log = logging.getLogger("ottla.replicas")
+
+
+class Replicas:
+    def __init__(self, node_id: int, config: BrokerConfig, store: Store, waits: Waits) -> None:
+        self.waits = waits
+        self._node_id = node_id
+        self._config = config
+        self._store = store
+        self._image: Image | None = None
+        self._by_name: dict[str, dict[int, Partition]] = {}
+        self._by_id: dict[bytes, dict[int, Partition]] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in self._by_name.values():
+            yield from partitions.values()
+
+    def get(self, topic: str, index: int) -> Partition:
+        partitions = self._by_name.get(topic)
+        partition = partitions.get(index) if partitions is not None else None
+        if partition is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition
+
+    def get_by_id(self, topic_id: bytes, index: int) -> Partition:
+        partitions = self._by_id.get(topic_id)
+        if partitions is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = partitions.get(index)
+        if partition is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition
+
+    def apply(self, old: Image | None, new: Image) -> None:
+        self._image = new
+        before = {} if old is None else old.topics
+        if before is new.topics:
+            return
+        for name, topic in before.items():
+            present = new.topics.get(name)
+            if present is None or present.id != topic.id:
+                self._drop(topic)
+        for name, topic in new.topics.items():
+            if before.get(name) is not topic:
+                self._host(topic)
+
+    def _host(self, topic: Topic) -> None:
+        config = topic_config(self._config, topic.configs)
+        hosted = self._by_name.setdefault(topic.name, {})
+        self._by_id[topic.id] = hosted
+        for state in topic.partitions:
+            if self._node_id not in state.replicas:
+                continue
+            partition = hosted.get(state.index)
+            if partition is not None:
+                partition.epoch = state.leader_epoch
+                partition.log.reconfigure(config)
+                continue
+            try:
+                found = self._store.logs.get((topic.name, state.index)) or self._store.create(
+                    topic.name, state.index, topic.id, config, state.leader_epoch
+                )
+            except BrokerError as error:
+                log.error("cannot host %s-%d: %s", topic.name, state.index, error)
+                continue
+            hosted[state.index] = Partition(topic.name, state.index, topic.id, found, state.leader_epoch)
+
+    def _drop(self, topic: Topic) -> None:
+        self._by_id.pop(topic.id, None)
+        for partition in self._by_name.pop(topic.name, {}).values():
+            self._store.delete(partition.log)
+            partition.wake()

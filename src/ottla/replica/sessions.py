@@ -1,0 +1,157 @@
+"""Incremental fetch sessions: what a client asked for, remembered, so that it need not repeat it (KIP-227).
+
+A full fetch (epoch 0) may open a session; every further fetch names it with the next epoch and carries only changes,
+and the answer carries only partitions that have something new. Epoch -1 ends a session and asks without one.
+
+A session belongs to whoever knows its random id; it holds no data, only positions. When the cache is full a new session
+takes the place of one that has not been used for `eviction_ms`, else of a smaller one of that age at least; if there is
+none, the client gets no session and goes on with full fetches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.errors import BrokerError, ErrorCode
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ottla.wire.messages.fetch import FetchPartition, FetchRequest
+
+EPOCH_INITIAL = 0
+EPOCH_FINAL = -1
+EPOCH_MAX = 0x7FFFFFFF
+
+
+class Watched:
+    """One partition of a fetch, and what the client was last told about it."""
+
+    __slots__ = (
+        "high",
+        "index",
+        "last_fetched_epoch",
+        "leader_epoch",
+        "offset",
+        "size_max",
+        "start",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, request: FetchPartition) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = request.partition
+        self.high = -1
+        self.start = -1
+        self.update(request)
+
+    def update(self, request: FetchPartition) -> None:
+        self.offset = request.fetch_offset
+        self.size_max = request.partition_max_bytes
+        self.leader_epoch = request.current_leader_epoch
+        self.last_fetched_epoch = request.last_fetched_epoch
+
+
+Key = tuple[str | bytes, int]
+
+
+class Session:
+    __slots__ = ("by_id", "epoch", "id", "used_ms", "watched")
+
+    def __init__(self, identity: int, watched: dict[Key, Watched], now_ms: int, *, by_id: bool) -> None:
+        self.id = identity
+        self.epoch = 1
+        self.watched = watched
+        self.used_ms = now_ms
+        self.by_id = by_id
+
+    def told(self, watched: Iterable[Watched]) -> None:
+        """These were in the answer: next time they come last, so that every partition gets its turn."""
+        for one in watched:
+            key: Key = (one.topic_id if self.by_id else one.topic, one.index)
+            if key in self.watched:
+                del self.watched[key]
+                self.watched[key] = one
+
+
+class Sessions:
+    def __init__(self, slots: int, eviction_ms: int, draw: Callable[[], int]) -> None:
+        self._slots = slots
+        self._eviction_ms = eviction_ms
+        self._draw = draw  # a random positive int32
+        self._by_id: dict[int, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def open(self, request: FetchRequest, now_ms: int, *, by_id: bool) -> tuple[Session | None, bool, list[Watched]]:
+        """The session of this fetch, whether the answer may leave out what has not changed, and what to read."""
+        epoch = request.session_epoch
+        if epoch == EPOCH_FINAL or epoch == EPOCH_INITIAL:
+            self._by_id.pop(request.session_id, None)
+            watched = asked(request, by_id=by_id)
+            if epoch == EPOCH_FINAL or not watched:
+                return None, False, list(watched.values())
+            return self._create(watched, now_ms, by_id=by_id), False, list(watched.values())
+        session = self._by_id.get(request.session_id)
+        if session is None:
+            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id is not by_id:
+            raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self._change(session, request)
+        session.epoch = epoch + 1 if epoch < EPOCH_MAX else 1
+        session.used_ms = now_ms
+        if not session.watched:
+            del self._by_id[session.id]
+            return None, True, []
+        return session, True, list(session.watched.values())
+
+    def _change(self, session: Session, request: FetchRequest) -> None:
+        watched, by_id = session.watched, session.by_id
+        for topic in request.topics:
+            for partition in topic.partitions:
+                key: Key = (topic.topic_id if by_id else topic.topic, partition.partition)
+                known = watched.get(key)
+                if known is None:
+                    watched[key] = Watched(topic.topic, topic.topic_id, partition)
+                else:
+                    known.update(partition)
+        for forgotten in request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                watched.pop((forgotten.topic_id if by_id else forgotten.topic, index), None)
+
+    def _create(self, watched: dict[Key, Watched], now_ms: int, *, by_id: bool) -> Session | None:
+        if len(self._by_id) >= self._slots and not self._evict(len(watched), now_ms):
+            return None
+        identity = self._draw()
+        while identity in self._by_id:
+            identity = self._draw()
+        self._by_id[identity] = session = Session(identity, watched, now_ms, by_id=by_id)
+        return session
+
+    def _evict(self, size: int, now_ms: int) -> bool:
+        if not self._by_id:
+            return False
+        oldest = min(self._by_id.values(), key=lambda session: session.used_ms)
+        if now_ms - oldest.used_ms < self._eviction_ms:
+            oldest = min(self._by_id.values(), key=lambda session: len(session.watched))
+            if len(oldest.watched) >= size:
+                return False
+        del self._by_id[oldest.id]
+        return True
+
+
+def asked(request: FetchRequest, *, by_id: bool) -> dict[Key, Watched]:
+    """The partitions that the request itself names, each once."""
+    return {
+        (topic.topic_id if by_id else topic.topic, partition.partition): Watched(
+            topic.topic, topic.topic_id if by_id else ZERO_UUID, partition
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    }

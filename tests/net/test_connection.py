@@ -1,0 +1,273 @@
+"""A connection against a real socket: framing, order, bounds, regions and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.errors import Hangup
+from ottla.net.connection import COPY_SIZE_MAX, RECEIVE_SIZE, Answer, Connection, Deferred, Limits, Receiver
+from ottla.net.listener import Admission, Listener
+
+Story = Callable[[Listener, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Handle = Callable[[Connection, memoryview], Answer]
+
+
+def frame(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+def echo(_: Connection, data: memoryview) -> Answer:
+    return [frame(bytes(data))]
+
+
+class FileRegion:
+    def __init__(self, path: Path, position: int, size: int) -> None:
+        self._file = path.open("rb")
+        self.position, self.size = position, size
+
+    @property
+    def fd(self) -> int:
+        return self._file.fileno()
+
+    def read(self) -> bytes:
+        return os.pread(self.fd, self.size, self.position)
+
+
+def listener(handle: Handle, **changes: Any) -> Listener:
+    limits = Limits(
+        changes.pop("frame_size_max", 1 << 24),
+        changes.pop("requests_max", 1000),
+        changes.pop("unsent_size_max", 1 << 20),
+    )
+    settings: dict[str, Any] = {
+        "admission": Admission(1000, 1000, {}),
+        "idle_s_max": 0.0,
+        "backlog": 50,
+        "send_buffer_size": 0,
+        "receive_buffer_size": 0,
+    }
+    return Listener(
+        "PLAINTEXT", "127.0.0.1", 0, handle=handle, receiver=Receiver(), limits=limits, **settings | changes
+    )
+
+
+def play(handle: Handle, story: Story, **changes: Any) -> None:
+    async def scene() -> None:
+        opened = listener(handle, **changes)
+        opened.open()
+        reader, writer = await asyncio.open_connection("127.0.0.1", opened.port, limit=1 << 26)
+        try:
+            await asyncio.wait_for(story(opened, reader, writer), 20)
+        finally:
+            writer.close()
+            opened.stop_accepting()
+            await opened.drain(1)
+
+    asyncio.run(scene())
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(size)
+
+
+def test_frames_may_arrive_in_any_pieces() -> None:
+    payloads = [b"", b"a", b"bc" * 50, os.urandom(5000)]
+    stream = b"".join(map(frame, payloads))
+
+    async def story(_: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for size in (1, 3, 4, 7, 1000, len(stream)):
+            for start in range(0, len(stream), size):
+                writer.write(stream[start : start + size])
+                await asyncio.sleep(0)
+            for payload in payloads:
+                assert await answer(reader) == payload
+
+    play(echo, story)
+
+
+def test_a_frame_larger_than_the_receive_buffer_comes_whole() -> None:
+    payload = os.urandom(3 * RECEIVE_SIZE + 17)
+
+    async def story(_: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(frame(b"before") + frame(payload) + frame(b"after"))
+        assert await answer(reader) == b"before"
+        assert await answer(reader) == payload
+        assert await answer(reader) == b"after"
+
+    play(echo, story)
+
+
+def test_answers_leave_in_request_order_whenever_they_are_ready() -> None:
+    futures: list[asyncio.Future[bytes]] = []
+
+    def handle(_: Connection, data: memoryview) -> Answer:
+        kept = bytes(data)
+        if kept.startswith(b"now"):
+            return [frame(kept)]
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        futures.append(future)
+        return Deferred(future, lambda done: [frame(kept + done.result())])
+
+    async def story(_: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"".join(map(frame, (b"late-a", b"now-b", b"late-c", b"now-d"))))
+        while len(futures) < 2:
+            await asyncio.sleep(0.001)
+        futures[1].set_result(b"!")
+        await asyncio.sleep(0.01)
+        futures[0].set_result(b"?")
+        assert [await answer(reader) for _ in range(4)] == [b"late-a?", b"now-b", b"late-c!", b"now-d"]
+
+    play(handle, story)
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 1001, 2**31 - 1])
+def test_an_impossible_length_ends_the_connection(length: int) -> None:
+    async def story(_: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(frame(b"fine") + struct.pack(">i", length))
+        assert await answer(reader) == b"fine"
+        assert await reader.read() == b""
+
+    play(echo, story, frame_size_max=1000)
+
+
+def test_memory_follows_what_arrived_not_what_was_announced() -> None:
+    async def story(opened: Listener, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(struct.pack(">i", 100_000_000) + b"x" * 10_000)
+        held = None
+        while held is None or next(iter(opened.connections))._held_size < 10_004:
+            await asyncio.sleep(0.001)
+            held = next(iter(opened.connections))._held if opened.connections else None
+        assert len(held) <= 2 * 10_004
+
+    play(echo, story, frame_size_max=200_000_000)
+
+
+@pytest.mark.parametrize("size", [1, COPY_SIZE_MAX, COPY_SIZE_MAX + 1, 5_000_000])
+def test_regions_of_files_are_sent_between_bytes(size: int, tmp_path: Path) -> None:
+    content = os.urandom(size + 20)
+    path = tmp_path / "log"
+    path.write_bytes(content)
+
+    def handle(_: Connection, data: memoryview) -> Answer:
+        return [struct.pack(">i", size + 4), FileRegion(path, 10, size), b"tail"]
+
+    async def story(_: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(frame(b"a") + frame(b"b"))
+        assert await answer(reader) == content[10 : 10 + size] + b"tail"
+        assert await answer(reader) == content[10 : 10 + size] + b"tail"
+
+    play(handle, story)
+
+
+def test_a_slow_reader_stops_being_read_and_loses_nothing(tmp_path: Path) -> None:
+    handled = 0
+    path = tmp_path / "log"
+    path.write_bytes(os.urandom(200_000))
+    whole = path.read_bytes()
+
+    def handle(_: Connection, data: memoryview) -> Answer:
+        nonlocal handled
+        handled += 1
+        return [struct.pack(">i", 200_002), bytes(data), FileRegion(path, 0, 200_000)]
+
+    async def story(_: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(b"".join(frame(b"%02d" % number) for number in range(90)))
+        await asyncio.sleep(0.3)
+        assert handled < 60, "handling stops when too much is unsent"
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        for number in range(90):
+            assert await answer(reader) == b"%02d" % number + whole
+
+    play(handle, story, unsent_size_max=300_000, send_buffer_size=10_000)
+
+
+def test_a_client_with_too_many_unanswered_requests_is_not_read_until_one_is_answered() -> None:
+    futures: list[asyncio.Future[bytes]] = []
+
+    def handle(_: Connection, data: memoryview) -> Answer:
+        kept, future = bytes(data), asyncio.get_running_loop().create_future()
+        futures.append(future)
+        return Deferred(future, lambda _: [frame(kept)])
+
+    async def story(_: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        payloads = [os.urandom(300) for _ in range(50)]
+        writer.write(b"".join(map(frame, payloads)))
+        await asyncio.sleep(0.05)
+        assert len(futures) == 4
+        for number, payload in enumerate(payloads):
+            while len(futures) <= number:
+                await asyncio.sleep(0.001)
+            assert len(futures) <= number + 4
+            futures[number].set_result(b"")
+            assert await answer(reader) == payload
+
+    play(handle, story, requests_max=4)
+
+
+def test_a_request_that_breaks_the_protocol_ends_its_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+    def handle(connection: Connection, data: memoryview) -> Answer:
+        if data == b"bad":
+            raise Hangup("nonsense")
+        return echo(connection, data)
+
+    async def story(opened: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        other_reader, other = await asyncio.open_connection("127.0.0.1", opened.port)
+        writer.write(frame(b"bad") + frame(b"good"))
+        assert await reader.read() == b""
+        other.write(frame(b"good"))
+        assert await answer(other_reader) == b"good"
+        other.close()
+
+    play(handle, story)
+    assert "nonsense" in caplog.text
+
+
+def test_drain_sends_what_is_owed_and_closes() -> None:
+    future: asyncio.Future[bytes] | None = None
+
+    def handle(_: Connection, data: memoryview) -> Answer:
+        nonlocal future
+        future = asyncio.get_running_loop().create_future()
+        return Deferred(future, lambda done: [frame(done.result())])
+
+    async def story(opened: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(frame(b"ask"))
+        while future is None:
+            await asyncio.sleep(0.001)
+        draining = asyncio.ensure_future(opened.drain(10))
+        await asyncio.sleep(0.01)
+        assert not draining.done()
+        future.set_result(b"the answer")
+        assert await answer(reader) == b"the answer"
+        assert await reader.read() == b""
+        await draining
+
+    play(handle, story)
+
+
+def test_a_closed_connection_cancels_what_it_waited_for() -> None:
+    futures: list[asyncio.Future[bytes]] = []
+
+    def handle(_: Connection, data: memoryview) -> Answer:
+        futures.append(asyncio.get_running_loop().create_future())
+        return Deferred(futures[-1], lambda _: [])
+
+    async def story(opened: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(frame(b"ask"))
+        while not futures:
+            await asyncio.sleep(0.001)
+        writer.close()
+        while opened.connections:
+            await asyncio.sleep(0.001)
+        assert futures[0].cancelled()
+
+    play(handle, story)

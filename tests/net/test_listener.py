@@ -1,0 +1,102 @@
+"""Admission, idleness and addresses of listeners."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ottla.net.connection import Answer, Connection, Deferred, Limits, Receiver
+from ottla.net.listener import Admission, Listener, bind
+
+
+def silent(_: Connection, data: memoryview) -> Answer:
+    return Deferred(asyncio.get_running_loop().create_future(), lambda _: [])
+
+
+def listener(host: str = "127.0.0.1", *, idle_s_max: float = 0, admission: Admission | None = None) -> Listener:
+    return Listener(
+        "PLAINTEXT",
+        host,
+        0,
+        handle=silent,
+        admission=admission or Admission(100, 100, {}),
+        receiver=Receiver(),
+        limits=Limits(1000, 10, 1000),
+        idle_s_max=idle_s_max,
+        backlog=10,
+        send_buffer_size=0,
+        receive_buffer_size=0,
+    )
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    return await asyncio.wait_for(reader.read(1), 10) == b""
+
+
+@pytest.mark.parametrize(
+    "admission", [Admission(2, 100, {}), Admission(100, 2, {}), Admission(100, 9, {"127.0.0.1": 2})]
+)
+def test_one_connection_too_many_is_closed_and_a_place_that_is_freed_is_given_again(admission: Admission) -> None:
+    async def scene() -> None:
+        opened = listener(admission=admission)
+        opened.open()
+        first = await asyncio.open_connection("127.0.0.1", opened.port)
+        second = await asyncio.open_connection("127.0.0.1", opened.port)
+        refused = await asyncio.open_connection("127.0.0.1", opened.port)
+        assert await closed(refused[0])
+        assert len(opened.connections) == 2
+        first[1].close()
+        while len(opened.connections) > 1:
+            await asyncio.sleep(0.001)
+        again = await asyncio.open_connection("127.0.0.1", opened.port)
+        while len(opened.connections) < 2:
+            await asyncio.sleep(0.001)
+        assert not again[0].at_eof()
+        assert not second[0].at_eof()
+        opened.stop_accepting()
+        await opened.drain(0)
+
+    asyncio.run(scene())
+
+
+def test_idle_connections_are_closed_but_not_those_that_wait_for_an_answer() -> None:
+    async def scene() -> None:
+        opened = listener(idle_s_max=0.2)
+        opened.open()
+        idle, _ = await asyncio.open_connection("127.0.0.1", opened.port)
+        waiting, writer = await asyncio.open_connection("127.0.0.1", opened.port)
+        writer.write(b"\0\0\0\1x")
+        assert await closed(idle)
+        assert len(opened.connections) == 1
+        assert not waiting.at_eof()
+        opened.stop_accepting()
+        await opened.drain(0)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(("host", "dial"), [("", "127.0.0.1"), ("localhost", "127.0.0.1"), ("127.0.0.1", "127.0.0.1")])
+def test_the_dialled_address_is_known(host: str, dial: str) -> None:
+    async def scene() -> None:
+        opened = listener(host)
+        opened.open()
+        _, writer = await asyncio.open_connection(dial, opened.port)
+        while not opened.connections:
+            await asyncio.sleep(0.001)
+        connection = next(iter(opened.connections))
+        assert connection.dialled == (dial, opened.port)
+        assert connection.host == "127.0.0.1"
+        writer.close()
+        opened.stop_accepting()
+        await opened.drain(0)
+
+    asyncio.run(scene())
+
+
+def test_a_port_in_use_is_an_error_that_leaks_no_socket() -> None:
+    taken: Any = bind("127.0.0.1", 0, 1)
+    with pytest.raises(OSError, match="in use"):
+        bind("127.0.0.1", taken.getsockname()[1], 1)
+    taken.close()
