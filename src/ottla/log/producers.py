@@ -310,7 +310,7 @@ class Producers:
         return start
 
     def snapshot(self, end: int, *, sync: bool) -> Path | None:
-        """Write the state at log end `end`, unless the newest snapshot is already there; at roll and at a clean stop."""
+        """Write the state at log end `end`, at a roll or clean stop, unless the newest snapshot is there already."""
         if end <= self._snapshot_end:
             return None
         path = self.path(end)

@@ -1,0 +1,376 @@
+"""Compaction of one partition: closed segments rewritten so that of each key only the last value stays.
+
+Offsets never change and order is kept; what disappears leaves a gap. A run has two parts, both in a worker thread and
+both on a `Plan`, a value that the owner of the log took before:
+
+1. `map_keys` reads the dirty part, [first dirty, first uncleanable), into a map from key to its last offset. The map is
+   bounded; when it is full the run ends there, and the next one goes on from that offset.
+2. `clean` rewrites one group of neighbouring segments, clean and dirty ones, that together fit into one segment: a
+   record stays if no later offset is known for its key. The result lies beside the log as `<base>.log.cleaned`,
+   `.index.cleaned`, `.timeindex.cleaned` and, if needed, `.txnindex.cleaned`, synced.
+
+The owner then puts the group in place by renames, in the order that recovery relies on:
+
+    .cleaned → .swap (the result is whole)   originals → .deleted   .swap → no suffix
+
+A crash before the first rename leaves `.cleaned` files, which are thrown away; after it, `.swap` files, which are put
+in place of the originals in their offset range.
+
+What stays although no key asks for it: the newest batch of each active producer and the last batch of the run, as bare
+headers, for their sequence and offset; tombstones and markers of emptied transactions until their delete horizon (see
+`sieve`); markers of transactions that still have data. Data of aborted transactions goes at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.log import sieve, transactions
+from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
+from ottla.log.producers import ABORT, COMMIT
+from ottla.log.segment import CLEANED, LOG_SUFFIX, RELATIVE_MAX, SUFFIXES, stem_of
+from ottla.log.spans import walk
+from ottla.records import batch
+from ottla.records.compress import CorruptError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from ottla.disk import Disk, File
+    from ottla.log.producers import LastBatch
+    from ottla.log.spans import Span
+    from ottla.log.transactions import Aborted
+    from ottla.records.batch import Header, Record
+
+# What one key costs in a dict: key object, offset object and its share of the table just after it has doubled. Kafka's
+# table takes 24 bytes a key; the option bounds bytes, so we map fewer keys in a pass and make more passes.
+KEY_COST = 160
+
+_OFFSET_ENTRY = struct.Struct(">II")
+_TIME_ENTRY = struct.Struct(">qI")
+_WRITE_SIZE = 1 << 20
+_READ_SIZE = 1 << 18
+
+
+class Source(NamedTuple):
+    """A closed segment as it was when the plan was made. `end` is the base of the segment that follows."""
+
+    base: int
+    end: int
+    path: str
+    size: int
+    index_size: int
+    time_index_size: int
+    modified_ms: int
+
+
+class Plan(NamedTuple):
+    """Everything a run needs to know, taken at one moment. `sources` are the segments below `first_uncleanable`."""
+
+    folder: str
+    sources: tuple[Source, ...]
+    first_dirty: int
+    first_uncleanable: int
+    aborted: tuple[Aborted, ...]
+    last_batches: Mapping[int, LastBatch]
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    keys_max: int
+
+
+class Cleaned(NamedTuple):
+    """A group rewritten into `<base>.*.cleaned`. `replaced` are the bases of the segments it stands for."""
+
+    base: int
+    replaced: tuple[int, ...]
+    suffixes: tuple[str, ...]
+    size: int
+    size_before: int
+    records: int
+    records_before: int
+
+
+class Stopped(Exception):
+    """The run was told to end; its unfinished files are removed."""
+
+
+class Compaction:
+    """One run over one log. `pause` is called with the bytes read since: it may wait, or raise Stopped."""
+
+    def __init__(self, plan: Plan, disk: Disk, pause: Callable[[int], None] = lambda _: None) -> None:
+        self.plan = plan
+        self.end = plan.first_dirty
+        self.groups: list[tuple[Source, ...]] = []
+        self._disk = disk
+        self._pause = pause
+        self._offsets: dict[bytes, int] = {}
+        self._fates = Fates()
+        clean = [source for source in plan.sources if source.base < plan.first_dirty]
+        self._legacy_horizon_ms = clean[-1].modified_ms - plan.delete_retention_ms if clean else 0
+
+    def map_keys(self) -> None:
+        """First part: know the last offset of every dirty key, as far as memory goes, and group the segments."""
+        plan = self.plan
+        fates = Fates()
+        fates.add(overlapping(plan.aborted, plan.first_dirty, plan.first_uncleanable))
+        for source in plan.sources:
+            if source.end > plan.first_dirty and not self._map_source(source, fates):
+                break
+        reached = [source for source in plan.sources if source.base < self.end]
+        self.groups = group(reached, plan)
+
+    def _map_source(self, source: Source, fates: Fates) -> bool:
+        """Add one segment to the map; False when the map is full."""
+        offsets, first, room = self._offsets, self.plan.first_dirty, self.plan.keys_max
+        for span, data in self._read(source):
+            decided = span.magic == 2 and (_decided(fates, data) or batch.header(data).control)
+            if span.last >= first and not decided:
+                found = {name(r.key): r.offset for r in batch.iterate(data) if r.key is not None and r.offset >= first}
+                # The first batch is taken whatever its size, or the run would never get anywhere.
+                if offsets and len(offsets) + len(found.keys() - offsets.keys()) > room:
+                    return False
+                offsets.update(found)
+            self.end = max(self.end, span.last + 1)
+        self.end = max(self.end, source.end)
+        return True
+
+    def clean(self, sources: Sequence[Source]) -> Cleaned:
+        """Second part, once per group in order: write what stays of these segments into one."""
+        target = Target(self.plan, sources[0].base, self._disk)
+        before, kept = 0, 0
+        try:
+            for source in sources:
+                self._fates.add(overlapping(self.plan.aborted, source.base, source.end))
+                retain_deletes = source.modified_ms > self._legacy_horizon_ms
+                for span, data in self._read(source):
+                    sifted = self._sift(span, data, retain_deletes=retain_deletes)
+                    before, kept = before + sifted.read, kept + sifted.kept
+                    if sifted.data is not None:
+                        target.append(sifted.data, sifted.last_offset, sifted.max_timestamp)
+            suffixes = target.close(self._fates.take())
+        except BaseException:
+            target.discard()
+            raise
+        size_before = sum(source.size for source in sources)
+        replaced = tuple(source.base for source in sources)
+        return Cleaned(sources[0].base, replaced, suffixes, target.size, size_before, kept, before)
+
+    def _sift(self, span: Span, data: memoryview, *, retain_deletes: bool) -> sieve.Sifted:
+        if span.magic < 2:
+            return sieve.sift_legacy(data, self._keeper(retain_deletes=retain_deletes))
+        plan, head = self.plan, batch.header(data)
+        gone = _decided(self._fates, data)
+        horizon = head.delete_horizon
+        passed = horizon is not None and horizon <= plan.now_ms
+        retain_empty = self._newest(head) or head.last_offset + 1 == plan.first_uncleanable
+        if gone and (passed or not head.control):
+            return sieve.emptied(head) if retain_empty else sieve.Sifted(None, head.count, 0, head.last_offset, -1)
+        return sieve.sift(
+            data,
+            head,
+            _everything if head.control else self._keeper(retain_deletes=not passed),
+            new_horizon_ms=plan.now_ms + plan.delete_retention_ms,
+            retain_empty=retain_empty,
+            ended_empty=gone,
+        )
+
+    def _keeper(self, *, retain_deletes: bool) -> sieve.Keep:
+        end, offsets = self.end, self._offsets
+
+        def keep(record: Record) -> bool:
+            if record.offset >= end:
+                return True  # not looked at in this run
+            if record.key is None or (record.value is None and not retain_deletes):
+                return False
+            return record.offset >= offsets.get(name(record.key), -1)
+
+        return keep
+
+    def _newest(self, head: Header) -> bool:
+        """Whether an active producer's sequence, or its epoch when only a marker is left, lives in this batch."""
+        newest = self.plan.last_batches.get(head.producer_id)
+        if newest is None:
+            return False
+        if newest.offset is None:
+            return head.control and head.producer_epoch == newest.epoch
+        return head.last_offset == newest.offset
+
+    def _read(self, source: Source) -> Iterator[tuple[Span, memoryview]]:
+        """The segment's batches one after the other."""
+        file = self._disk.open(source.path)
+        reached = 0
+        try:
+            for span, buffer, at in walk(self._disk, file.fd, 0, source.size, whole=True, window=_READ_SIZE):
+                yield span, memoryview(buffer)[at : at + span.size]
+                reached = span.position + span.size
+                self._pause(span.size)
+        finally:
+            file.close()
+        if reached != source.size:
+            raise CorruptError(f"{source.path} holds no batch at position {reached}")
+
+
+def group(sources: Sequence[Source], plan: Plan) -> list[tuple[Source, ...]]:
+    """Neighbours that together fit into one segment, its indexes and its relative offsets."""
+    groups: list[tuple[Source, ...]] = []
+    taken: list[Source] = []
+    for source in sources:
+        together = [*taken, source]
+        fits = (
+            sum(s.size for s in together) <= plan.segment_bytes
+            and sum(s.index_size for s in together) <= plan.segment_index_bytes
+            and sum(s.time_index_size for s in together) <= plan.segment_index_bytes
+            and (source.size == 0 or source.end - 1 - together[0].base <= RELATIVE_MAX)
+        )
+        if taken and not fits:
+            groups.append(tuple(taken))
+            taken = []
+        taken.append(source)
+    return [*groups, tuple(taken)] if taken else groups
+
+
+def name(key: bytes) -> bytes:
+    """A key as the map holds it: long ones as a digest, whose length no short key has."""
+    return key if len(key) < 16 else blake2b(key, digest_size=16).digest()
+
+
+def overlapping(aborted: Iterable[Aborted], start: int, end: int) -> list[Aborted]:
+    return [entry for entry in aborted if entry.last >= start and entry.first < end]
+
+
+class Fates:
+    """Which transaction ends how, learnt while batches go by in order, and which abort markers must stay."""
+
+    def __init__(self) -> None:
+        self._coming: list[tuple[int, Aborted]] = []
+        self._aborted: dict[int, tuple[Aborted, bool]] = {}  # producer id → transaction, whether data of it was seen
+        self._committed: set[int] = set()
+        self._kept: list[Aborted] = []
+
+    def add(self, aborted: Iterable[Aborted]) -> None:
+        for entry in aborted:
+            heapq.heappush(self._coming, (entry.first, entry))
+
+    def take(self) -> list[Aborted]:
+        """The aborted transactions of the group that still have data: its transaction index."""
+        kept, self._kept = self._kept, []
+        return kept
+
+    def data(self, head: Header) -> bool:
+        """Take note of a data batch; True if its transaction was aborted."""
+        self._arrive(head.last_offset)
+        if not head.transactional:
+            return False
+        aborted = self._aborted.get(head.producer_id)
+        if aborted is None:
+            self._committed.add(head.producer_id)
+            return False
+        self._aborted[head.producer_id] = aborted[0], True
+        return True
+
+    def marker(self, head: Header, kind: int | None) -> bool:
+        """Take note of a control batch; True if no data of its transaction is left, so that it may go one day."""
+        self._arrive(head.last_offset)
+        if kind is None:
+            return True
+        if kind == ABORT:
+            aborted = self._aborted.pop(head.producer_id, None)
+            if aborted is None or not aborted[1]:
+                return True
+            self._kept.append(aborted[0])
+            return False
+        if kind == COMMIT:
+            seen = head.producer_id in self._committed
+            self._committed.discard(head.producer_id)
+            return not seen
+        return False
+
+    def _arrive(self, offset: int) -> None:
+        while self._coming and self._coming[0][0] <= offset:
+            _, entry = heapq.heappop(self._coming)
+            self._aborted.setdefault(entry.producer_id, (entry, False))
+
+
+class Target:
+    """The segment being written, under names that recovery throws away."""
+
+    def __init__(self, plan: Plan, base: int, disk: Disk) -> None:
+        self.base = base
+        self.size = 0
+        self._plan = plan
+        self._disk = disk
+        self.discard()
+        self._file: File = disk.open(self._path(LOG_SUFFIX), create=True)
+        self._parts: list[bytes | memoryview] = []
+        self._pending = 0
+        self._unindexed = 0
+        self._offsets = bytearray()
+        self._times = bytearray()
+        self._latest = (-1, base)  # largest timestamp so far and the last offset of its batch
+        self._indexed_timestamp = -1
+
+    def append(self, data: bytes | memoryview, last: int, timestamp: int) -> None:
+        if timestamp > self._latest[0]:
+            self._latest = timestamp, last
+        if self._unindexed > self._plan.index_interval_bytes:
+            self._offsets += _OFFSET_ENTRY.pack(last - self.base, self.size)
+            self._mark_time()
+            self._unindexed = 0
+        self._parts.append(data)
+        self.size += len(data)
+        self._unindexed += len(data)
+        self._pending += len(data)
+        if self._pending >= _WRITE_SIZE:
+            self._write()
+
+    def close(self, aborted: Sequence[Aborted]) -> tuple[str, ...]:
+        """Everything written and synced; says which files there are."""
+        self._write()
+        self._mark_time()
+        self._disk.sync(self._file.fd)
+        self._file.close()
+        contents = {OFFSET_SUFFIX: bytes(self._offsets), TIME_SUFFIX: bytes(self._times)}
+        if aborted:
+            contents[transactions.SUFFIX] = transactions.encode(aborted)
+        for suffix, content in contents.items():
+            self._disk.write(self._path(suffix), content, sync=True)
+        return (LOG_SUFFIX, *contents)
+
+    def discard(self) -> None:
+        """Remove the files, and what an earlier run may have left under their names."""
+        for suffix in SUFFIXES:
+            self._disk.remove(self._path(suffix), missing_ok=True)
+
+    def _write(self) -> None:
+        position, rest = self.size - self._pending, b"".join(self._parts)
+        self._parts.clear()
+        self._pending = 0
+        view = memoryview(rest)
+        while view:
+            written = self._disk.writev(self._file.fd, [view], position)
+            view, position = view[written:], position + written
+
+    def _mark_time(self) -> None:
+        timestamp, offset = self._latest
+        if timestamp > self._indexed_timestamp:
+            self._times += _TIME_ENTRY.pack(timestamp, offset - self.base)
+            self._indexed_timestamp = timestamp
+
+    def _path(self, suffix: str) -> str:
+        return stem_of(self._plan.folder, self.base) + suffix + CLEANED
+
+
+def _decided(fates: Fates, data: memoryview) -> bool:
+    """Show a v2 batch to the fates: True if it is data of an aborted transaction, or a marker whose data is gone."""
+    head = batch.header(data)
+    return fates.marker(head, sieve.control_type(data)) if head.control else fates.data(head)
+
+
+def _everything(_: Record) -> bool:
+    return True

@@ -1,0 +1,112 @@
+"""What compaction leaves of one batch: the records that are kept, in a batch of the same identity.
+
+A rewritten v2 batch keeps its base offset, last offset, leader epoch, codec and producer fields, so offsets stay what
+they were and the last sequence of a producer is not forgotten; records in between are simply missing.
+
+A tombstone must outlive its key's older values by `delete.retention.ms`, or a reader that is behind would never learn
+of the deletion. When the cleaner first meets a batch that still holds tombstones it writes the time at which they may
+go, now + delete.retention.ms, over the base timestamp, and sets a bit that says so: the delete horizon. The marker of a
+transaction whose data is all gone gets the same respite.
+
+Magic 0 and 1 have no such bit; there the age of the segment decides, and a wrapper of compressed messages is unpacked
+and packed again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.records import batch, legacy
+from ottla.records.compress import CorruptError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.records.batch import Header, Record
+
+    Keep = Callable[[Record], bool]
+
+
+class Sifted(NamedTuple):
+    """The bytes to write (None: nothing is left), how many records were read and kept, and what an index needs."""
+
+    data: bytes | memoryview | None
+    read: int
+    kept: int
+    last_offset: int
+    max_timestamp: int
+
+
+def control_type(data: memoryview) -> int | None:
+    """What the record of a control batch stands for (0 abort, 1 commit); None when compaction has emptied the batch."""
+    for record in batch.iterate(data):
+        return int.from_bytes(record.key[2:4], "big") if record.key is not None and len(record.key) >= 4 else -1
+    return None
+
+
+def sift(
+    data: memoryview,
+    head: Header,
+    keep: Keep,
+    *,
+    new_horizon_ms: int,
+    retain_empty: bool = False,
+    ended_empty: bool = False,
+) -> Sifted:
+    """Filter a v2 batch.
+
+    `new_horizon_ms` is the delete horizon to write if one is due; `retain_empty` keeps a bare header when nothing else
+    is left; `ended_empty` says that this is the marker of a transaction without data.
+    """
+    if not batch.crc_ok(data, 0, head):
+        raise CorruptError(f"the batch at offset {head.base_offset} fails its checksum, it must not get a new one")
+    kept = [record for record in batch.iterate(data) if keep(record)]
+    if not kept:
+        return emptied(head) if retain_empty else Sifted(None, head.count, 0, head.last_offset, head.max_timestamp)
+    horizon = head.delete_horizon
+    due = horizon is None and (ended_empty or any(record.value is None for record in kept))
+    if len(kept) == head.count and not due:
+        return Sifted(data, head.count, head.count, head.last_offset, head.max_timestamp)
+    latest = head.max_timestamp if head.log_append_time else max(record.timestamp for record in kept)
+    rewritten = _rewrite(head, kept, new_horizon_ms if due else horizon)
+    return Sifted(rewritten, head.count, len(kept), head.last_offset, latest)
+
+
+def emptied(head: Header) -> Sifted:
+    """A batch without records that still carries its offsets, producer and last sequence."""
+    return Sifted(_rewrite(head, [], None), head.count, 0, head.last_offset, head.max_timestamp)
+
+
+def _rewrite(head: Header, kept: list[Record], delete_horizon: int | None) -> bytes:
+    return batch.build(
+        kept,
+        base_offset=head.base_offset,
+        last_offset=head.last_offset,
+        codec=head.codec,
+        append_time=head.max_timestamp if head.log_append_time else None,
+        max_timestamp=None if kept else head.max_timestamp,
+        producer_id=head.producer_id,
+        producer_epoch=head.producer_epoch,
+        base_sequence=head.base_sequence,
+        transactional=head.transactional,
+        control=head.control,
+        leader_epoch=head.leader_epoch,
+        delete_horizon=delete_horizon,
+    )
+
+
+def sift_legacy(data: memoryview, keep: Keep) -> Sifted:
+    """Filter a message or wrapper of magic 0 or 1. Nothing remembers its last offset when nothing is left of it."""
+    head = legacy.outer(data)
+    if not legacy.crc_ok(data, 0, head):
+        raise CorruptError(f"the message at offset {head.offset} fails its checksum, it must not get a new one")
+    records = list(batch.iterate(data))
+    kept = [record for record in records if keep(record)]
+    if not kept:
+        return Sifted(None, len(records), 0, -1, -1)
+    latest = max(record.timestamp for record in kept)
+    if len(kept) == len(records):
+        return Sifted(data, len(records), len(records), head.offset, latest)
+    append_time = head.timestamp if head.log_append_time else None
+    rewritten = legacy.build(kept, magic=head.magic, codec=head.codec, append_time=append_time)
+    return Sifted(rewritten, len(records), len(kept), kept[-1].offset, latest)
