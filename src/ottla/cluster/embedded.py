@@ -1,0 +1,262 @@
+"""The keeper of one node: the tree in a SQLite file, with write-ahead log and a flush for each transaction.
+
+    node    path, parent, data, version, born (czxid), ephemeral, sequence (next number for a sequential child)
+    clock   one row: the last transaction's number
+
+Calls run on one worker thread, so that the flush never blocks the loop, and in the order they were made. A transaction
+that was answered survives kill -9; one that was not is there whole or not at all, which is SQLite's promise. The file
+belongs to one process (an exclusive lock): its sessions are its lifetimes, so ephemeral nodes found on opening are of a
+session that is dead, and are removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ottla.cluster.keeper import (
+    ANY,
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    Event,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    Set,
+    Stat,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+MEMORY = ":memory:"
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS node (
+    path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL, version INTEGER NOT NULL,
+    born INTEGER NOT NULL, ephemeral INTEGER NOT NULL, sequence INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS node_parent ON node (parent);
+CREATE TABLE IF NOT EXISTS clock (zxid INTEGER NOT NULL);
+INSERT INTO clock SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM clock);
+INSERT OR IGNORE INTO node VALUES ('/', '', x'', 0, 0, 0, 0);
+DELETE FROM node WHERE ephemeral;
+"""
+LOCK_WAIT_S = 0.2  # another process that holds the file does not let go soon
+
+Answer = TypeVar("Answer")
+Row = tuple[Any, ...]  # what a column holds is known to the query alone
+
+
+class Embedded:
+    """The keeper port on a file, or on nothing but memory."""
+
+    def __init__(self, path: str) -> None:
+        self._file = File(path)
+        self._worker = ThreadPoolExecutor(1, "keeper")
+        self._watches: dict[str, list[Callable[[Event], None]]] = {}
+        self._open = False
+
+    async def open(self) -> None:
+        await self._run(self._file.open)
+        self._open = True
+
+    @property
+    def connected(self) -> bool:
+        return self._open
+
+    async def get(self, path: str) -> Node:
+        return await self._run(self._file.get, path)
+
+    async def set(self, path: str, data: bytes, version: int = ANY) -> Stat:
+        await self.multi([Set(path, data, version)])
+        return (await self.get(path)).stat
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        return (await self.multi([Create(path, data, ephemeral, sequential)]))[0]
+
+    async def delete(self, path: str, version: int = ANY) -> None:
+        await self.multi([Delete(path, version)])
+
+    async def children(self, path: str) -> list[str]:
+        return await self._run(self._file.children, path)
+
+    async def tree(self, path: str) -> dict[str, Node]:
+        return await self._run(self._file.tree, path)
+
+    async def multi(self, ops: Sequence[Op]) -> list[str]:
+        paths = await self._run(self._file.multi, ops)
+        for op, path in zip(ops, paths, strict=True):
+            self._tell(op, path)
+        return paths
+
+    def watch(self, path: str, callback: Callable[[Event], None]) -> Callable[[], None]:
+        self._watches.setdefault(path, []).append(callback)
+
+        def cancel() -> None:
+            callbacks = self._watches.get(path, [])
+            if callback in callbacks:
+                callbacks.remove(callback)
+            if not callbacks:
+                self._watches.pop(path, None)
+
+        return cancel
+
+    async def close(self) -> None:
+        if self._open:
+            self._open = False
+            await self._run(self._file.close)
+        self._worker.shutdown()
+
+    async def _run(self, call: Callable[..., Answer], *arguments: object) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, call, *arguments)
+
+    def _tell(self, op: Op, path: str) -> None:
+        if not self._watches or isinstance(op, Check):
+            return
+        kind = "changed" if isinstance(op, Set) else "created" if isinstance(op, Create) else "deleted"
+        for callback in tuple(self._watches.get(path, ())):
+            callback(Event(kind, path))
+        if kind != "changed":
+            parent = _parent(path)
+            for callback in tuple(self._watches.get(parent, ())):
+                callback(Event("children", parent))
+
+
+class File:
+    """The tree as rows. Used by the worker thread only."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._database: sqlite3.Connection | None = None
+        self._zxid = 0
+
+    def open(self) -> None:
+        database = None
+        try:
+            database = sqlite3.connect(self._path, timeout=LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
+            database.execute("PRAGMA locking_mode=EXCLUSIVE")
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute("PRAGMA synchronous=FULL")
+            database.executescript(f"BEGIN IMMEDIATE;{SCHEMA}COMMIT;")
+            self._zxid = database.execute("SELECT zxid FROM clock").fetchone()[0]
+        except sqlite3.Error as error:
+            if database is not None:
+                database.close()
+            raise Unavailable(f"{self._path}: {error}") from error
+        self._database = database
+
+    def close(self) -> None:
+        assert self._database is not None, "closed once"
+        database, self._database = self._database, None
+        try:
+            database.execute("DELETE FROM node WHERE ephemeral")
+        except sqlite3.Error as error:
+            raise Unavailable(f"{self._path}: {error}") from error
+        finally:
+            database.close()
+
+    def get(self, path: str) -> Node:
+        row = self._one("SELECT data, version, born, ephemeral FROM node WHERE path = ?", path)
+        if row is None:
+            raise NoNode(path)
+        return Node(row[0], Stat(row[1], row[2], bool(row[3])))
+
+    def children(self, path: str) -> list[str]:
+        self.get(path)
+        start = len(path.rstrip("/")) + 1
+        rows = self._all("SELECT path FROM node WHERE parent = ? ORDER BY path", path)
+        return [row[0][start:] for row in rows]
+
+    def tree(self, path: str) -> dict[str, Node]:
+        # "0" is the character after "/": the range holds what starts with "path/" and nothing else.
+        low, high = ("/", "0") if path == "/" else (path + "/", path + "0")
+        rows = self._all(
+            "SELECT path, data, version, born, ephemeral FROM node WHERE path = ? OR (path >= ? AND path < ?)",
+            path,
+            low,
+            high,
+        )
+        return {row[0]: Node(row[1], Stat(row[2], row[3], bool(row[4]))) for row in rows}
+
+    def multi(self, ops: Sequence[Op]) -> list[str]:
+        database = self._connection()
+        try:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                zxid = self._zxid + 1
+                paths = [self._apply(op, zxid) for op in ops]
+                database.execute("UPDATE clock SET zxid = ?", (zxid,))
+                database.execute("COMMIT")
+            except BaseException:
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise Unavailable(f"{self._path}: {error}") from error
+        self._zxid = zxid
+        return paths
+
+    def _apply(self, op: Op, zxid: int) -> str:
+        if isinstance(op, Create):
+            return self._create(op, zxid)
+        if isinstance(op, Set):
+            self._demand(op.path, op.version)
+            self._write("UPDATE node SET data = ?, version = version + 1 WHERE path = ?", op.data, op.path)
+        elif isinstance(op, Delete):
+            self._demand(op.path, op.version)
+            if self._one("SELECT 1 FROM node WHERE parent = ? LIMIT 1", op.path):
+                raise NotEmpty(op.path)
+            self._write("DELETE FROM node WHERE path = ?", op.path)
+        else:
+            self._demand(op.path, op.version)
+        return op.path
+
+    def _create(self, op: Create, zxid: int) -> str:
+        parent, path = _parent(op.path), op.path
+        above = self._one("SELECT sequence FROM node WHERE path = ?", parent)
+        if above is None:
+            raise NoNode(parent)
+        if op.sequential:
+            path = f"{op.path}{above[0]:010d}"
+            self._write("UPDATE node SET sequence = sequence + 1 WHERE path = ?", parent)
+        try:
+            self._write("INSERT INTO node VALUES (?, ?, ?, 0, ?, ?, 0)", path, parent, op.data, zxid, op.ephemeral)
+        except sqlite3.IntegrityError:
+            raise NodeExists(path) from None
+        return path
+
+    def _demand(self, path: str, version: int) -> None:
+        row = self._one("SELECT version FROM node WHERE path = ?", path)
+        if row is None:
+            raise NoNode(path)
+        if version not in (ANY, row[0]):
+            raise BadVersion(path)
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._database is None:
+            raise Unavailable(f"{self._path}: not open")
+        return self._database
+
+    def _one(self, query: str, *values: object) -> Row | None:
+        rows = self._all(query, *values)
+        return rows[0] if rows else None
+
+    def _all(self, query: str, *values: object) -> list[Row]:
+        try:
+            return self._connection().execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise Unavailable(f"{self._path}: {error}") from error
+
+    def _write(self, query: str, *values: object) -> None:
+        self._connection().execute(query, values)
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"

@@ -1,0 +1,126 @@
+"""The store of a cluster's metadata, as a port: a tree of small nodes, after ZooKeeper's.
+
+    path        /brokers/topics/orders, each with data, a version and perhaps children
+    version     0 at creation, one more with each set; a write may demand the version it has read
+    ephemeral   gone when the session that created it ends
+    sequential  the name gets a ten-digit number that only grows
+    multi       several writes that happen together or not at all
+
+What lies at which path is in `znodes.py`. `embedded.py` keeps the tree in a local file for one node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+ANY = -1  # a write that does not care for the version
+
+
+class KeeperError(Exception):
+    """A call that the store refused; `path` says at which node."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class NoNode(KeeperError):
+    """There is no such node, or no parent for it."""
+
+
+class NodeExists(KeeperError):
+    """The node is there already."""
+
+
+class BadVersion(KeeperError):
+    """The node has changed since it was read."""
+
+
+class NotEmpty(KeeperError):
+    """The node has children, so it cannot be deleted."""
+
+
+class Unavailable(KeeperError):
+    """The store cannot be read or written: closed, locked by another process, or its disk fails."""
+
+
+class Stat(NamedTuple):
+    version: int
+    czxid: int  # number of the transaction that created it; grows through the whole tree
+    ephemeral: bool
+
+
+class Node(NamedTuple):
+    data: bytes
+    stat: Stat
+
+
+class Create(NamedTuple):
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+
+
+class Set(NamedTuple):
+    path: str
+    data: bytes
+    version: int = ANY
+
+
+class Delete(NamedTuple):
+    path: str
+    version: int = ANY
+
+
+class Check(NamedTuple):
+    path: str
+    version: int
+
+
+Op = Create | Set | Delete | Check
+
+
+class Event(NamedTuple):
+    """What happened to a watched node: `created`, `changed`, `deleted`, or `children` came or went."""
+
+    kind: str
+    path: str
+
+
+class Keeper(Protocol):
+    async def get(self, path: str) -> Node: ...
+
+    async def set(self, path: str, data: bytes, version: int = ANY) -> Stat: ...
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        """Create a node and return its path, which a sequential one only now has."""
+        ...
+
+    async def delete(self, path: str, version: int = ANY) -> None: ...
+
+    async def children(self, path: str) -> list[str]:
+        """Names, not paths, in order."""
+        ...
+
+    async def tree(self, path: str) -> Mapping[str, Node]:
+        """Everything at and below a path in one call; empty when there is nothing. For start-up."""
+        ...
+
+    async def multi(self, ops: Sequence[Op]) -> list[str]:
+        """All or nothing. Returns the path of each op. The error is that of the first op that fails."""
+        ...
+
+    def watch(self, path: str, callback: Callable[[Event], None]) -> Callable[[], None]:
+        """Call back on the event loop after each change of the node or its children, until the result is called."""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """Whether the session lives; without it nothing may be acknowledged in its name."""
+        ...
+
+    async def close(self) -> None: ...

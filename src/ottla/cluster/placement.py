@@ -1,0 +1,100 @@
+"""Which brokers hold which partition. Pure.
+
+Without racks the first replica of partition i goes to broker (i + shift) mod n and the next ones to the brokers that
+follow, with a gap that grows each time the partitions have gone once around: so when a broker dies, the other replicas
+of its partitions are spread over all the rest.
+
+With racks the brokers are first put in an order that alternates racks (a1 b1 c1 a2 b2 ...), and a broker is passed over
+while it or its rack holds a replica and others hold none yet. Kafka's rule: with the same `shift` and `gap` both arrive
+at the same answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Assignment = list[tuple[int, ...]]
+
+
+def assign(
+    brokers: Mapping[int, str | None], partitions: int, replicas: int, *, shift: int = 0, gap: int = 0, first: int = 0
+) -> Assignment:
+    """Replicas for partitions first, first + 1 ...; brokers maps ids to racks. Racks count when every broker has one.
+
+    `shift` and `gap` are the random starts of the first replica and of the others; any number will do.
+    """
+    if partitions <= 0:
+        raise BrokerError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    if replicas <= 0:
+        raise BrokerError(ErrorCode.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
+    if replicas > len(brokers):
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replicas} time(s): The target replication factor of {replicas} cannot "
+            f"be reached because only {len(brokers)} broker(s) are registered.",
+        )
+    racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
+    if brokers and len(racks) == len(brokers):
+        return _aware(racks, partitions, replicas, shift, gap, first)
+    return _unaware(sorted(brokers), partitions, replicas, shift, gap, first)
+
+
+def _unaware(brokers: list[int], partitions: int, replicas: int, shift: int, gap: int, first: int) -> Assignment:
+    count = len(brokers)
+    assignment: Assignment = []
+    for index in range(first, first + partitions):
+        if index > 0 and index % count == 0:
+            gap += 1
+        leader = (index + shift) % count
+        others = (brokers[_position(leader, gap, j, count)] for j in range(replicas - 1))
+        assignment.append((brokers[leader], *others))
+    return assignment
+
+
+def _aware(racks: Mapping[int, str], partitions: int, replicas: int, shift: int, gap: int, first: int) -> Assignment:
+    brokers, rack_count = alternated(racks), len(set(racks.values()))
+    count = len(brokers)
+    assignment: Assignment = []
+    for index in range(first, first + partitions):
+        if index > 0 and index % count == 0:
+            gap += 1
+        start = (index + shift) % count
+        chosen = [brokers[start]]
+        used = {racks[brokers[start]]}
+        step = 0
+        while len(chosen) < replicas:
+            # Beyond the first, steps of one rack's width keep to other racks.
+            broker = brokers[_position(start, gap * rack_count, step, count)]
+            step += 1
+            fresh_rack = racks[broker] not in used or len(used) == rack_count
+            fresh_broker = broker not in chosen or len(set(chosen)) == count
+            if fresh_rack and fresh_broker:
+                chosen.append(broker)
+                used.add(racks[broker])
+        assignment.append(tuple(chosen))
+    return assignment
+
+
+def alternated(racks: Mapping[int, str]) -> list[int]:
+    """Brokers in an order that takes one of each rack in turn."""
+    by_rack: dict[str, list[int]] = {}
+    for broker in sorted(racks):
+        by_rack.setdefault(racks[broker], []).append(broker)
+    order: list[int] = []
+    waiting = [iter(by_rack[rack]) for rack in sorted(by_rack)]
+    while len(order) < len(racks):
+        order.extend(_heads(waiting))
+    return order
+
+
+def _heads(waiting: Iterable[Iterable[int]]) -> list[int]:
+    return [broker for brokers in waiting if (broker := next(iter(brokers), None)) is not None]
+
+
+def _position(first: int, gap: int, replica: int, count: int) -> int:
+    return (first + 1 + (gap + replica) % (count - 1)) % count
