@@ -25,6 +25,7 @@ from bisect import insort
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import BrokerError, ErrorCode
+from ottla.records import batch
 from ottla.records.native import crc32c
 
 if TYPE_CHECKING:
@@ -208,10 +209,10 @@ class Producers:
             producer.batches.clear()
         first_sequence = header.base_sequence
         last_sequence = (first_sequence + last - base) & _SEQUENCE_MASK if first_sequence >= 0 else -1
-        batches = producer.batches
-        if len(batches) == WINDOW:
-            del batches[0]
-        batches.append((first_sequence, last_sequence, base, last, timestamp))
+        window = producer.batches
+        if len(window) == WINDOW:
+            del window[0]
+        window.append((first_sequence, last_sequence, base, last, timestamp))
         producer.next_sequence = (last_sequence + 1) & _SEQUENCE_MASK
         producer.timestamp = timestamp
         if header.attributes & _TRANSACTIONAL and producer.first < 0:
@@ -370,6 +371,13 @@ def _fenced(producer: Producer, epoch: int) -> BrokerError:
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer {producer.producer_id} sent epoch {epoch}, epoch {producer.epoch} is known",
     )
+
+
+def marker_of(data: bytes | memoryview, position: int = 0) -> Marker | None:
+    """The end marker in the control batch at `position`, None if compaction has emptied the batch."""
+    for record in batch.iterate(data, position):
+        return read_marker(record.key, record.value)
+    return None
 
 
 def read_marker(key: bytes | None, value: bytes | None) -> Marker | None:
