@@ -14,8 +14,6 @@ from bench.wire import batch, produce_frame, produce_shape
 if TYPE_CHECKING:
     from bench.brokers import Broker
 
-IDLE_S = 2.0
-
 
 @dataclass
 class Start(Row):
@@ -35,7 +33,7 @@ class Memory(Row):
 
     def run(self, broker: Broker, setting: Setting) -> Sample:
         with SIDES[broker.name]().start() as fresh:
-            time.sleep(IDLE_S)
+            time.sleep(setting.idle_s)
             sample = {"idle_mb": fresh.memory_mb()}
             with fresh.connect() as connection:
                 connection.create_topic("load", 6)

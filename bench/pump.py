@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ANSWERS = 1 << 16
 FETCHED_MIN = 1000
+SILENCE_S = 20.0
 
 
 class Stretch(NamedTuple):
@@ -81,9 +82,9 @@ def produce(
             if not clock.begun and now >= clock.start:
                 clock.begin()
                 count = 0
-            events = poll.poll(5.0)
+            events = poll.poll(SILENCE_S)
             if not events:
-                raise BenchError(f"{broker.name}: no answer in 5 s")
+                raise BenchError(f"{broker.name}: no answer in {SILENCE_S:g} s")
             for fd, _ in events:
                 count += by_fd[fd].turn(clock.latencies)
         return clock.result(count, value_bytes)
@@ -97,7 +98,7 @@ class Sender:
     """One connection with its window of requests in flight."""
 
     def __init__(self, port: int, frame: bytes, window: int, shape: Shape) -> None:
-        self.socket = Connection(port, 10.0).socket
+        self.socket = Connection(port, SILENCE_S).socket
         self._frames = memoryview(frame * window)
         self._frame_size = len(frame)
         self._shape = shape
@@ -165,7 +166,7 @@ def fetch(
             if not clock.begun and now >= clock.start:
                 clock.begin()
                 count = size = 0
-            for fd, _ in poll.poll(5.0):
+            for fd, _ in poll.poll(SILENCE_S):
                 if got := by_fd[fd].turn(clock.latencies):
                     count, size = count + 1, size + got
         return clock.result(count, 0) | {"bytes": size}
@@ -186,7 +187,7 @@ class Reader:
     """One connection that asks, and drops what comes."""
 
     def __init__(self, port: int, frames: Iterator[bytes]) -> None:
-        self.socket = Connection(port, 10.0).socket
+        self.socket = Connection(port, SILENCE_S).socket
         self._frames = frames
         self._size = self._left = 0
         self._sent = 0.0

@@ -16,7 +16,6 @@ from bench.wire import Batch, batch, produce_frame, produce_shape
 if TYPE_CHECKING:
     from bench.brokers import Broker
 
-CONNECTIONS, WINDOW = 4, 5
 KB = 1024
 
 
@@ -26,13 +25,16 @@ class Replay(TopicRow):
     batch: int = field(kw_only=True)
     acks: int = field(default=1, kw_only=True)
     codec: str = field(default="none", kw_only=True)
+    connections: int = field(default=4, kw_only=True)
+    window: int = field(default=5, kw_only=True)
 
     def run(self, broker: Broker, setting: Setting) -> Sample:
         built = self.built()
         frame = produce_frame(self.topic, dict.fromkeys(range(self.partitions), built.data), self.acks)
         value_bytes = built.value_bytes * self.partitions
         shape, stretch = produce_shape(self.topic, self.partitions), setting.stretch
-        answer = pump.produce(broker, [frame] * CONNECTIONS, shape, stretch, value_bytes=value_bytes, window=WINDOW)
+        frames = [frame] * self.connections
+        answer = pump.produce(broker, frames, shape, stretch, value_bytes=value_bytes, window=self.window)
         return per_gb(answer)
 
     def built(self) -> Batch:
@@ -49,5 +51,5 @@ def rows() -> list[Replay]:
     every += [replay(100, kilobytes, 1, "lz4") for kilobytes in (16, 128)]
     every += [replay(100, kilobytes, -1, "none", 6) for kilobytes in (16, 128)]
     every += [replay(200, 16), replay(1000, 16), replay(1000, 128)]
-    wide = Replay("500 partitions, 1 kB to each in one request", batched(1.0), size=100, batch=KB, partitions=500)
-    return [*every, wide]
+    wide = "500 partitions, 1 kB to each in one request"
+    return [*every, Replay(wide, batched(), size=100, batch=KB, partitions=500, connections=2, window=1)]

@@ -1,7 +1,8 @@
 """What a row is: a load that runs on one broker for a moment and gives numbers, and the goals those numbers have.
 
 Measures are named with their unit: mb_s (10^6 bytes of record values a second), cpu_s_gb (broker CPU seconds for 10^9
-such bytes), req_s, us_req (broker CPU microseconds a request), p50_ms, p99_ms, p999_ms, seconds, idle_mb, loaded_mb.
+such bytes), req_s, us_req (broker CPU microseconds a request), p50_ms, p99_ms, p999_ms, seconds, idle_mb, loaded_mb;
+each_us (CPU for one request, or for one record of the Java client) is kept for profiles and not shown.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Setting:
     warm_s: float = 0.3
     fill_mb: int = 256
     topics: int = 500
+    idle_s: float = 2.0
 
     @property
     def stretch(self) -> Stretch:
@@ -102,6 +104,7 @@ class TopicRow(Row):
 def per_gb(answer: Sample) -> Sample:
     """The measures of a stretch in which `bytes` moved in `seconds` at `cpu_s` of the broker."""
     measures = {"mb_s": answer["bytes"] / answer["seconds"] / 1e6, "cpu_s_gb": answer["cpu_s"] / answer["bytes"] * 1e9}
+    measures["each_us"] = answer["cpu_s"] / answer["count"] * 1e6
     return measures | {key: value for key, value in answer.items() if key.endswith("_ms") and value >= 0}
 
 

@@ -82,7 +82,7 @@ def goal_text(goal: Goal) -> str:
 
 def line(row: Row, sides: dict[str, Numbers]) -> tuple[str, ...]:
     found = margins(row.goals, sides)
-    missed = [SHORT[goal.measure] for goal, margin in found if not goal.met(margin)]
+    missed = [SHORT[goal.measure] for goal, margin in found if not goal.met(margin)] or ["no number"]
     reached = "yes" if met(row, sides) else f"no: {', '.join(missed)}"
     kafka, ottla, deep = sides.get("kafka"), sides.get("ottla"), "end to end" in row.name
     goals = ", ".join(goal_text(goal) for goal in row.goals)

@@ -1,0 +1,109 @@
+"""Each kind of row runs for a moment against Ottla and gives sane numbers; how fast is the business of `make bench`."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from bench import consume, footprint, latency, produce, replay, requests, run, table
+from bench.brokers import Ottla
+from bench.client import Client
+from bench.rows import Goal, Row, Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RAW = [
+    replay.replay(100, 16),
+    replay.replay(100, 16, -1, "lz4", 6),
+    *requests.rows()[:1],
+    *consume.rows()[3:],
+    *footprint.rows(),
+]
+JAVA = [produce.rows()[0], produce.rows()[-1], consume.rows()[0], latency.rows()[0]]
+
+
+@pytest.fixture(scope="module")
+def ottla() -> Iterator[Ottla]:
+    with Ottla().start() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with Client() as client:
+        yield client
+
+
+def moment(client: Client | None) -> Setting:
+    return Setting(client, seconds=0.2, warm_s=0.0, fill_mb=2, topics=3, idle_s=0.0)
+
+
+def sane(row: Row, broker: Ottla, setting: Setting) -> None:
+    sides = run.measure(row, [broker], setting, 1)
+    numbers = sides["ottla"]
+    assert {goal.measure for goal in row.goals} <= numbers.keys()
+    assert all(math.isfinite(value) and value >= 0 for values in numbers.values() for value in values)
+    assert row.name in table.line(row, sides)
+
+
+@pytest.mark.parametrize("row", RAW, ids=lambda row: row.name)
+def test_a_raw_row_gives_numbers(row: Row, ottla: Ottla) -> None:
+    sane(row, ottla, moment(None))
+
+
+@pytest.mark.parametrize("row", JAVA, ids=lambda row: row.name)
+def test_a_row_of_the_java_client_gives_numbers(row: Row, ottla: Ottla, client: Client) -> None:
+    sane(row, ottla, moment(client))
+
+
+def test_rows_have_names_of_their_own() -> None:
+    names = [row.name for row in run.every_row()]
+    assert len(names) == len(set(names))
+
+
+def test_the_worst_row_comes_first_and_says_what_it_missed() -> None:
+    good, bad = Row("good", (Goal("mb_s", 1.0), Goal("cpu_s_gb", 0.5))), Row("bad", (Goal("mb_s", 1.5),))
+    numbers = {
+        "kafka": {"mb_s": [100.0, 102.0], "cpu_s_gb": [4.0]},
+        "ottla": {"mb_s": [120.0, 122.0], "cpu_s_gb": [1.0]},
+    }
+    text = table.markdown([good, bad], {"good": numbers, "bad": numbers})
+    first, second = text.splitlines()[2:]
+    assert first.startswith("| bad |")
+    assert "no: speed" in first
+    assert first.endswith("speed 1.20 |")
+    assert "| yes | speed 1.20, CPU 0.25 |" in second
+    assert table.verdict([good, bad], {"good": numbers, "bad": numbers}) == "1 of 2 rows meet their goals."
+
+
+def test_a_row_without_a_number_meets_no_goal() -> None:
+    row = Row("silent", (Goal("mb_s", 1.0),))
+    assert not table.met(row, {"kafka": {"mb_s": [1.0]}})
+    assert "no number" in table.markdown([row], {"silent": {"kafka": {"mb_s": [1.0]}}})
+
+
+@pytest.mark.parametrize(
+    ("goal", "ottla", "kafka", "met"),
+    [
+        (Goal("mb_s", 1.5), 150.0, 100.0, True),
+        (Goal("mb_s", 1.5), 130.0, 100.0, False),
+        (Goal("cpu_s_gb", 0.5), 1.0, 2.0, True),
+        (Goal("p99_ms", 1.0), 1.04, 1.0, True),
+        (Goal("p99_ms", 1.0), 1.2, 1.0, False),
+        (Goal("seconds", 0.3, absolute=True), 0.31, 5.0, False),
+        (Goal("seconds", 0.3, absolute=True), 0.29, None, True),
+    ],
+)
+def test_goals_are_multiples_of_kafka_or_plain_numbers(
+    goal: Goal, ottla: float, kafka: float | None, met: bool
+) -> None:
+    margin = goal.margin(ottla, kafka)
+    assert margin is not None
+    assert goal.met(margin) is met
