@@ -1,8 +1,8 @@
 """The error codes of the Kafka protocol: one table, and the exception that carries one of them.
 
-An expected failure of one item (a partition, a topic, a group) is a code in that item's result. Code below a handler may
-raise `BrokerError`, and the nearest loop over items turns it into that code. A client tries again by itself on a code that
-is `retriable`; every other code reaches its user.
+An expected failure of one item (a partition, a topic, a group) is a code in that item's result. Code below a handler
+may raise `BrokerError`, and the nearest loop over items turns it into that code. A client tries again by itself on a
+code that is `retriable`; every other code reaches its user.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class ErrorCode(IntEnum):
 
 
 class Hangup(Exception):
-    """The peer broke the protocol, or failed at something it wants no answer to: its connection ends, with a log line."""
+    """The peer broke the protocol, or failed at something it wants no answer to: its connection ends with a log line."""
 
 
 class BrokerError(Exception):

@@ -3,10 +3,11 @@
     decode = decoder(ProduceRequest, 9)          encode = encoder(ProduceResponse, 9)
     request, end = decode(frame, position)       parts = encode(response)
 
-A decoder takes any bytes: whatever they are it returns a message or raises `DecodeError`, and it holds no more than what
-the bytes that are there can fill (a declared count is compared with the bytes left before anything is made). Record bytes
-come out as a view of the frame. An encoder returns a list, usually of one `bytes`: a record field that holds a `Region`
-(a slice of a file) has its length written and is then put in the list as it is, for the connection to send.
+A decoder takes any bytes: whatever they are it returns a message or raises `DecodeError`, and it holds no more than
+what the bytes that are there can fill (a declared count is compared with the bytes left before anything is made).
+Record bytes come out as a view of the frame. An encoder returns a list, usually of one `bytes`: a record field that
+holds a `Region` (a slice of a file) has its length written and is then put in the list as it is, for the connection to
+send.
 """
 
 from __future__ import annotations

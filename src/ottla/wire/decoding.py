@@ -2,12 +2,13 @@
 
 What makes it quick, and what keeps it safe:
 
-- Neighbouring fields of fixed size are read by one `struct` call, together with the first byte of the length that follows.
+- Neighbouring fields of fixed size are read by one `struct` call, with the first byte of the length that follows them.
 - A varint of one byte is the usual one, and is read in line; only a longer one costs a call.
 - Objects are made without calling their constructor; a scalar that the version lacks is on the class already.
-- A slice that reaches past the end comes out short and leaves `pos` past the end. Every later read then fails, and so does
-  the check before the return; so strings need no check of their own. A count does: `n` elements of at least `m` bytes
-  need `n * m` bytes, and are refused before a list is made.
+- A slice that reaches past the end comes out short and leaves `pos` past the end. Every later read then fails, and so
+  does the check before the return; so strings need no check of their own. A count does: `n` elements of at least `m`
+  bytes need `n * m` bytes, and are refused before a list is made.
+- An object is some fifty times larger than the fewest bytes that can ask for it, so their number is bounded as well.
 - Null is any negative length in the old form, 0 in the compact form; a struct that may be null has one byte before it,
   negative for null.
 """
@@ -27,7 +28,11 @@ class DecodeError(ValueError):
     """The bytes are not a message of that kind and version."""
 
 
-_SIZE: Final = {letter: struct.calcsize(f">{letter}") for letter in ("b", "B", "h", "H", "i", "I", "q", "d", "?", "16s")}
+ELEMENTS_MAX: Final = 1 << 20
+"""Elements of all arrays of one message together, numbers not counted: far above what any client sends, and few enough
+that a frame of 100 MB made of nothing else costs a second and a few times its size, not a minute and fifty times."""
+
+_SIZE: Final = {code: struct.calcsize(f">{code}") for code in ["?", "b", "B", "h", "H", "i", "I", "q", "d", "16s"]}
 
 
 def uvarint(buf: Any, pos: int) -> tuple[int, int]:
@@ -64,7 +69,7 @@ def null(name: str) -> DecodeError:
 
 
 def count(name: str, n: int) -> DecodeError:
-    return DecodeError(f"{name} declares {n} elements, more than there are bytes for")
+    return DecodeError(f"{name} declares {n} elements, more than there are bytes for or than one message may have")
 
 
 def source(cls: type, version: int) -> tuple[str, dict[str, Any]]:
@@ -83,15 +88,16 @@ class _Text:
         self.serial = 0
         self.run: list[tuple[str, str]] = []  # fixed-size reads that wait to be done together: letter, target
         self.space: dict[str, Any] = {
-            "DecodeError": DecodeError, "FAILURES": (struct.error, IndexError, UnicodeDecodeError), "count": count,
-            "new": object.__new__, "null": null, "skip_tags": skip_tags, "unpack_from": struct.unpack_from,
-            "uvarint": uvarint,
+            "DecodeError": DecodeError, "ELEMENTS_MAX": ELEMENTS_MAX, "count": count, "new": object.__new__,
+            "FAILURES": (struct.error, IndexError, UnicodeDecodeError), "null": null, "skip_tags": skip_tags,
+            "unpack_from": struct.unpack_from, "uvarint": uvarint,
         }  # fmt: skip
 
     def function(self, cls: type) -> None:
         self.line("def decode(buf, pos):")
         self.depth += 1
         self.line("size = len(buf)")
+        self.line("left = ELEMENTS_MAX")
         if _has_records(cls, self.version):
             self.line("view = buf if type(buf) is memoryview else memoryview(buf)")
         self.line("try:")
@@ -133,7 +139,7 @@ class _Text:
         self.line(f"{made} = new({cls.__name__})")
         here = [field for field in fields(cls) if field.present(self.version)]
         for field in fields(cls):
-            if field.default is FRESH and (field not in here or field.tag is not None):
+            if field.default is FRESH and (field.tag is not None or not field.present(self.version)):
                 self.line(f"{made}.{field.name} = []")
         for field in here:
             if field.tag is None:
@@ -223,8 +229,9 @@ class _Text:
 
     def array(self, field: Field, target: str, n: str) -> None:
         least = _least(field, self.version, self.flexible)
-        self.line(f"if {n}{f' * {least}' if least > 1 else ''} > size - pos: raise count('{field.name}', {n})")
+        needed = f"{n} * {least}" if least > 1 else n
         if field.kind == "fixed":
+            self.line(f"if {needed} > size - pos: raise count('{field.name}', {n})")
             width = _SIZE[field.format]
             if field.format == "16s":
                 self.line(f"{target} = [bytes(buf[at : at + 16]) for at in range(pos, pos + 16 * {n}, 16)]")
@@ -232,6 +239,8 @@ class _Text:
                 self.line(f"{target} = list(unpack_from(f'>{{{n}}}{field.format}', buf, pos))")
             self.line(f"pos += {n}{f' * {width}' if width > 1 else ''}")
             return
+        self.line(f"left -= {n}")
+        self.line(f"if {needed} > size - pos or left < 0: raise count('{field.name}', {n})")
         made = self.fresh("a")
         self.line(f"{target} = {made} = []")
         self.line(f"for _ in range({n}):")

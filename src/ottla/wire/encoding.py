@@ -1,9 +1,9 @@
 """Writes the text of an encoder: one function per message and version, which gathers pieces and joins them once.
 
-Neighbouring fixed-size fields, old-form lengths and the zero byte of an empty tag section are packed by one `struct` call.
-Varints come from a table. Tagged fields are written only when they differ from their default, in the order of their tags.
-A value that does not fit its field (null where the version allows none, a number too large) raises whatever Python makes of
-it: that is a fault of the caller, not of the peer.
+Neighbouring fixed-size fields, old-form lengths and the zero byte of an empty tag section are packed by one `struct`
+call. Varints come from a table. Tagged fields are written only when they differ from their default, in the order of
+their tags. A value that does not fit its field (null where the version allows none, a number too large) raises whatever
+Python makes of it: that is a fault of the caller, not of the peer.
 """
 
 from __future__ import annotations
@@ -26,14 +26,20 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
+_KEPT_MAX: Final = 1 << 12
+
+
 class _Varints(dict[int, bytes]):
-    """The small numbers are kept; a large one is made when it is asked for."""
+    """Number → varint, made when it is first asked for; small ones are kept."""
 
     def __missing__(self, value: int) -> bytes:
-        return uvarint(value)
+        made = uvarint(value)
+        if value < _KEPT_MAX:
+            self[value] = made
+        return made
 
 
-VARINT: Final = _Varints((value, uvarint(value)) for value in range(1024))
+VARINT: Final = _Varints()
 
 _BYTES: Final = (bytes, memoryview, bytearray)
 
@@ -145,9 +151,8 @@ class _Text:
         if field.default is FRESH:
             return f"({value} is None or {value})" if field.may_be_null(self.version) else value
         if field.struct is not None:
-            inner = " or ".join(
-                self.differs(part, f"{value}.{part.name}") for part in fields(field.struct) if part.present(self.version)
-            )
+            parts = [part for part in fields(field.struct) if part.present(self.version)]
+            inner = " or ".join(self.differs(part, f"{value}.{part.name}") for part in parts)
             return f"({value} is not {self.constant('absent', field.default)} and ({inner}))"
         return f"{value} != {field.default!r}"
 

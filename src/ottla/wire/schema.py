@@ -1,22 +1,22 @@
-"""How a Kafka message is declared: the field types, `@message`, `@nested` and `at()`. Nothing here reads or writes bytes.
+"""How a Kafka message is declared: the field types, `@message`, `@nested` and `at()`. Nothing here touches bytes.
 
-A message is a class whose annotations are its fields in wire order. The annotation says the kind, `| None` says that null
-may be sent, `at()` says in which versions the field exists, under which tag, and what it is when it is absent:
+A message is a class whose annotations are its fields in wire order. The annotation says the kind, `| None` says that
+null may be sent, `at()` says in which versions the field exists, under which tag, and what it is when it is absent:
 
     @message(0, versions=(0, 13), flexible=9)
     class ProduceRequest:
         transactional_id: string | None = at(3, default=None)
         acks: i16
 
-The type checker sees `acks` as an `int` and a constructor that takes keywords only. A field without `at()`, and one whose
-`at()` names neither `default` nor `factory`, must be given to the constructor. In a version that lacks the field a decoder
-leaves it at that default or, where none is named, at its kind's own: 0, False, "", b"", [], sixteen zero bytes, null for
-records, a struct of defaults for a struct.
+The type checker sees `acks` as an `int` and a constructor that takes keywords only. A field without `at()`, and one
+whose `at()` names neither `default` nor `factory`, must be given to the constructor. In a version that lacks the field
+a decoder leaves it at that default or, where none is named, at its kind's own: 0, False, "", b"", [], sixteen zero
+bytes, null for records, a struct of defaults for a struct.
 
 There are hundreds of these classes and a broker uses few of them, so the decorators only leave a note on the class. The
 first construction, decoding or encoding reads the annotations (as text: they are never evaluated) and compiles
-`__init__`. Scalar defaults then live on the class, so an instance stores only what its version carries; a struct that is
-absent is one shared instance that refuses assignment.
+`__init__`. Scalar defaults then live on the class, so an instance stores only what its version carries; a struct that
+is absent is one shared instance that refuses assignment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ZERO_UUID: Final = bytes(16)
 
 
 class Region(Protocol):
-    """Record bytes that are not in memory, such as a slice of a segment file. The encoder counts them and passes them on."""
+    """Record bytes that are not in memory, such as a slice of a segment file: counted by the encoder and passed on."""
 
     @property
     def size(self) -> int: ...
@@ -213,7 +213,7 @@ def _complete(found: Spec) -> None:
     """Read the annotations, put the defaults on the class and compile its constructor."""
     cls = found.cls
     names = vars(sys.modules[cls.__module__])
-    parsed = tuple(_field(cls, name, text, names) for name, text in cls.__dict__.get("__annotations__", {}).items())
+    parsed = tuple(_field(cls, name, text, names) for name, text in cls.__annotations__.items())
     found.fields = parsed
     for field in parsed:
         if field.default is not FRESH:

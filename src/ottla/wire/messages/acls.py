@@ -1,16 +1,21 @@
-"""acls
+"""Access rules: list, add, remove.
 
-DescribeAcls (29), versions 0 to 3
-     1  pattern_type_filter added; answer: pattern_type added
+DescribeAcls (29): versions 0 to 3
+     1  adds pattern_type_filter; answer adds pattern_type; over quota, the answer comes first and the pause after
+        it
      2  flexible
+     3  resource type user
 
-CreateAcls (30), versions 0 to 3
-     1  resource_pattern_type added
+CreateAcls (30): versions 0 to 3
+     1  adds resource_pattern_type; over quota, the answer comes first and the pause after it
      2  flexible
+     3  resource type user
 
-DeleteAcls (31), versions 0 to 3
-     1  pattern_type_filter added; answer: pattern_type added
+DeleteAcls (31): versions 0 to 3
+     1  adds pattern_type_filter; answer adds pattern_type; over quota, the answer comes first and the pause after
+        it
      2  flexible
+     3  resource type user
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""auth
+"""Proving who one is (SASL), SCRAM credentials kept by the cluster, and the principal a broker passes on.
 
-SaslHandshake (17), versions 0 to 1
+SaslHandshake (17): versions 0 to 1
+     1  the tokens follow as SaslAuthenticate requests, not as bare frames
 
-SaslAuthenticate (36), versions 0 to 2
-     1  answer: session_lifetime_ms added
+SaslAuthenticate (36): versions 0 to 2
+     1  answer adds session_lifetime_ms
      2  flexible
 
-DescribeUserScramCredentials (50), version 0
+DescribeUserScramCredentials (50): version 0
 
-AlterUserScramCredentials (51), version 0
+AlterUserScramCredentials (51): version 0
 
-DefaultPrincipalData, version 0
+DefaultPrincipalData: version 0
 """
 
 from __future__ import annotations

@@ -1,21 +1,22 @@
-"""cluster
+"""Brokers and controllers making themselves known, and the feature levels of a cluster.
 
-UpdateFeatures (57), versions 0 to 2
-     1  upgrade_type, validate_only added, allow_downgrade dropped
-     2  answer: results dropped
+UpdateFeatures (57): versions 0 to 2
+     1  adds upgrade_type, validate_only, drops allow_downgrade
+     2  answer drops results
 
-BrokerRegistration (62), versions 0 to 4
-     1  is_migrating_zk_broker added
-     2  log_dirs added
-     3  previous_broker_epoch added
+BrokerRegistration (62): versions 0 to 4
+     1  adds is_migrating_zk_broker
+     2  adds log_dirs
+     3  adds previous_broker_epoch
+     4  min_supported_version of a feature may be 0
 
-BrokerHeartbeat (63), versions 0 to 2
-     1  offline_log_dirs added
-     2  cordoned_log_dirs added
+BrokerHeartbeat (63): versions 0 to 2
+     1  adds offline_log_dirs
+     2  adds cordoned_log_dirs
 
-UnregisterBroker (64), version 0
+UnregisterBroker (64): version 0
 
-ControllerRegistration (70), version 0
+ControllerRegistration (70): version 0
 """
 
 from __future__ import annotations

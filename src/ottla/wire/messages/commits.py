@@ -1,26 +1,30 @@
-"""commits
+"""Committed offsets of groups: store, read, delete.
 
-OffsetCommit (8), versions 0 to 10
-     1  generation_id_or_member_epoch, member_id, commit_timestamp added
-     2  retention_time_ms added, commit_timestamp dropped
-     3  answer: throttle_time_ms added
-     5  retention_time_ms dropped
-     6  committed_leader_epoch added
-     7  group_instance_id added
+OffsetCommit (8): versions 0 to 10
+     1  adds generation_id_or_member_epoch, member_id, commit_timestamp
+     2  retention_time_ms in place of commit_timestamp
+     3  answer adds throttle_time_ms
+     4  over quota, the answer comes first and the pause after it
+     5  drops retention_time_ms
+     6  adds committed_leader_epoch
+     7  adds group_instance_id
      8  flexible
-    10  topic_id added, name dropped; answer: topic_id added, name dropped
+     9  usable by new consumer groups
+    10  topic_id in place of name, both ways
 
-OffsetFetch (9), versions 0 to 10
-     2  topics may be null; answer: error_code added
-     3  answer: throttle_time_ms added
-     5  answer: committed_leader_epoch added
+OffsetFetch (9): versions 0 to 10
+     0  offsets lay in ZooKeeper
+     2  topics may be null; answer adds error_code; null: all topics
+     3  answer adds throttle_time_ms
+     4  over quota, the answer comes first and the pause after it
+     5  answer adds committed_leader_epoch
      6  flexible
-     7  require_stable added
-     8  groups added, group_id, topics dropped; answer: groups added, topics, error_code dropped
-     9  member_id, member_epoch added
-    10  topic_id added, name dropped; answer: topic_id added, name dropped
+     7  adds require_stable
+     8  adds groups, drops group_id, topics; answer adds groups, drops topics, error_code; several groups at once
+     9  adds member_id, member_epoch
+    10  topic_id in place of name, both ways
 
-OffsetDelete (47), version 0
+OffsetDelete (47): version 0
 """
 
 from __future__ import annotations

@@ -1,20 +1,24 @@
-"""configs
+"""Reading and changing options of topics, brokers, groups and client metrics.
 
-DescribeConfigs (32), versions 0 to 4
-     1  include_synonyms added; answer: config_source, synonyms added, is_default dropped
-     3  include_documentation added; answer: config_type, documentation added
+DescribeConfigs (32): versions 0 to 4
+     1  adds include_synonyms; answer adds config_source, synonyms, drops is_default
+     2  over quota, the answer comes first and the pause after it
+     3  adds include_documentation; answer adds config_type, documentation
      4  flexible
 
-AlterConfigs (33), versions 0 to 2
+AlterConfigs (33): versions 0 to 2
+     1  over quota, the answer comes first and the pause after it
      2  flexible
 
-IncrementalAlterConfigs (44), versions 0 to 1
+IncrementalAlterConfigs (44): versions 0 to 1
      1  flexible
 
-ListConfigResources (74), versions 0 to 1
-     1  resource_types added; answer: resource_type added
+ListConfigResources (74): versions 0 to 1
+     0  client metrics only
+     1  adds resource_types; answer adds resource_type
 
-ListClientMetricsResources (74), version 0
+ListClientMetricsResources (74): version 0
+     0  what 3.9 calls version 0 of ListConfigResources
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""consumers
+"""Consumer groups whose assignment the broker computes (KIP-848): one heartbeat carries all of it.
 
-ConsumerGroupHeartbeat (68), versions 0 to 1
-     1  subscribed_topic_regex added
+ConsumerGroupHeartbeat (68): versions 0 to 1
+     1  adds subscribed_topic_regex; the member makes its own id
 
-ConsumerGroupDescribe (69), versions 0 to 1
-     1  answer: member_type added
+ConsumerGroupDescribe (69): versions 0 to 1
+     1  answer adds member_type
 """
 
 from __future__ import annotations

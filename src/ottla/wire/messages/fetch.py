@@ -1,19 +1,28 @@
-"""fetch
+"""Reading records, for consumers and for followers: positions per partition in, record bytes out.
 
-Fetch (1), versions 0 to 18
-     1  answer: throttle_time_ms added
-     3  max_bytes added
-     4  isolation_level added; answer: last_stable_offset, aborted_transactions added
-     5  log_start_offset added; answer: log_start_offset added
-     7  session_id, session_epoch, forgotten_topics_data added; answer: error_code, session_id added
-     9  current_leader_epoch added
-    11  rack_id added; answer: preferred_read_replica added
-    12  cluster_id, last_fetched_epoch added, flexible; answer: diverging_epoch, current_leader, snapshot_id added
-    13  topic_id added, topic dropped; answer: topic_id added, topic dropped
-    15  replica_state added, replica_id dropped
-    16  answer: node_endpoints added
-    17  replica_directory_id added
-    18  high_watermark added
+A consumer's fetch is told from a follower's by its replica id. From version 7 on, a session lets client and broker send
+only what changed since the last fetch: partitions left out stay as they were, `forgotten_topics_data` ends them.
+
+Fetch (1): versions 0 to 18
+     1  answer adds throttle_time_ms
+     2  the client reads message format 1
+     3  adds max_bytes; partitions are served in the order given
+     4  adds isolation_level; answer adds last_stable_offset, aborted_transactions; the client reads record batches
+        v2
+     5  adds log_start_offset, both ways
+     6  KAFKA_STORAGE_ERROR possible
+     7  adds session_id, session_epoch, forgotten_topics_data; answer adds error_code, session_id
+     8  over quota, the answer comes first and the pause after it
+     9  adds current_leader_epoch
+    10  the client reads zstd
+    11  adds rack_id; answer adds preferred_read_replica
+    12  flexible; adds cluster_id, last_fetched_epoch; answer adds diverging_epoch, current_leader, snapshot_id
+    13  topic_id in place of topic, both ways
+    14  OFFSET_MOVED_TO_TIERED_STORAGE possible
+    15  replica_state in place of replica_id
+    16  answer adds node_endpoints
+    17  adds replica_directory_id
+    18  adds high_watermark
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
-"""folders
+"""Log directories of a broker: what lies in them, moving replicas between them, telling the controller.
 
-AlterReplicaLogDirs (34), versions 0 to 2
+AlterReplicaLogDirs (34): versions 0 to 2
+     1  over quota, the answer comes first and the pause after it
      2  flexible
 
-DescribeLogDirs (35), versions 0 to 5
+DescribeLogDirs (35): versions 0 to 5
+     1  over quota, the answer comes first and the pause after it
      2  flexible
-     3  answer: error_code added
-     4  answer: total_bytes, usable_bytes added
-     5  answer: is_cordoned added
+     3  answer adds error_code
+     4  answer adds total_bytes, usable_bytes
+     5  answer adds is_cordoned
 
-AssignReplicasToDirs (73), version 0
+AssignReplicasToDirs (73): version 0
 """
 
 from __future__ import annotations

@@ -1,59 +1,73 @@
-"""groups
+"""Classic consumer groups: find the coordinator, join, share out, stay alive, leave; list, describe and delete them.
 
-FindCoordinator (10), versions 0 to 6
-     1  key_type added; answer: throttle_time_ms, error_message added
+What the members of a group tell each other travels inside `metadata` and `assignment` as opaque bytes. Consumers put
+ConsumerProtocolSubscription and ConsumerProtocolAssignment there, each behind an int16 with its version.
+
+FindCoordinator (10): versions 0 to 6
+     1  adds key_type; answer adds throttle_time_ms, error_message
+     2  over quota, the answer comes first and the pause after it
      3  flexible
-     4  coordinator_keys added, key dropped; answer: coordinators added, error_code, error_message, node_id, host,
-        port dropped
+     4  coordinator_keys in place of key; answer adds coordinators, drops error_code, error_message, node_id, host,
+        port; several keys at once
+     5  TRANSACTION_ABORTABLE possible
+     6  key_type 2, share groups: the key is group:topic id:partition
 
-JoinGroup (11), versions 0 to 9
-     1  rebalance_timeout_ms added
-     2  answer: throttle_time_ms added
-     5  group_instance_id added; answer: group_instance_id added
+JoinGroup (11): versions 0 to 9
+     1  adds rebalance_timeout_ms; without rebalance_timeout_ms the session timeout takes its place
+     2  answer adds throttle_time_ms
+     3  over quota, the answer comes first and the pause after it
+     4  a member without id is sent back with one: MEMBER_ID_REQUIRED
+     5  adds group_instance_id, both ways
      6  flexible
-     7  answer: protocol_type added, protocol_name may be null
-     8  reason added
-     9  answer: skip_assignment added
+     7  answer adds protocol_type, protocol_name may be null
+     8  adds reason
+     9  answer adds skip_assignment
 
-Heartbeat (12), versions 0 to 4
-     1  answer: throttle_time_ms added
-     3  group_instance_id added
+Heartbeat (12): versions 0 to 4
+     1  answer adds throttle_time_ms
+     2  over quota, the answer comes first and the pause after it
+     3  adds group_instance_id
      4  flexible
 
-LeaveGroup (13), versions 0 to 5
-     1  answer: throttle_time_ms added
-     3  members added, member_id dropped; answer: members added
+LeaveGroup (13): versions 0 to 5
+     1  answer adds throttle_time_ms
+     2  over quota, the answer comes first and the pause after it
+     3  members in place of member_id; answer adds members
      4  flexible
-     5  reason added
+     5  adds reason
 
-SyncGroup (14), versions 0 to 5
-     1  answer: throttle_time_ms added
-     3  group_instance_id added
+SyncGroup (14): versions 0 to 5
+     1  answer adds throttle_time_ms
+     2  over quota, the answer comes first and the pause after it
+     3  adds group_instance_id
      4  flexible
-     5  protocol_type, protocol_name added; answer: protocol_type, protocol_name added
+     5  adds protocol_type, protocol_name, both ways
 
-DescribeGroups (15), versions 0 to 6
-     1  answer: throttle_time_ms added
-     3  include_authorized_operations added; answer: authorized_operations added
-     4  answer: group_instance_id added
+DescribeGroups (15): versions 0 to 6
+     1  answer adds throttle_time_ms
+     2  over quota, the answer comes first and the pause after it
+     3  adds include_authorized_operations; answer adds authorized_operations
+     4  answer adds group_instance_id
      5  flexible
-     6  answer: error_message added
+     6  answer adds error_message; GROUP_ID_NOT_FOUND for a group that is not there
 
-ListGroups (16), versions 0 to 5
-     1  answer: throttle_time_ms added
+ListGroups (16): versions 0 to 5
+     1  answer adds throttle_time_ms
+     2  over quota, the answer comes first and the pause after it
      3  flexible
-     4  states_filter added; answer: group_state added
-     5  types_filter added; answer: group_type added
+     4  adds states_filter; answer adds group_state
+     5  adds types_filter; answer adds group_type
 
-DeleteGroups (42), versions 0 to 2
+DeleteGroups (42): versions 0 to 2
+     1  over quota, the answer comes first and the pause after it
      2  flexible
 
-ConsumerProtocolSubscription, versions 0 to 3
-     1  owned_partitions added
-     2  generation_id added
-     3  rack_id added
+ConsumerProtocolSubscription: versions 0 to 3
+     1  adds owned_partitions
+     2  adds generation_id
+     3  adds rack_id
 
-ConsumerProtocolAssignment, versions 0 to 3
+ConsumerProtocolAssignment: versions 0 to 3
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""headers
+"""The headers as declared schemas. `ottla.wire.frame` reads and writes them by hand; its tests hold it to these.
 
-RequestHeader, versions 0 to 2
-     1  client_id added
+RequestHeader: versions 0 to 2
+     1  adds client_id
      2  flexible
 
-ResponseHeader, versions 0 to 1
+ResponseHeader: versions 0 to 1
      1  flexible
 """
 

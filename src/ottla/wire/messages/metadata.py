@@ -1,30 +1,35 @@
-"""metadata
+"""What a client asks first: which versions a broker speaks, which brokers there are, who leads which partition.
 
-Metadata (3), versions 0 to 13
-     1  topics may be null; answer: rack, controller_id, is_internal added
-     2  answer: cluster_id added
-     3  answer: throttle_time_ms added
-     4  allow_auto_topic_creation added
-     5  answer: offline_replicas added
-     7  answer: leader_epoch added
-     8  include_cluster_authorized_operations, include_topic_authorized_operations added; answer:
-        topic_authorized_operations, cluster_authorized_operations added
+Metadata (3): versions 0 to 13
+     0  no topics named: all of them
+     1  topics may be null; answer adds rack, controller_id, is_internal; null: all topics, empty: none
+     2  answer adds cluster_id
+     3  answer adds throttle_time_ms
+     4  adds allow_auto_topic_creation
+     5  answer adds offline_replicas
+     6  over quota, the answer comes first and the pause after it
+     7  answer adds leader_epoch
+     8  adds include_cluster_authorized_operations, include_topic_authorized_operations; answer adds
+        topic_authorized_operations, cluster_authorized_operations
      9  flexible
-    10  topic_id added, name may be null; answer: topic_id added
-    11  include_cluster_authorized_operations dropped; answer: cluster_authorized_operations dropped
-    12  answer: name may be null
-    13  answer: error_code added
+    10  adds topic_id, name may be null; answer adds topic_id
+    11  drops include_cluster_authorized_operations; answer drops cluster_authorized_operations
+    12  answer: name may be null; topic_id is really served
+    13  answer adds error_code
 
-ApiVersions (18), versions 0 to 4
-     1  answer: throttle_time_ms added
-     3  client_software_name, client_software_version added, flexible; answer: supported_features,
-        finalized_features_epoch, finalized_features, zk_migration_ready added
+ApiVersions (18): versions 0 to 4
+     0  also the answer to a version that is not served, with UNSUPPORTED_VERSION and the list
+     1  answer adds throttle_time_ms
+     2  over quota, the answer comes first and the pause after it
+     3  flexible; adds client_software_name, client_software_version; answer adds supported_features,
+        finalized_features_epoch, finalized_features, zk_migration_ready
+     4  min_version of a supported feature may be 0
 
-DescribeCluster (60), versions 0 to 2
-     1  endpoint_type added; answer: endpoint_type added
-     2  include_fenced_brokers added; answer: is_fenced added
+DescribeCluster (60): versions 0 to 2
+     1  adds endpoint_type, both ways
+     2  adds include_fenced_brokers; answer adds is_fenced
 
-DescribeTopicPartitions (75), version 0
+DescribeTopicPartitions (75): version 0
 """
 
 from __future__ import annotations

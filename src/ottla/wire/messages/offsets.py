@@ -1,16 +1,22 @@
-"""offsets
+"""Asking a partition leader for offsets: by time or by name (earliest, latest, ...), and the end of a leader epoch.
 
-ListOffsets (2), versions 0 to 11
-     1  max_num_offsets dropped; answer: timestamp, offset added, old_style_offsets dropped
-     2  isolation_level added; answer: throttle_time_ms added
-     4  current_leader_epoch added; answer: leader_epoch added
+ListOffsets (2): versions 0 to 11
+     1  drops max_num_offsets; answer adds timestamp, offset, drops old_style_offsets; one offset per partition
+     2  adds isolation_level; answer adds throttle_time_ms
+     3  over quota, the answer comes first and the pause after it
+     4  adds current_leader_epoch; answer adds leader_epoch
+     5  OFFSET_NOT_AVAILABLE possible
      6  flexible
-    10  timeout_ms added
+     7  timestamp -3: offset of the largest timestamp
+     8  -4: start of the local log
+     9  -5: last offset in remote storage
+    10  adds timeout_ms
+    11  -6: first offset not yet in remote storage
 
-OffsetForLeaderEpoch (23), versions 0 to 4
-     1  answer: leader_epoch added
-     2  current_leader_epoch added; answer: throttle_time_ms added
-     3  replica_id added
+OffsetForLeaderEpoch (23): versions 0 to 4
+     1  answer adds leader_epoch
+     2  adds current_leader_epoch; answer adds throttle_time_ms
+     3  adds replica_id
      4  flexible
 """
 

@@ -1,40 +1,45 @@
-"""peers
+"""What a ZooKeeper-based controller says to brokers and brokers to it, up to Kafka 3.9, and forwarded requests.
 
-LeaderAndIsr (4), versions 0 to 7
-     1  is_new added
-     2  broker_epoch, topic_states added, ungrouped_partition_states dropped
-     3  adding_replicas, removing_replicas added
+Kafka 4 has dropped LeaderAndIsr, StopReplica, UpdateMetadata and ControlledShutdown. The request header of version 0 of
+ControlledShutdown has no client id.
+
+LeaderAndIsr (4): versions 0 to 7
+     1  adds is_new; KAFKA_STORAGE_ERROR possible
+     2  adds broker_epoch, topic_states, drops ungrouped_partition_states; partitions grouped by topic
+     3  adds adding_replicas, removing_replicas
      4  flexible
-     5  type, topic_id added; answer: topics added, partition_errors dropped
-     6  leader_recovery_state added
-     7  is_kraft_controller added
+     5  adds type, topic_id; answer: topics in place of partition_errors
+     6  adds leader_recovery_state
+     7  adds is_kraft_controller
 
-StopReplica (5), versions 0 to 4
-     1  broker_epoch, topics added, ungrouped_partitions dropped
+StopReplica (5): versions 0 to 4
+     1  adds broker_epoch, topics, drops ungrouped_partitions; partitions grouped by topic
      2  flexible
-     3  topic_states added, delete_partitions, topics dropped
-     4  is_kraft_controller added
+     3  adds topic_states, drops delete_partitions, topics; FENCED_LEADER_EPOCH possible
+     4  adds is_kraft_controller
 
-UpdateMetadata (6), versions 0 to 8
-     1  endpoints added, v0_host, v0_port dropped
-     2  rack added
-     3  listener added
-     4  offline_replicas added
-     5  broker_epoch, topic_states added, ungrouped_partition_states dropped
+UpdateMetadata (6): versions 0 to 8
+     1  adds endpoints, drops v0_host, v0_port; several endpoints per broker
+     2  adds rack
+     3  adds listener
+     4  adds offline_replicas
+     5  adds broker_epoch, topic_states, drops ungrouped_partition_states; partitions grouped by topic
      6  flexible
-     7  topic_id added
-     8  is_kraft_controller, type added
+     7  adds topic_id
+     8  adds is_kraft_controller, type
 
-ControlledShutdown (7), versions 0 to 3
-     2  broker_epoch added
+ControlledShutdown (7): versions 0 to 3
+     1  request header with client id
+     2  adds broker_epoch
      3  flexible
 
-AlterPartition (56), versions 0 to 3
-     1  leader_recovery_state added; answer: leader_recovery_state added
-     2  topic_id added, topic_name dropped; answer: topic_id added, topic_name dropped
-     3  new_isr_with_epochs added, new_isr dropped
+AlterPartition (56): versions 0 to 3
+     1  adds leader_recovery_state, both ways
+     2  topic_id in place of topic_name, both ways; INELIGIBLE_REPLICA, NEW_LEADER_ELECTED and UNKNOWN_TOPIC_ID
+        possible
+     3  new_isr_with_epochs in place of new_isr
 
-Envelope (58), version 0
+Envelope (58): version 0
 """
 
 from __future__ import annotations

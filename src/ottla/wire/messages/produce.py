@@ -1,14 +1,19 @@
-"""produce
+"""Writing records: batches per partition in, the offset each was given out. Record bytes are never decoded here.
 
-Produce (0), versions 0 to 13
-     1  answer: throttle_time_ms added
-     2  answer: log_append_time_ms added
-     3  transactional_id added
-     5  answer: log_start_offset added
-     8  answer: record_errors, error_message added
+Produce (0): versions 0 to 13
+     1  answer adds throttle_time_ms
+     2  answer adds log_append_time_ms
+     3  adds transactional_id; record batches v2 only
+     4  KAFKA_STORAGE_ERROR possible
+     5  answer adds log_start_offset
+     6  over quota, the answer comes first and the pause after it
+     7  zstd allowed
+     8  answer adds record_errors, error_message
      9  flexible
-    10  answer: current_leader, node_endpoints added
-    13  topic_id added, name dropped; answer: topic_id added, name dropped
+    10  answer adds current_leader, node_endpoints
+    11  TRANSACTION_ABORTABLE possible
+    12  within a transaction also does the work of AddPartitionsToTxn
+    13  topic_id in place of name, both ways
 """
 
 from __future__ import annotations

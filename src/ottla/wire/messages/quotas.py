@@ -1,9 +1,9 @@
-"""quotas
+"""Client quotas by user, client id and address.
 
-DescribeClientQuotas (48), versions 0 to 1
+DescribeClientQuotas (48): versions 0 to 1
      1  flexible
 
-AlterClientQuotas (49), versions 0 to 1
+AlterClientQuotas (49): versions 0 to 1
      1  flexible
 """
 

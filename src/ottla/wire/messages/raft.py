@@ -1,40 +1,40 @@
-"""raft
+"""The quorum of KRaft controllers, and the control records in its log. Declared so that we can read them; not served.
 
-Vote (52), versions 0 to 2
-     1  voter_id, replica_directory_id, voter_directory_id added; answer: node_endpoints added
-     2  pre_vote added
+Vote (52): versions 0 to 2
+     1  adds voter_id, replica_directory_id, voter_directory_id; answer adds node_endpoints
+     2  adds pre_vote; asking beforehand, without raising the epoch
 
-BeginQuorumEpoch (53), versions 0 to 1
-     1  voter_id, voter_directory_id, leader_endpoints added, flexible; answer: node_endpoints added
+BeginQuorumEpoch (53): versions 0 to 1
+     1  flexible; adds voter_id, voter_directory_id, leader_endpoints; answer adds node_endpoints
 
-EndQuorumEpoch (54), versions 0 to 1
-     1  preferred_candidates, leader_endpoints added, preferred_successors dropped, flexible; answer: node_endpoints
-        added
+EndQuorumEpoch (54): versions 0 to 1
+     1  flexible; adds preferred_candidates, leader_endpoints, drops preferred_successors; answer adds
+        node_endpoints
 
-DescribeQuorum (55), versions 0 to 2
-     1  answer: last_fetch_timestamp, last_caught_up_timestamp added
-     2  answer: error_message, replica_directory_id, nodes added
+DescribeQuorum (55): versions 0 to 2
+     1  answer adds last_fetch_timestamp, last_caught_up_timestamp
+     2  answer adds error_message, replica_directory_id, nodes
 
-FetchSnapshot (59), versions 0 to 1
-     1  replica_directory_id added; answer: node_endpoints added
+FetchSnapshot (59): versions 0 to 1
+     1  adds replica_directory_id; answer adds node_endpoints
 
-AddRaftVoter (80), versions 0 to 1
-     1  ack_when_committed added
+AddRaftVoter (80): versions 0 to 1
+     1  adds ack_when_committed
 
-RemoveRaftVoter (81), version 0
+RemoveRaftVoter (81): version 0
 
-UpdateRaftVoter (82), version 0
+UpdateRaftVoter (82): version 0
 
-LeaderChangeMessage, versions 0 to 1
-     1  voter_directory_id added
+LeaderChangeMessage: versions 0 to 1
+     1  adds voter_directory_id
 
-SnapshotHeaderRecord, version 0
+SnapshotHeaderRecord: version 0
 
-SnapshotFooterRecord, version 0
+SnapshotFooterRecord: version 0
 
-KRaftVersionRecord, version 0
+KRaftVersionRecord: version 0
 
-VotersRecord, version 0
+VotersRecord: version 0
 """
 
 from __future__ import annotations

@@ -1,22 +1,24 @@
-"""share
+"""Share groups (KIP-932): records of one partition handed to several consumers and acknowledged one by one.
 
-ShareGroupHeartbeat (76), versions 0 to 1
+Version 0 of the first four is the early access of 3.9 and 4.0; 4.1 began anew with 1.
 
-ShareGroupDescribe (77), versions 0 to 1
+ShareGroupHeartbeat (76): versions 0 to 1
 
-ShareFetch (78), versions 0 to 2
-     1  max_records, batch_size added, partition_max_bytes dropped; answer: acquisition_lock_timeout_ms added
-     2  share_acquire_mode, is_renew_ack added
+ShareGroupDescribe (77): versions 0 to 1
 
-ShareAcknowledge (79), versions 0 to 2
-     2  is_renew_ack added; answer: acquisition_lock_timeout_ms added
+ShareFetch (78): versions 0 to 2
+     1  adds max_records, batch_size, drops partition_max_bytes; answer adds acquisition_lock_timeout_ms
+     2  adds share_acquire_mode, is_renew_ack
 
-DescribeShareGroupOffsets (90), versions 0 to 1
-     1  answer: lag added
+ShareAcknowledge (79): versions 0 to 2
+     2  adds is_renew_ack; answer adds acquisition_lock_timeout_ms
 
-AlterShareGroupOffsets (91), version 0
+DescribeShareGroupOffsets (90): versions 0 to 1
+     1  answer adds lag
 
-DeleteShareGroupOffsets (92), version 0
+AlterShareGroupOffsets (91): version 0
+
+DeleteShareGroupOffsets (92): version 0
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
-"""share_state
+"""Between brokers: the state of share groups, kept by a coordinator of its own.
 
-InitializeShareGroupState (83), version 0
+ReadShareGroupStateSummary 0 is declared as 4.x has it; the early access of 3.9 had no leader_epoch in the answer.
 
-ReadShareGroupState (84), version 0
+InitializeShareGroupState (83): version 0
 
-WriteShareGroupState (85), versions 0 to 1
-     1  delivery_complete_count added
+ReadShareGroupState (84): version 0
 
-DeleteShareGroupState (86), version 0
+WriteShareGroupState (85): versions 0 to 1
+     1  adds delivery_complete_count
 
-ReadShareGroupStateSummary (87), versions 0 to 1
-     1  answer: delivery_complete_count added
+DeleteShareGroupState (86): version 0
+
+ReadShareGroupStateSummary (87): versions 0 to 1
+     1  answer adds delivery_complete_count
 """
 
 from __future__ import annotations

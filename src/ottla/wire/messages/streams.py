@@ -1,8 +1,8 @@
-"""streams
+"""Groups of Kafka Streams whose tasks the broker assigns (KIP-1071).
 
-StreamsGroupHeartbeat (88), version 0
+StreamsGroupHeartbeat (88): version 0
 
-StreamsGroupDescribe (89), version 0
+StreamsGroupDescribe (89): version 0
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""telemetry
+"""Client metrics pushed to the broker (KIP-714).
 
-GetTelemetrySubscriptions (71), version 0
+GetTelemetrySubscriptions (71): version 0
 
-PushTelemetry (72), version 0
+PushTelemetry (72): version 0
 """
 
 from __future__ import annotations

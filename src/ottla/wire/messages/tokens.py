@@ -1,19 +1,23 @@
-"""tokens
+"""Delegation tokens: make, renew, expire, list.
 
-CreateDelegationToken (38), versions 0 to 3
+CreateDelegationToken (38): versions 0 to 3
+     1  over quota, the answer comes first and the pause after it
      2  flexible
-     3  owner_principal_type, owner_principal_name added; answer: token_requester_principal_type,
-        token_requester_principal_name added
+     3  adds owner_principal_type, owner_principal_name; answer adds token_requester_principal_type,
+        token_requester_principal_name
 
-RenewDelegationToken (39), versions 0 to 2
+RenewDelegationToken (39): versions 0 to 2
+     1  over quota, the answer comes first and the pause after it
      2  flexible
 
-ExpireDelegationToken (40), versions 0 to 2
+ExpireDelegationToken (40): versions 0 to 2
+     1  over quota, the answer comes first and the pause after it
      2  flexible
 
-DescribeDelegationToken (41), versions 0 to 3
+DescribeDelegationToken (41): versions 0 to 3
+     1  over quota, the answer comes first and the pause after it
      2  flexible
-     3  answer: token_requester_principal_type, token_requester_principal_name added
+     3  answer adds token_requester_principal_type, token_requester_principal_name
 """
 
 from __future__ import annotations

@@ -1,31 +1,39 @@
-"""topics
+"""Topics and where their partitions live: create, grow, cut, delete, elect leaders, move replicas.
 
-CreateTopics (19), versions 0 to 7
-     1  validate_only added; answer: error_message added
-     2  answer: throttle_time_ms added
-     5  flexible; answer: topic_config_error_code, num_partitions, replication_factor, configs added
-     7  answer: topic_id added
+CreateTopics (19): versions 0 to 7
+     1  adds validate_only; answer adds error_message
+     2  answer adds throttle_time_ms
+     3  over quota, the answer comes first and the pause after it
+     4  partitions and replication factor may be -1: the broker chooses
+     5  flexible; answer adds topic_config_error_code, num_partitions, replication_factor, configs
+     6  THROTTLING_QUOTA_EXCEEDED possible
+     7  answer adds topic_id
 
-DeleteTopics (20), versions 0 to 6
-     1  answer: throttle_time_ms added
+DeleteTopics (20): versions 0 to 6
+     1  answer adds throttle_time_ms
+     2  over quota, the answer comes first and the pause after it
+     3  TOPIC_DELETION_DISABLED possible
      4  flexible
-     5  answer: error_message added
-     6  topics added, topic_names dropped; answer: topic_id added, name may be null
+     5  answer adds error_message; THROTTLING_QUOTA_EXCEEDED possible
+     6  topics in place of topic_names; answer adds topic_id, name may be null
 
-DeleteRecords (21), versions 0 to 2
+DeleteRecords (21): versions 0 to 2
+     1  over quota, the answer comes first and the pause after it
      2  flexible
 
-CreatePartitions (37), versions 0 to 3
+CreatePartitions (37): versions 0 to 3
+     1  over quota, the answer comes first and the pause after it
+     2  flexible
+     3  THROTTLING_QUOTA_EXCEEDED possible
+
+ElectLeaders (43): versions 0 to 2
+     1  adds election_type; answer adds error_code
      2  flexible
 
-ElectLeaders (43), versions 0 to 2
-     1  election_type added; answer: error_code added
-     2  flexible
+AlterPartitionReassignments (45): versions 0 to 1
+     1  adds allow_replication_factor_change, both ways
 
-AlterPartitionReassignments (45), versions 0 to 1
-     1  allow_replication_factor_change added; answer: allow_replication_factor_change added
-
-ListPartitionReassignments (46), version 0
+ListPartitionReassignments (46): version 0
 """
 
 from __future__ import annotations

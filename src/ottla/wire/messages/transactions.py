@@ -1,44 +1,62 @@
-"""transactions
+"""Producer ids and transactions, from the producer, between coordinator and leaders, and for whoever looks after them.
 
-InitProducerId (22), versions 0 to 6
+ControlRecordTypeSchema and EndTxnMarker are key and value of the control record that ends a transaction in a partition;
+both begin with an int16 version.
+
+InitProducerId (22): versions 0 to 6
+     1  over quota, the answer comes first and the pause after it
      2  flexible
-     3  producer_id, producer_epoch added
-     6  enable_2pc, keep_prepared_txn added; answer: ongoing_txn_producer_id, ongoing_txn_producer_epoch added
+     3  adds producer_id, producer_epoch
+     4  PRODUCER_FENCED possible
+     5  TRANSACTION_ABORTABLE possible
+     6  adds enable_2pc, keep_prepared_txn; answer adds ongoing_txn_producer_id, ongoing_txn_producer_epoch
 
-AddPartitionsToTxn (24), versions 0 to 5
+AddPartitionsToTxn (24): versions 0 to 5
+     1  over quota, the answer comes first and the pause after it
+     2  PRODUCER_FENCED possible
      3  flexible
-     4  transactions added, v3_and_below_transactional_id, v3_and_below_producer_id, v3_and_below_producer_epoch,
-        v3_and_below_topics dropped; answer: error_code, results_by_transaction added, results_by_topic_v3_and_below
-        dropped
+     4  adds transactions, drops v3_and_below_transactional_id, v3_and_below_producer_id,
+        v3_and_below_producer_epoch, v3_and_below_topics; answer adds error_code, results_by_transaction, drops
+        results_by_topic_v3_and_below; sent by brokers only, many transactions at once
+     5  TRANSACTION_ABORTABLE possible
 
-AddOffsetsToTxn (25), versions 0 to 4
+AddOffsetsToTxn (25): versions 0 to 4
+     1  over quota, the answer comes first and the pause after it
+     2  PRODUCER_FENCED possible
      3  flexible
+     4  TRANSACTION_ABORTABLE possible
 
-EndTxn (26), versions 0 to 5
+EndTxn (26): versions 0 to 5
+     1  over quota, the answer comes first and the pause after it
+     2  PRODUCER_FENCED possible
      3  flexible
-     5  answer: producer_id, producer_epoch added
+     4  TRANSACTION_ABORTABLE possible
+     5  answer adds producer_id, producer_epoch; the epoch rises with every transaction
 
-WriteTxnMarkers (27), versions 0 to 2
+WriteTxnMarkers (27): versions 0 to 2
      1  flexible
-     2  transaction_version added
+     2  adds transaction_version
 
-TxnOffsetCommit (28), versions 0 to 5
-     2  committed_leader_epoch added
-     3  generation_id, member_id, group_instance_id added, flexible
+TxnOffsetCommit (28): versions 0 to 5
+     1  over quota, the answer comes first and the pause after it
+     2  adds committed_leader_epoch
+     3  flexible; adds generation_id, member_id, group_instance_id
+     4  TRANSACTION_ABORTABLE possible
+     5  within a transaction also does the work of AddOffsetsToTxn
 
-DescribeProducers (61), version 0
+DescribeProducers (61): version 0
 
-DescribeTransactions (65), version 0
+DescribeTransactions (65): version 0
 
-ListTransactions (66), versions 0 to 2
-     1  duration_filter added
-     2  transactional_id_pattern added
+ListTransactions (66): versions 0 to 2
+     1  adds duration_filter
+     2  adds transactional_id_pattern
 
-AllocateProducerIds (67), version 0
+AllocateProducerIds (67): version 0
 
-ControlRecordTypeSchema, version 0
+ControlRecordTypeSchema: version 0
 
-EndTxnMarker, version 0
+EndTxnMarker: version 0
 """
 
 from __future__ import annotations
