@@ -1,4 +1,4 @@
-"""Producer ids, unique in the cluster for ever: each broker takes blocks of a thousand from the store and deals them out.
+"""Producer ids, unique in the cluster for ever: brokers take blocks of a thousand from the store.
 
 A block that was taken is never given back: a restart leaves a gap, never a duplicate.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.cluster import keeper as k
 from ottla.cluster import znodes
+from ottla.cluster.keeper import BadVersion, NodeExists, NoNode
 
 if TYPE_CHECKING:
     from ottla.cluster.keeper import Keeper
@@ -40,10 +40,10 @@ class ProducerIds:
                 block = znodes.encode_producer_ids(self._node_id, start, start + BLOCK_SIZE - 1)
                 await self._keeper.set(znodes.PRODUCER_IDS, block, stat.version)
                 return start, start + BLOCK_SIZE
-            except k.NoNode:
+            except NoNode:
                 try:
                     await self._keeper.create(znodes.PRODUCER_IDS, b"")
-                except k.NodeExists:
+                except NodeExists:
                     continue
-            except k.BadVersion:  # another broker was quicker: the next block
+            except BadVersion:  # another broker was quicker: the next block
                 continue

@@ -57,7 +57,7 @@ def list_offsets(parts: Parts, call: Call, request: ListOffsetsRequest) -> ListO
                 raise BrokerError(ErrorCode.INVALID_REQUEST)
             partition = parts.replicas.get(topic, asked.partition_index)
             if call.version == 0:
-                return boundaries(partition, asked)
+                return boundaries(partition, asked, parts.clock.now_ms())
             partition.check_epoch(asked.current_leader_epoch)
             if SINCE.get(asked.timestamp, 0 if asked.timestamp >= 0 else call.version + 1) > call.version:
                 raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
@@ -90,7 +90,7 @@ def locate(partition: Partition, timestamp: int, limit: int) -> tuple[int, int, 
         case -1:
             return -1, limit, partition.epoch
         case -2 | -4:
-            return -1, log.start, log.epoch_of(log.start)
+            return -1, log.start, log.epochs.of(log.start)
         case -5 | -6:
             return -1, -1, -1
         case -3:
@@ -103,9 +103,20 @@ def locate(partition: Partition, timestamp: int, limit: int) -> tuple[int, int, 
     return at, offset, epoch
 
 
-def boundaries(partition: Partition, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-    """v0: the first offsets of the segments older than the timestamp, and the end of the log, newest first."""
-    found = partition.log.boundaries(asked.timestamp, partition.high)
+def boundaries(partition: Partition, asked: ListOffsetsPartition, now_ms: int) -> ListOffsetsPartitionResponse:
+    """v0: where segments begin that were last written before the timestamp, newest first; the end counts as one."""
+    log, high = partition.log, partition.high
+    marks = [(max(segment.base, log.start), segment.modified_ms()) for segment in log.segments]
+    if log.active.size:
+        marks.append((high, now_ms))
+    match asked.timestamp:
+        case -1:
+            count = len(marks)
+        case -2:
+            count = 1
+        case timestamp:
+            count = max((at + 1 for at, (_, modified) in enumerate(marks) if modified <= timestamp), default=0)
+    found = sorted((min(offset, high) for offset, _ in marks[:count]), reverse=True)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index, error_code=0, old_style_offsets=found[: max(0, asked.max_num_offsets)]
     )

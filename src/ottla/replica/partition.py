@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Partition:
-    __slots__ = ("epoch", "high", "index", "log", "topic", "topic_id", "waits")
+    __slots__ = ("epoch", "index", "log", "topic", "topic_id", "waits")
 
     def __init__(self, topic: str, index: int, topic_id: bytes, log: Log, epoch: int) -> None:
         self.topic = topic
@@ -24,19 +24,21 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.epoch = epoch
-        self.high = log.end
+        if log.end > 0:  # an empty log has nothing that an older epoch could have written
+            log.assign_epoch(epoch)
         self.waits: list[Wait] = []
 
     def append(self, data: memoryview, now_ms: int, produce_version: int) -> Appended:
-        log = self.log
-        size_before = log.size
-        appended = log.append(data, epoch=self.epoch, now_ms=now_ms, produce_version=produce_version)
-        self.high = log.high = log.end
-        if self.waits:
-            grown = log.size - size_before
+        appended = self.log.append(data, epoch=self.epoch, now_ms=now_ms, produce_version=produce_version)
+        if self.waits and not appended.duplicate:
+            size = len(data)
             for wait in self.waits:
-                wait.grow(grown)
+                wait.grow(size)
         return appended
+
+    @property
+    def high(self) -> int:
+        return self.log.end
 
     def check_epoch(self, epoch: int) -> None:
         """Refuse a client that knows an older or a newer leader than we are; -1 does not ask."""
