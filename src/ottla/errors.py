@@ -150,7 +150,7 @@ class ErrorCode(IntEnum):
 
 
 class Hangup(Exception):
-    """The peer broke the protocol, or failed at something it wants no answer to: its connection ends with a log line."""
+    """The peer broke the protocol, or failed where it wants no answer: its connection ends with a log line."""
 
 
 class BrokerError(Exception):

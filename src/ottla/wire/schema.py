@@ -22,7 +22,21 @@ is absent is one shared instance that refuses assignment.
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any, Final, NamedTuple, NoReturn, Protocol, TypeVar, cast, dataclass_transform
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    TypeVar,
+    cast,
+    dataclass_transform,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LAST: Final = 32767
 """The `until` of a field that no version has dropped: the largest version number the header can carry."""
@@ -150,19 +164,15 @@ def nested(cls: Cls) -> Cls:
     return _note(cls, Spec(cls, None, (0, LAST), LAST + 1))
 
 
-class _Message(Protocol):
-    @dataclass_transform(kw_only_default=True, field_specifiers=(at,))
-    def __call__(self, cls: Cls, /) -> Cls: ...
-
-
-def message(key: int | None, versions: tuple[int, int], flexible: int | None = None) -> _Message:
+@dataclass_transform(kw_only_default=True, field_specifiers=(at,))
+def message(key: int | None, versions: tuple[int, int], flexible: int | None = None) -> Callable[[Cls], Cls]:
     """A request or response of API `key`, or with None bytes kept elsewhere (headers, records, group metadata).
 
     `flexible` is the first version with compact lengths and tagged fields; None: no version has them.
     """
     first = LAST + 1 if flexible is None else flexible
 
-    def decorate(cls: Cls, /) -> Cls:
+    def decorate(cls: Cls) -> Cls:
         return _note(cls, Spec(cls, key, versions, first))
 
     return decorate

@@ -114,7 +114,7 @@ class PartitionData:
     snapshot_id: SnapshotId = at(12, tag=2, factory=SnapshotId)
     aborted_transactions: list[AbortedTransaction] | None = at(4, factory=list)
     preferred_read_replica: i32 = at(11, default=-1)
-    records: records_out | None
+    records: records_out | None = at(default=None)
 
 
 @nested
