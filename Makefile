@@ -41,13 +41,13 @@ format: setup-test
 	ruff check --fix .
 
 sim: setup-test
-	@SEEDS=$(SEEDS) python -m pytest -n 2 --dist loadgroup -m seeded $(ARGS)
+	@SEEDS=$(SEEDS) python -m pytest -n 2 --dist loadgroup -m "seeded or hypothesis" $(ARGS)
 
 fuzz: setup-test
 	@SEEDS=$(SEEDS) python -m pytest -n 2 --dist loadgroup tests/fuzz $(ARGS)
 
 bench: setup-test
-	@python -m bench $(ARGS)
+	@python bench/run.py $(ARGS)
 
 docs: setup-test
 	@python scripts/docs.py

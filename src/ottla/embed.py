@@ -141,7 +141,7 @@ class BrokerThread:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         try:
             await self._broker.start()
-        except BaseException as error:
+        except BaseException as error:  # task root: whoever waits in `start` raises it
             self._started.set_exception(error)
             return
         self._started.set_result(None)

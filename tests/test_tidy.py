@@ -1,0 +1,275 @@
+"""Rules of the tree that no other tool knows: who may import whom, who may touch the world, what may lie about.
+
+Read with `ast`, so that a rule is about the code and not about its spelling. Sizes and missing test files are printed
+as a hint (`make check` shows them) and stop nobody.
+"""
+
+import ast
+import importlib.util
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "ottla"
+
+# Imports point one way. Each package may import those named here and itself; satellites may import everything.
+GROUND = {"errors", "clock", "disk", "config"}
+ARROWS = {
+    "errors": set[str](),
+    "clock": set[str](),
+    "disk": set[str](),
+    "config": {"errors"},
+    "wire": {"errors"},
+    "records": {"errors", "config"},
+    "log": GROUND | {"records"},
+    "cluster": GROUND | {"wire"},
+    "replica": GROUND | {"wire", "records", "log", "cluster"},
+    "handlers": GROUND | {"wire", "records", "log", "cluster", "replica"},
+    "net": GROUND | {"wire", "handlers"},
+    "broker": GROUND | {"wire", "records", "log", "cluster", "replica", "handlers", "net"},
+}
+SATELLITES = {"__init__", "__main__", "demo", "embed", "folder", "logs", "pytest_plugin", "serve", "tools"}
+
+# Decisions take time, chance, disk and network as parameters. What brings them in, and the files that may do it.
+WORLD = {
+    "clock": {"time", "datetime", "sched"},
+    "chance": {"random", "secrets", "uuid"},
+    "disk": {"shutil", "tempfile", "mmap", "sqlite3", "io", "fcntl", "glob"},
+    "network": {"socket", "ssl", "select", "selectors", "http", "urllib", "subprocess"},
+}
+TOUCHES = {
+    "clock": re.compile(r"os\.times|\w+\.now|\w+\.utcnow"),
+    "chance": re.compile(r"os\.urandom"),
+    "disk": re.compile(
+        r"open|os\.(open|read|pread|write|writev|pwrite|fsync|truncate|ftruncate|rename|replace|remove|unlink|mkdir|makedirs"
+        r"|listdir|scandir|stat|statvfs|link|symlink)|\w+\.(read_text|read_bytes|write_text|write_bytes|touch|rmdir|iterdir)"
+    ),
+    "network": re.compile(
+        r"asyncio\.(open_connection|start_server)|\w+\.(create_server|create_connection|getaddrinfo)"
+    ),
+}
+ADAPTORS = {
+    "clock": {"clock.py"},
+    "chance": {"broker.py"},  # the root makes up a cluster id when there is none
+    "disk": {"disk.py", "cluster/embedded.py", "log/segment.py", "log/index.py", "net/connection.py"},  # net: sendfile
+    "network": {"net/connection.py", "net/listener.py"},
+}
+
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home|Users)/\w")
+REGISTRY = re.compile(
+    r"(?:pypi\.org|pythonhosted|repo1?\.maven|maven\.apache\.org|proxy\.golang|npmjs\.org|debian\.org)"
+)
+OPTIMISED = re.compile(r"python[\w.]*\s+(?:-\w+\s+)*-O|PYTHONOPTIMIZE")
+TEXT_SIZE_MAX = 1_000_000
+
+
+def test_imports_point_one_way() -> None:
+    wrong = []
+    for path in sources():
+        package = belongs_to(path)
+        if package in SATELLITES:
+            continue
+        assert package in ARROWS, f"{path.name}: a new part of the broker needs its place in ARROWS"
+        wrong += [
+            f"{name(path)}:{line} imports ottla.{target}"
+            for target, line in imported(path)
+            if target != package and target not in ARROWS[package]
+        ]
+    assert not wrong, listed(wrong)
+
+
+@pytest.mark.parametrize("what", WORLD)
+def test_only_adaptors_touch_the_world(what: str) -> None:
+    wrong = [
+        f"{name(path)}:{line} uses {how}"
+        for path in sources()
+        if belongs_to(path) not in SATELLITES and name(path) not in ADAPTORS[what]
+        for how, line in touches(path, what)
+    ]
+    assert not wrong, f"take the {what} as a parameter:\n{listed(wrong)}"
+
+
+def test_adaptors_exist() -> None:
+    """An exemption for a file that is gone would be waiting for somebody to move in."""
+    assert not [file for files in ADAPTORS.values() for file in files if not (SOURCE / file).exists()]
+
+
+def test_errors_are_caught_by_name() -> None:
+    """All there is may be caught by dispatch, by the root of a task (which says so), or to clean up and raise again."""
+    wrong = []
+    for path in sources():
+        lines = path.read_text().splitlines()
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ExceptHandler) and catches_all(node) and not raises_again(node):
+                if name(path) == "net/dispatch.py" or "task root" in lines[node.lineno - 1]:
+                    continue
+                wrong.append(f"{name(path)}:{node.lineno}")
+    assert not wrong, listed(wrong)
+
+
+def test_every_module_says_what_it_is() -> None:
+    assert not [name(path) for path in sources() if path.stat().st_size and not ast.get_docstring(tree(path))]
+
+
+def test_assertions_stay_on() -> None:
+    assert __debug__, "a broken promise must stop the partition: never run with -O"
+    assert not [file.name for file in tracked() if file != Path(__file__) and OPTIMISED.search(text(file))]
+
+
+def test_generated_pages_are_fresh() -> None:
+    docs = script("docs")
+    stale = [page for page, content in docs.pages().items() if text(ROOT / page) != content]
+    assert not stale, f"run `make docs`: {listed(stale)}"
+
+
+def test_only_text_is_kept() -> None:
+    wrong = [
+        str(file.relative_to(ROOT)) for file in tracked() if "\0" in text(file) or file.stat().st_size > TEXT_SIZE_MAX
+    ]
+    assert not wrong, listed(wrong)
+
+
+def test_nothing_is_tied_to_one_machine() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for file in tracked()
+        if file != Path(__file__)
+        for number, line in enumerate(text(file).splitlines(), 1)
+        if MACHINE_PATH.search(line) or REGISTRY.search(line)
+    ]
+    assert not wrong, listed(wrong)
+
+
+def test_the_version_is_said_once_and_repeated_right() -> None:
+    import tomllib
+
+    import ottla
+
+    assert tomllib.loads(text(ROOT / "pyproject.toml"))["project"]["version"] == ottla.__version__
+    assert f"## {ottla.__version__}" in text(ROOT / "CHANGELOG.md")
+
+
+def test_sizes_are_looked_at() -> None:
+    files = sorted(((len(path.read_text().splitlines()), name(path)) for path in sources()), reverse=True)
+    functions = sorted(
+        (
+            (node.end_lineno - node.lineno + 1, f"{name(path)}:{node.lineno} {node.name}")
+            for path in sources()
+            for node in ast.walk(tree(path))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
+        ),
+        reverse=True,
+    )
+    untested = [
+        name(path)
+        for path in sources()
+        if path.stat().st_size
+        and not name(path).startswith("wire/messages/")
+        and path.name != "__init__.py"
+        and not its_test(path).exists()
+    ]
+    print("\nlargest files:\n" + listed(f"{size:5} {file}" for size, file in files[:8]))
+    print("largest functions:\n" + listed(f"{size:5} {function}" for size, function in functions[:8]))
+    print("without a test file of their own:\n" + listed(untested))
+    assert files
+    assert functions
+
+
+def its_test(path: Path) -> Path:
+    relative = path.relative_to(SOURCE)
+    return ROOT / "tests" / relative.parent / f"test_{relative.stem.strip('_')}.py"
+
+
+@cache
+def sources() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+@cache
+def tracked() -> list[Path]:
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / file for file in listing.split("\0") if file and (ROOT / file).is_file()]
+
+
+@cache
+def text(file: Path) -> str:
+    """What git keeps of a file; bytes that are no text come out with a NUL, which no text has."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return "\0"
+
+
+def name(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+def belongs_to(path: Path) -> str:
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imported(path: Path) -> Iterator[tuple[str, int]]:
+    """Parts of Ottla that a module imports, at whatever depth, for the type checker or for real."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{name(path)}:{node.lineno}: imports are written in full"
+            modules = [f"ottla.{alias.name}" for alias in node.names] if node.module == "ottla" else [node.module or ""]
+        elif isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            continue
+        for module in modules:
+            if module.startswith("ottla."):
+                yield module.split(".")[1], node.lineno
+
+
+def touches(path: Path, what: str) -> Iterator[tuple[str, int]]:
+    for node in runtime(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names if alias.name.split(".")[0] in WORLD[what])
+        elif isinstance(node, ast.ImportFrom):
+            if (node.module or "").split(".")[0] in WORLD[what]:
+                yield node.module or "", node.lineno
+        elif isinstance(node, ast.Call) and TOUCHES[what].fullmatch(called := ast.unparse(node.func)):
+            yield f"{called}()", node.lineno
+
+
+def runtime(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those that only the type checker sees."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        yield child
+        yield from runtime(child)
+
+
+def catches_all(handler: ast.ExceptHandler) -> bool:
+    return handler.type is None or bool(re.search(r"\b(Base)?Exception\b", ast.unparse(handler.type)))
+
+
+def raises_again(handler: ast.ExceptHandler) -> bool:
+    return isinstance(handler.body[-1], ast.Raise) and handler.body[-1].exc is None
+
+
+def script(stem: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(stem, ROOT / "scripts" / f"{stem}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def listed(lines: "Iterator[str] | list[str]") -> str:
+    return "\n".join(f"  {line}" for line in lines)
