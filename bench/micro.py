@@ -1,0 +1,166 @@
+"""Single functions of the hot paths, without a socket: python bench/micro.py [TEXT ...]
+
+Each line is one number: the best of nine rounds in microseconds a call (the best, because noise only ever adds), then
+the median and the spread of the rounds. Compare a change with itself on the same machine, in the same minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)
+sys.path.insert(1, str(ROOT / "src"))
+
+from bench.wire import Connection, batch, fetch_frame, produce_frame  # noqa: E402
+from ottla.broker import Broker  # noqa: E402
+from ottla.config import load, topic_config  # noqa: E402
+from ottla.net.dispatch import Dispatch  # noqa: E402
+from ottla.records.validate import validate  # noqa: E402
+from ottla.wire import codec  # noqa: E402
+from ottla.wire.messages import fetch as fetch_messages  # noqa: E402
+from ottla.wire.messages import produce as produce_messages  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROUNDS = 9
+ROUND_S = 0.05
+NOW_MS = 1_700_000_000_000
+TOPIC, WIDE = "micro", "wide"
+HEADER = 4 + 10 + 5 + 1  # length, request header v2 with the client id of bench.wire
+ONE, SMALL, LARGE = 1, 16 * 1024, 128 * 1024
+
+
+class Measured(NamedTuple):
+    name: str
+    call: Callable[[], object]
+
+
+def measure(call: Callable[[], object]) -> list[float]:
+    """Microseconds a call, one number for each round."""
+    call()
+    count, taken = 1, 0.0
+    while taken < ROUND_S:
+        count = max(count * 2, int(count * ROUND_S / taken)) if taken else count * 2
+        taken = timed(call, count)
+    return [timed(call, count) / count * 1e6 for _ in range(ROUNDS)]
+
+
+def timed(call: Callable[[], object], count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return time.perf_counter() - start
+
+
+class Client:
+    """What dispatch wants of a connection."""
+
+    client_id = "bench"
+    client_id_raw = b"bench"
+    host = "127.0.0.1"
+    listener = "PLAINTEXT"
+    dialled = ("127.0.0.1", 9092)
+
+
+def messages() -> list[Measured]:
+    """The wire: what a request costs to read and an answer to write."""
+    asked = memoryview(produce_frame(TOPIC, {0: batch(100, SMALL).data}, 1))
+    fetched = memoryview(fetch_frame(TOPIC, 0, 0, 1 << 20))
+    read_produce = codec.decoder(produce_messages.ProduceRequest, 11)
+    read_fetch = codec.decoder(fetch_messages.FetchRequest, 12)
+    write_produce = codec.encoder(produce_messages.ProduceResponse, 11)
+    write_fetch = codec.encoder(fetch_messages.FetchResponse, 12)
+    result = produce_messages.PartitionProduceResponse(index=0, error_code=0, base_offset=7)
+    topic = produce_messages.TopicProduceResponse(name=TOPIC, partition_responses=[result])
+    produced = produce_messages.ProduceResponse(responses=[topic])
+    data = fetch_messages.PartitionData(partition_index=0, error_code=0, high_watermark=9, records=b"")
+    answer = fetch_messages.FetchResponse(
+        responses=[fetch_messages.FetchableTopicResponse(topic=TOPIC, partitions=[data])]
+    )
+    return [
+        Measured("decode ProduceRequest v11", lambda: read_produce(asked, HEADER)),
+        Measured("encode ProduceResponse v11", lambda: write_produce(produced)),
+        Measured("decode FetchRequest v12", lambda: read_fetch(fetched, HEADER)),
+        Measured("encode FetchResponse v12", lambda: write_fetch(answer)),
+    ]
+
+
+def validation() -> list[Measured]:
+    """Header, checksum, limits: once for each batch."""
+    config = topic_config(load({}), {})
+
+    def check(data: memoryview) -> Callable[[], object]:
+        return lambda: validate(data, config, base=0, epoch=0, now_ms=NOW_MS, produce_version=11)
+
+    kinds = (
+        ("one record", ONE, "none"),
+        ("16 kB", SMALL, "none"),
+        ("128 kB", LARGE, "none"),
+        ("16 kB lz4", SMALL, "lz4"),
+    )
+    return [
+        Measured(f"validate {name}", check(memoryview(batch(100, size, codec_name, NOW_MS).data)))
+        for name, size, codec_name in kinds
+    ]
+
+
+def parts(broker: Broker) -> list[Measured]:
+    """The log alone, then whole requests through dispatch, as the connection would hand them in."""
+    log = broker.parts.replicas.get(TOPIC, 0).log
+    dispatch, client = Dispatch(broker.parts), Client()
+    small = memoryview(batch(100, SMALL).data)
+
+    def append(data: memoryview) -> Callable[[], object]:
+        return lambda: log.append(data, epoch=0, now_ms=NOW_MS, produce_version=11)
+
+    def whole(frame: bytes) -> Callable[[], object]:
+        body = memoryview(frame)[4:]
+        return lambda: dispatch(client, body)  # type: ignore[arg-type]
+
+    log.append(small, epoch=0, now_ms=NOW_MS, produce_version=11)
+    return [
+        Measured("append one record", append(memoryview(batch(100, ONE).data))),
+        Measured("append 16 kB", append(small)),
+        Measured("read 1 MB", lambda: log.read(0, 1 << 20, offset_max=log.end)),
+        Measured("dispatch Fetch 1 MB", whole(fetch_frame(TOPIC, 0, 0, 1 << 20))),
+        Measured("dispatch Produce one record", whole(produce_frame(TOPIC, {0: batch(100, ONE).data}, 1))),
+        Measured("dispatch Produce 16 kB", whole(produce_frame(TOPIC, {0: small.tobytes()}, 1))),
+        Measured(
+            "dispatch Produce 6 x 16 kB", whole(produce_frame(WIDE, dict.fromkeys(range(6), small.tobytes()), -1))
+        ),
+    ]
+
+
+def create(port: int) -> None:
+    with Connection(port) as connection:
+        connection.create_topic(TOPIC)
+        connection.create_topic(WIDE, 6)
+
+
+async def main(words: list[str]) -> None:
+    with tempfile.TemporaryDirectory(prefix="bench-micro-") as folder:
+        settings = {"log.dirs": folder, "listeners": "PLAINTEXT://127.0.0.1:0", "log.retention.bytes": "-1"}
+        broker = Broker(load(settings))
+        await broker.start()
+        try:
+            await asyncio.to_thread(create, broker.addresses[0][2])
+            for each in [*messages(), *validation(), *parts(broker)]:
+                if not words or any(word in each.name for word in words):
+                    rounds = measure(each.call)
+                    middle = statistics.median(rounds)
+                    spread = (max(rounds) - min(rounds)) / 2 / middle
+                    print(f"{each.name:32} {min(rounds):8.2f} µs   median {middle:8.2f} ±{spread:.0%}", flush=True)
+        finally:
+            await broker.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1:]))
