@@ -259,7 +259,7 @@ class Producers:
             return high
         for first in [first for first, last in self._unreplicated.items() if last < high]:
             del self._unreplicated[first]
-        return min(high, *self._ongoing, *self._unreplicated)
+        return min((high, *self._ongoing, *self._unreplicated))
 
     # What others want to know.
 
