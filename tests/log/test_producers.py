@@ -80,7 +80,7 @@ class World:
         self.end = end
 
     def send(self, producer_id: int = 7, epoch: int = 0, sequence: int = 0, count: int = 1, **rest: bool | int) -> int:
-        header = a_header(producer_id, epoch, sequence, count, base=self.end, **rest)
+        header = a_header(producer_id, epoch, sequence, count, base=self.end, **rest)  # type: ignore[arg-type]
         duplicate = self.producers.check(header)
         if duplicate is not None:
             return duplicate.base
@@ -96,7 +96,7 @@ class World:
 
 def code(world: World, **batch_fields: bool | int) -> ErrorCode:
     with pytest.raises(BrokerError) as caught:
-        world.send(**batch_fields)  # type: ignore[arg-type]
+        world.send(**batch_fields)
     return caught.value.code
 
 
