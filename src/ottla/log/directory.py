@@ -1,0 +1,85 @@
+"""One log directory of a broker: a place on some disk, with the partitions that live there.
+
+When its disk fails, the directory goes offline and takes its partitions with it; the rest of the broker goes on. A full
+disk is not a failed one: it refuses appends, serves reads, and takes appends again when there is space.
+
+    orders-0                                 a partition
+    orders-0.<32 hex digits>-delete          deleted, its files go after a delay
+    orders-0.<32 hex digits>-future          being copied here from another directory
+    orders-0.<32 hex digits>-stray           set aside: the cluster does not know that it should be here
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.disk import Disk
+    from ottla.log.log import Log
+
+DELETE = "delete"
+FUTURE = "future"
+STRAY = "stray"
+
+# What says that the device is gone, rather than that this operation could not be done.
+FATAL = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
+
+_NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<index>\d{1,10})")
+_ASIDE = re.compile(r"(?P<topic>[a-zA-Z0-9._-]*)-(?P<index>\d{1,10})\.[0-9a-f]{32}-(?P<kind>delete|future|stray)")
+
+logger = logging.getLogger("ottla.log")
+
+
+class Name(NamedTuple):
+    """What a partition's folder is called. `kind` is empty for one in use."""
+
+    topic: str
+    partition: int
+    kind: str = ""
+
+
+class Directory:
+    def __init__(self, path: str, disk: Disk) -> None:
+        self.path = path
+        self.disk = disk
+        self.error: OSError | None = None
+        self.logs: set[Log] = set()
+        self.id = bytes(16)  # which AssignReplicasToDirs and meta.properties call it by
+
+    @property
+    def online(self) -> bool:
+        return self.error is None
+
+    def fail(self, error: OSError) -> None:
+        """Take the directory offline. Its partitions answer KAFKA_STORAGE_ERROR from now on."""
+        if self.error is None:
+            self.error = error
+            logger.error("log directory offline", extra={"directory": self.path, "reason": str(error)})
+            for log in self.logs:
+                log.fault = f"log directory {self.path} is offline: {error}"
+
+    def refusal(self, error: OSError) -> BrokerError:
+        """What to answer for an operation that failed with `error`; a broken device goes offline."""
+        if error.errno in FATAL:
+            self.fail(error)
+        return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error}")
+
+
+def parse(folder: str) -> Name | None:
+    """The partition a folder name stands for, None for folders that are no partitions."""
+    if match := _ASIDE.fullmatch(folder):
+        return Name(match["topic"], int(match["index"]), match["kind"])
+    if match := _NAME.fullmatch(folder):
+        return Name(match["topic"], int(match["index"]))
+    return None
+
+
+def aside(topic: str, index: int, unique: str, kind: str) -> str:
+    """A folder name for a partition that is not in use; the topic is cut so that the name fits any file system."""
+    suffix = f"-{index}.{unique}-{kind}"
+    return topic[: 255 - len(suffix)] + suffix

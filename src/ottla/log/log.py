@@ -1,0 +1,555 @@
+"""The log of one partition: segments in order, the last one written to, all of them read from.
+
+    start ≤ offset < end      what can be read; `start` moves by retention and DeleteRecords, `end` by appends
+    high                      offset below which records are replicated; retention never deletes at or above it
+    recovery_point ≤ end      below it everything is forced to disk; recovery looks at nothing before it
+
+`append` is the hot path: it validates once, writes once, and keeps everything else to a few comparisons. State changes
+only after the write has succeeded, so a failed append changes nothing.
+
+Closed segments never change, they go (retention) or are replaced (compaction): files get the suffix `.deleted` at once
+and are removed after `file.delete.delay.ms`, so that a reader in another process has time to finish.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.errors import BrokerError, ErrorCode
+from ottla.log.checkpoints import write_topic_id
+from ottla.log.recovery import checksum_ok, marker_of, replay
+from ottla.log.retention import expired
+from ottla.log.segment import DELETED, SUFFIXES, Segment, Slice
+from ottla.log.spans import Found, look
+from ottla.log.transactions import Aborted
+from ottla.records import batch
+from ottla.records.validate import validate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.config.topic import TopicConfig
+    from ottla.disk import File
+    from ottla.log.directory import Directory
+    from ottla.log.producers import Completed, Marker
+    from ottla.log.recovery import Loaded
+    from ottla.records.batch import Header
+
+_new = tuple.__new__
+
+
+class Appended(NamedTuple):
+    base: int
+    last: int
+    append_time: int  # -1 unless the topic has LogAppendTime
+    start: int
+    duplicate: bool  # a retry: base and last are those of the first try
+
+
+class Located(NamedTuple):
+    """An offset with the timestamp of its record and the epoch that wrote it, -1 where unknown."""
+
+    offset: int
+    timestamp: int
+    epoch: int
+
+
+class Flush(NamedTuple):
+    """What to force to disk so that the recovery point may move to `end`; a thread may carry it out."""
+
+    segments: tuple[tuple[Segment, File, bool], ...]
+    folders: tuple[str, ...]
+    end: int
+
+
+class Log:
+    def __init__(
+        self, directory: Directory, folder: str, topic: str, index: int, config: TopicConfig, loaded: Loaded
+    ) -> None:
+        self.directory = directory
+        self.disk = directory.disk
+        self.folder = Path(folder)
+        self.topic = topic
+        self.index = index
+        self.topic_id: bytes = loaded.topic_id or bytes(16)
+        self.segments: list[Segment] = loaded.segments
+        self.active: Segment = loaded.segments[-1]
+        self.start: int = loaded.start
+        self.end: int = loaded.end
+        self.recovery_point: int = loaded.recovery_point
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
+        self.flushed_ms = loaded.now_ms
+        self.doomed: list[tuple[int, Segment]] = []  # (when to remove, segment) of what was renamed to .deleted
+        self.config: TopicConfig
+        self._high: int | None = None
+        self._segment_bytes = 0
+        self._flush_messages = 0
+        self._durable = loaded.recovery_point  # below it names of files are on disk, not only their bytes
+        self.reconfigure(config)
+        directory.logs.add(self)
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        self.config = config
+        self._segment_bytes = config.segment_bytes
+        self._flush_messages = config.flush_messages
+        self.active.reconfigure(config)
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def high(self) -> int:
+        """The high watermark, as last set; without replication it is the end of the log."""
+        return self.end if self._high is None else min(self._high, self.end)
+
+    @high.setter
+    def high(self, offset: int) -> None:
+        self._high = offset
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic}-{self.index}, {self.start}..{self.end})"
+
+    # Appending.
+
+    def append(
+        self, data: memoryview, *, epoch: int, now_ms: int, produce_version: int, client: bool = True
+    ) -> Appended:
+        """Append what a producer sent, as the leader. BrokerError says why not, and then nothing has changed."""
+        if self.fault is not None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
+        base, last, max_timestamp, _, append_time, header, parts, size = validate(
+            data,
+            self.config,
+            base=self.end,
+            epoch=epoch,
+            now_ms=now_ms,
+            produce_version=produce_version,
+            client=client,
+        )
+        if header is None:
+            return self._append_messages(parts, size, base, last, append_time, now_ms)
+        marker = None
+        if header.producer_id >= 0:
+            if header.attributes & batch.CONTROL:
+                marker = marker_of(data)
+                if marker is not None:
+                    self.producers.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
+            else:
+                duplicate = self.producers.check(header, client=client)
+                if duplicate is not None:
+                    return Appended(duplicate.base, duplicate.last, duplicate.timestamp, self.start, True)
+        segment = self.active
+        try:
+            if (
+                segment.size + size > self._segment_bytes
+                or max_timestamp > segment.roll_at
+                or last > segment.offset_max
+            ):
+                segment = self._room(size, last, max_timestamp, now_ms)
+            segment.append(parts, size, last, max_timestamp)
+        except OSError as error:
+            raise self.directory.refusal(error) from error
+        self.end = last + 1
+        if epoch != self.epochs.latest and epoch >= 0:
+            self.epochs.assign(epoch, base)
+        if header.producer_id >= 0:
+            self._note_producer(header, base, last, max_timestamp, marker)
+        if last - self.recovery_point >= self._flush_messages - 1:
+            self.flush(now_ms)
+        return _new(Appended, (base, last, append_time, self.start, False))
+
+    def _append_messages(
+        self, parts: Sequence[bytes | memoryview], size: int, base: int, last: int, append_time: int, now_ms: int
+    ) -> Appended:
+        """A topic kept in magic 0 or 1: many messages without a common header, or none at all."""
+        if size:
+            data = b"".join(parts)
+            self._append_run(data, list(batch.entries(data)), now_ms)
+        return Appended(base, last, append_time, self.start, False)
+
+    def _append_run(self, data: bytes | memoryview, entries: list[batch.Entry], now_ms: int) -> None:
+        last = entries[-1].last_offset
+        max_timestamp = max(entry.max_timestamp for entry in entries)
+        sizes = [(entry.size, entry.last_offset, entry.max_timestamp) for entry in entries]
+        try:
+            self._room(len(data), last, max_timestamp, now_ms).append_run([data], len(data), sizes)
+        except OSError as error:
+            raise self.directory.refusal(error) from error
+        self.end = last + 1
+        if last - self.recovery_point >= self._flush_messages - 1:
+            self.flush(now_ms)
+
+    def replicate(self, data: memoryview, *, now_ms: int) -> int:
+        """Append batches as a leader sent them, offsets and epochs as they are. Returns the new end.
+
+        A cut-off batch at the end is left out. BrokerError(CORRUPT_MESSAGE) when a checksum is wrong or an offset is
+        below the end of the log: nothing of such a set is taken.
+        """
+        if self.fault is not None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
+        entries = list(batch.entries(data))
+        if not entries:
+            return self.end
+        headers = [check_copy(data, entry) for entry in entries]
+        expected = self.end
+        for entry in entries:
+            if (entry.base_offset if entry.base_offset >= 0 else entry.last_offset) < expected:
+                raise BrokerError(
+                    ErrorCode.CORRUPT_MESSAGE, f"{self!r}: batch at {entry.base_offset}, expected {expected} or later"
+                )
+            expected = entry.last_offset + 1
+        whole = entries[-1].position + entries[-1].size
+        self._append_run(data[:whole], entries, now_ms)
+        for header, entry in zip(headers, entries, strict=True):
+            if header is not None:
+                self.epochs.recall(header.leader_epoch, header.base_offset)
+                if header.producer_id >= 0:
+                    marker = marker_of(data[entry.position :]) if header.control else None
+                    self._note_producer(header, header.base_offset, header.last_offset, header.max_timestamp, marker)
+        self.epochs.flush()
+        return self.end
+
+    def _note_producer(self, header: Header, base: int, last: int, timestamp: int, marker: Marker | None) -> None:
+        completed = self.producers.update(header, base, last, timestamp, marker)
+        if completed is not None and completed.aborted:
+            self._note_aborted(completed)
+
+    def _note_aborted(self, completed: Completed) -> None:
+        aborted = Aborted(completed.producer_id, completed.first, completed.last, completed.last_stable)
+        try:
+            self.active.transactions.append(aborted)
+        except OSError as error:
+            # Without this entry a reader would take aborted records for committed ones: better not to serve any.
+            self.directory.fail(error)
+
+    def _room(self, size: int, last: int, max_timestamp: int, now_ms: int) -> Segment:
+        """The segment to write to, a new one if the active one may take no more."""
+        if self.active.must_roll(size, last, max_timestamp, now_ms=now_ms, config=self.config):
+            self.roll(now_ms)
+        return self.active
+
+    def roll(self, now_ms: int) -> None:
+        """Close the active segment and begin another at the end of the log."""
+        old = self.active
+        if old.size == 0 and old.base == self.end:
+            return
+        new = Segment.create(str(self.folder), self.end, self.disk, self.config, now_ms=now_ms)
+        old.seal()
+        self.producers.snapshot(self.end, sync=False)
+        self.segments.append(new)
+        self.active = new
+
+    # Reading.
+
+    def read(
+        self, offset: int, size_max: int, *, offset_max: int, min_one: bool = True, partial: bool = False
+    ) -> Slice | None:
+        """Bytes from the batch that holds `offset` (or the next there is) on, below offset_max, of one segment.
+
+        With `min_one` the first batch is whole even if larger than size_max. Without, it is left out if it does not
+        fit, unless `partial` asks for the piece that fits, as fetches before version 3 expect.
+        """
+        if self.fault is not None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
+        end = self.end
+        if offset >= offset_max or offset >= end or offset < self.start:
+            if self.start <= offset <= end:
+                return None
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not in {self.start}..{end}")
+        segment = self.active
+        try:
+            if offset >= segment.base:
+                found = segment.locate(offset)
+            else:
+                segment, found = self._find(offset)
+            if found is None:
+                return None
+            position, first = found
+            limit = segment.size
+            if offset_max < segment.end:
+                bound = segment.locate(offset_max)
+                limit = bound[0] if bound is not None else limit
+        except OSError as error:
+            raise self.directory.refusal(error) from error
+        size = limit - position
+        if size <= 0:
+            return None
+        if size > size_max:
+            if first <= size_max or partial:
+                size = size_max
+            elif min_one:
+                size = first
+            else:
+                return None
+            if size <= 0:
+                return None
+        return segment.slice(position, size)
+
+    def _find(self, offset: int) -> tuple[Segment, tuple[int, int] | None]:
+        """The segment that holds the batch for an offset below the active one, or the next batch there is."""
+        at = self._at(offset)
+        for segment in self.segments[at:]:
+            found = segment.locate(offset)
+            if found is not None:
+                return segment, found
+        return self.active, None
+
+    def _at(self, offset: int) -> int:
+        """Index of the segment in whose range the offset falls."""
+        return max(0, bisect_right(self.segments, offset, key=_base) - 1)
+
+    # Time.
+
+    def offset_for_time(self, timestamp: int) -> Located | None:
+        """The first record at or after `timestamp`."""
+        for segment in self.segments:
+            if segment.end > self.start and segment.largest().timestamp >= timestamp:
+                mark = segment.times.floor(timestamp)
+                _, position = segment.offsets.floor(max(mark.offset, self.start))
+                for found in segment.spans(position, whole=True):
+                    if found.span.max_timestamp >= timestamp and found.span.last >= self.start:
+                        for record in batch.iterate(found.buffer, found.at):
+                            if record.timestamp >= timestamp and record.offset >= self.start:
+                                return self._located(found.span.epoch, record)
+        return None
+
+    def max_timestamp(self) -> Located | None:
+        """The first record that has the largest timestamp of the log."""
+        segment = max(self.segments, key=lambda segment: segment.largest().timestamp)
+        mark = segment.largest()
+        if mark.timestamp < 0:
+            return None
+        _, position = segment.offsets.floor(mark.offset)
+        for found in segment.spans(position, whole=True):
+            if found.span.last >= mark.offset:
+                for record in batch.iterate(found.buffer, found.at):
+                    if record.timestamp == mark.timestamp:
+                        return self._located(found.span.epoch, record)
+        return None
+
+    def _located(self, epoch: int, record: batch.Record) -> Located:
+        return Located(record.offset, record.timestamp, epoch if epoch >= 0 else self.epochs.of(record.offset))
+
+    # Epochs and transactions.
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A leader of this epoch writes from the end of the log on."""
+        if epoch > self.epochs.latest:
+            self.epochs.assign(epoch, self.end)
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above `epoch` and where it ended; (-1, -1) for one that is unknown."""
+        return self.epochs.end_of(epoch, self.end)
+
+    @property
+    def latest_epoch(self) -> int:
+        return self.epochs.latest
+
+    def last_stable(self, high: int) -> int:
+        return self.producers.last_stable(high)
+
+    def aborted(self, start: int, end: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions that overlap start <= offset < end."""
+        found: list[tuple[int, int]] = []
+        for segment in self.segments[self._at(start) :]:
+            entries, complete = segment.transactions.collect(start, end)
+            found += [(entry.producer_id, entry.first) for entry in entries]
+            if complete:
+                break
+        return found
+
+    # Deleting.
+
+    def delete_before(self, offset: int) -> int:
+        """DeleteRecords: the log begins at `offset`; files go with the next retention. Returns the start."""
+        if self.fault is not None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
+        if offset > self.high:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is above the high watermark {self.high}")
+        self._advance_start(offset)
+        return self.start
+
+    def _advance_start(self, offset: int) -> None:
+        if offset > self.start:
+            self.start = offset
+            self.epochs.cut_start(offset)
+            self.producers.advance_start(offset)
+
+    def retain(self, now_ms: int) -> int:
+        """Delete the oldest segments that retention lets go. Returns how many."""
+        count = expired(self.segments, self.config, start=self.start, end=self.end, high=self.high, now_ms=now_ms)
+        if not count or self.fault is not None:
+            return 0
+        try:
+            if count == len(self.segments):
+                self.roll(now_ms)
+            gone = self.segments[:count]
+            self._advance_start(self.segments[count].base)
+            del self.segments[:count]
+            self._doom(gone, now_ms)
+        except OSError as error:
+            raise self.directory.refusal(error) from error
+        return count
+
+    def _doom(self, segments: Sequence[Segment], now_ms: int) -> None:
+        """Rename the files of segments that are gone from the list, and remember when to remove them."""
+        due = now_ms + self.config.file_delete_delay_ms
+        for segment in segments:
+            segment.rename("", DELETED)
+            segment.close()
+            self.producers.remove(segment.base)
+            self.doomed.append((due, segment))
+
+    def sweep(self, now_ms: int) -> int:
+        """Remove the files whose delay is over. Returns how many segments went."""
+        due = [segment for when, segment in self.doomed if when <= now_ms]
+        self.doomed = [(when, segment) for when, segment in self.doomed if when > now_ms]
+        for segment in due:
+            for suffix in SUFFIXES:
+                self.disk.remove(segment.stem + suffix + DELETED, missing_ok=True)
+        return len(due)
+
+    # Truncating.
+
+    def truncate(self, offset: int, *, now_ms: int) -> None:
+        """Cut off everything at or above `offset`, as a follower does to agree with its leader."""
+        if offset >= self.end:
+            return
+        try:
+            if offset < self.segments[0].base:
+                self._restart(offset, now_ms)
+                return
+            keep = self._at(offset) + 1
+            self._remove(self.segments[keep:])
+            del self.segments[keep:]
+            self.active = self.segments[-1]
+            self.active.truncate(offset)
+            self.end = self.active.end
+            self._settle(now_ms)
+        except OSError as error:
+            raise self.directory.refusal(error) from error
+
+    def restart(self, offset: int, *, now_ms: int) -> None:
+        """Throw everything away and begin at `offset`, as a follower does whose leader has nothing older."""
+        try:
+            self._restart(offset, now_ms)
+        except OSError as error:
+            raise self.directory.refusal(error) from error
+
+    def _restart(self, offset: int, now_ms: int) -> None:
+        self._remove(self.segments)
+        self.active = Segment.create(str(self.folder), offset, self.disk, self.config, now_ms=now_ms)
+        self.segments = [self.active]
+        self.start = self.end = offset
+        self.epochs.clear()
+        self.producers.reset()
+        self._settle(now_ms)
+
+    def _remove(self, segments: Sequence[Segment]) -> None:
+        """Remove files at once: their names may be needed again before a delay were over."""
+        for segment in segments:
+            segment.close()
+            for suffix in SUFFIXES:
+                self.disk.remove(segment.stem + suffix, missing_ok=True)
+            self.producers.remove(segment.base)
+
+    def _settle(self, now_ms: int) -> None:
+        """Bring what is derived from the log in line with its new end."""
+        self.start = min(self.start, self.end)
+        self.recovery_point = min(self.recovery_point, self.end)
+        self._durable = min(self._durable, self.end)
+        self.epochs.cut_end(self.end)
+        self.epochs.flush()
+        replay(self.segments, self.producers, start=self.start, end=self.end, now_ms=now_ms)
+        if self._high is not None:
+            self._high = min(self._high, self.end)
+
+    # Life.
+
+    def unflushed(self, *, closed_only: bool = False) -> Flush | None:
+        """What has to be forced to disk for the recovery point to move up, None if it is at the end already."""
+        end = self.active.base if closed_only else self.end
+        if self.recovery_point >= end:
+            return None
+        chosen = self.segments[self._at(self.recovery_point) : -1 if closed_only else None]
+        segments = tuple((segment, segment.file, segment is not self.active) for segment in chosen)
+        folders: tuple[str, ...] = ()
+        if self._durable <= chosen[-1].base:
+            # The names of new files, and of the folder itself, are bytes of their folder and must get to disk too.
+            folders = (str(self.folder), self.directory.path)
+        return Flush(segments, folders, end)
+
+    def flush_due(self, now_ms: int) -> Flush | None:
+        """What `flush.ms`, or a roll, asks to be forced to disk by now."""
+        if self.fault is not None or self.recovery_point >= self.end:
+            return None
+        return self.unflushed(closed_only=now_ms - self.flushed_ms < self.config.flush_ms)
+
+    def flush(self, now_ms: int) -> None:
+        """Force everything to disk now. A failure takes the directory offline: what the disk holds is unknown."""
+        flush = self.unflushed()
+        if flush is not None:
+            try:
+                carry_out(flush)
+            except OSError as error:
+                self.directory.fail(error)
+                raise self.directory.refusal(error) from error
+            self.flushed(flush.end, now_ms)
+
+    def flushed(self, end: int, now_ms: int) -> None:
+        """Everything below `end` is on disk."""
+        self.recovery_point = max(self.recovery_point, min(end, self.end))
+        self._durable = max(self._durable, min(end, self.end))
+        self.flushed_ms = now_ms
+
+    def set_topic_id(self, topic_id: bytes) -> None:
+        if topic_id != self.topic_id:
+            write_topic_id(self.disk, str(self.folder), topic_id)
+            self.topic_id = topic_id
+
+    def close(self) -> None:
+        """Write what a quick start needs and let go of the files. The log is not to be used afterwards."""
+        if self.fault is None:
+            self.active.seal()
+            self.epochs.flush()
+            self.producers.snapshot(self.end, sync=False)
+            for segment in self.segments:
+                segment.close()
+        self._leave("closed")
+
+    def drop(self) -> None:
+        """Let go of everything: the folder is about to be renamed and removed."""
+        for segment in self.segments:
+            segment.close()
+        self._leave("deleted")
+
+    def _leave(self, reason: str) -> None:
+        self.fault = self.fault or f"{self!r} is {reason}"
+        self.directory.logs.discard(self)
+
+
+def carry_out(flush: Flush) -> None:
+    """Force to disk what `Log.unflushed` named. Holds no state of the log, so a thread may do it."""
+    for segment, file, closed in flush.segments:
+        segment.disk.sync(file.fd)
+        if closed:
+            segment.sync_indexes()
+    for folder in flush.folders:
+        flush.segments[0][0].disk.sync_folder(folder)
+
+
+def check_copy(data: memoryview, entry: batch.Entry) -> Header | None:
+    """The header of a batch as another broker has it, None before magic 2. BrokerError when its checksum is wrong."""
+    span = look(data, entry.position, entry.position, len(data))
+    if span is None or not checksum_ok(Found(span, data, entry.position)):
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at {entry.base_offset} is wrong")
+    return batch.header(data, entry.position) if entry.magic == batch.MAGIC else None
+
+
+def _base(segment: Segment) -> int:
+    return segment.base

@@ -1,0 +1,324 @@
+"""From the files of a partition's folder to a log that can be used, after a clean stop or any other.
+
+After a clean stop the files are believed: nothing is read but the last few KiB of the active segment and the small
+files. After a crash every segment from the recovery point on is read: each batch must be whole, have the right
+checksum and offsets that grow; the log ends before the first that is not. Indexes, leader epochs, producer states and
+aborted transactions are derived from what was read. A segment whose index files are missing is treated so even after
+a clean stop.
+
+Leftovers of work that was interrupted, by suffix:
+
+    .deleted    was to be removed: removed
+    .cleaned    compaction was writing it: removed, and with it every .swap at or above the lowest such offset
+    .swap       compaction had finished it: replaces the segments whose offsets it covers
+    .tmp        a checkpoint that was being written: removed
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from bisect import bisect_right
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.log.checkpoints import LEADER_EPOCHS, read_topic_id, write_topic_id
+from ottla.log.epochs import Epochs
+from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
+from ottla.log.producers import SUFFIX as SNAPSHOT_SUFFIX
+from ottla.log.producers import Marker, Producers, read_marker
+from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SUFFIXES, SWAP, Segment
+from ottla.log.spans import walk
+from ottla.log.transactions import Aborted
+from ottla.records import batch
+from ottla.records.native import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.config.topic import TopicConfig
+    from ottla.disk import Disk
+    from ottla.log.spans import Found
+
+TMP = ".tmp"
+DIGITS = 20
+
+_WINDOW = 1 << 22  # read at a time when everything is read
+
+logger = logging.getLogger("ottla.log")
+
+
+class Loaded(NamedTuple):
+    segments: list[Segment]
+    start: int
+    end: int
+    recovery_point: int
+    epochs: Epochs
+    producers: Producers
+    topic_id: bytes | None
+    now_ms: int
+
+
+def create(
+    folder: str, disk: Disk, config: TopicConfig, *, topic_id: bytes, epoch: int, now_ms: int, expiration_ms: int
+) -> Loaded:
+    """An empty log in a new folder."""
+    disk.make_folder(folder)
+    segment = Segment.create(folder, 0, disk, config, now_ms=now_ms)
+    write_topic_id(disk, folder, topic_id)
+    epochs = Epochs(os.path.join(folder, LEADER_EPOCHS), disk, [])
+    if epoch >= 0:
+        epochs.assign(epoch, 0)
+    producers = Producers(Path(folder), disk, expiration_ms=expiration_ms)
+    return Loaded([segment], 0, 0, 0, epochs, producers, topic_id, now_ms)
+
+
+def load(
+    folder: str,
+    disk: Disk,
+    config: TopicConfig,
+    *,
+    clean: bool,
+    recovery_point: int,
+    start: int,
+    now_ms: int,
+    expiration_ms: int,
+) -> Loaded:
+    """The log in a folder. `clean`, `recovery_point` and `start` are what the directory's files say of it."""
+    sizes, snapshots = tidy(folder, disk)
+    segments, suspects = _open_segments(folder, disk, config, sizes, now_ms)
+    producers = Producers(Path(folder), disk, expiration_ms=expiration_ms, snapshots=snapshots)
+    epochs = Epochs.open(os.path.join(folder, LEADER_EPOCHS), disk)
+    if epochs is None:
+        epochs = _gather_epochs(os.path.join(folder, LEADER_EPOCHS), disk, segments)
+
+    recovered = False
+    first = len(segments)
+    if not clean and segments:
+        first = max(0, bisect_right(segments, recovery_point, key=_base) - 1)
+    suspects = [at for at in suspects if at < first]
+    if suspects or first < len(segments):
+        begin = min([first, *suspects])
+        _recover(segments, begin, {*suspects, *range(first, len(segments))}, epochs, producers, start, now_ms)
+        recovered = True
+    if segments:
+        segments[-1].begin()
+        if segments[-1].end < start:
+            # The files of what the start offset speaks of are gone.
+            _remove(segments, disk, producers)
+            epochs.clear()
+    if not segments:
+        segments.append(Segment.create(folder, start, disk, config, now_ms=now_ms))
+
+    start = max(start, segments[0].base)
+    end = segments[-1].end
+    epochs.cut_end(end)
+    epochs.cut_start(start)
+    epochs.flush()
+    if not recovered:
+        producers.remove_stray(segment.base for segment in segments)
+        if not (clean and not producers.snapshots):
+            replay(segments, producers, start=start, end=end, now_ms=now_ms)
+    recovery_point = end if clean and not recovered else min(recovery_point, end)
+    return Loaded(segments, start, end, recovery_point, epochs, producers, read_topic_id(disk, folder), now_ms)
+
+
+def tidy(folder: str, disk: Disk) -> tuple[dict[str, int], list[int]]:
+    """Finish or undo what was interrupted. Returns the sizes of the segments' files by name, and snapshot offsets."""
+    sizes: dict[str, int] = {}
+    snapshots: list[int] = []
+    leftovers: list[str] = []
+    for entry in disk.scan(folder):
+        name = entry.name
+        stem, suffix = name[:DIGITS], name[DIGITS:]
+        if name.endswith((DELETED, CLEANED, SWAP, TMP)):
+            leftovers.append(name)
+        elif len(stem) == DIGITS and stem.isdecimal():
+            if suffix in SUFFIXES:
+                sizes[name] = entry.stat().st_size
+            elif suffix == SNAPSHOT_SUFFIX:
+                snapshots.append(int(stem))
+    if leftovers:
+        _finish(folder, disk, leftovers)
+        return tidy(folder, disk)
+    for name in list(sizes):
+        if name[:DIGITS] + LOG_SUFFIX not in sizes:
+            disk.remove(os.path.join(folder, name))
+            del sizes[name]
+    return sizes, snapshots
+
+
+def _finish(folder: str, disk: Disk, leftovers: Sequence[str]) -> None:
+    lowest = min((_offset(name) for name in leftovers if name.endswith(CLEANED)), default=None)
+    swaps = []
+    for name in leftovers:
+        if name.endswith(SWAP) and (lowest is None or _offset(name) < lowest):
+            swaps.append(name)
+        else:
+            disk.remove(os.path.join(folder, name))
+    covered = [_cover(folder, disk, name) for name in swaps if name.endswith(LOG_SUFFIX + SWAP)]
+    if covered:
+        low, high = min(base for base, _ in covered), max(end for _, end in covered)
+        for entry in disk.scan(folder):
+            name = entry.name
+            if not name.endswith(SWAP) and name[:DIGITS].isdecimal() and low <= _offset(name) < high:
+                disk.remove(entry.path)
+    for name in swaps:
+        disk.rename(os.path.join(folder, name), os.path.join(folder, name.removesuffix(SWAP)))
+
+
+def _cover(folder: str, disk: Disk, name: str) -> tuple[int, int]:
+    """The offsets that a finished segment of compaction stands for, as far as its own batches tell."""
+    base = end = _offset(name)
+    file = disk.open(os.path.join(folder, name))
+    for found in walk(disk, file.fd, 0, disk.stat(file.path).st_size):
+        end = found.span.last + 1
+    file.close()
+    return base, end
+
+
+def _offset(name: str) -> int:
+    return int(name[:DIGITS]) if name[:DIGITS].isdecimal() else -1
+
+
+def _base(segment: Segment) -> int:
+    return segment.base
+
+
+def _open_segments(
+    folder: str, disk: Disk, config: TopicConfig, sizes: dict[str, int], now_ms: int
+) -> tuple[list[Segment], list[int]]:
+    """Segments in order, and which of them lack an index file."""
+    bases = sorted(int(name[:DIGITS]) for name in sizes if name.endswith(LOG_SUFFIX))
+    segments, suspects = [], []
+    for at, base in enumerate(bases):
+        stem = f"{base:020d}"
+        offsets, times = sizes.get(stem + OFFSET_SUFFIX), sizes.get(stem + TIME_SUFFIX)
+        size = sizes[stem + LOG_SUFFIX]
+        if size and (offsets is None or times is None):
+            suspects.append(at)
+        end = bases[at + 1] if at + 1 < len(bases) else base
+        lengths = (offsets or 0, times or 0)
+        segments.append(
+            Segment.open(folder, base, disk, config, size=size, lengths=lengths, end=end, now_ms=now_ms)
+        )
+    return segments, suspects
+
+
+def _gather_epochs(path: str, disk: Disk, segments: Sequence[Segment]) -> Epochs:
+    epochs = Epochs(path, disk, [])
+    for segment in segments:
+        for found in segment.spans():
+            epochs.recall(found.span.epoch, found.span.base)
+    return epochs
+
+
+def _recover(
+    segments: list[Segment],
+    begin: int,
+    chosen: set[int],
+    epochs: Epochs,
+    producers: Producers,
+    start: int,
+    now_ms: int,
+) -> None:
+    """Read the chosen segments batch by batch; `begin` is the lowest. Producer states are right at the end."""
+    replay(segments[:begin], producers, start=start, end=segments[begin].base, now_ms=now_ms)
+    at = begin
+    while at < len(segments):
+        segment = segments[at]
+        if at in chosen:
+            cut = rebuild(segment, epochs, producers)
+            if cut:
+                # What follows a broken batch may be of another history: Apache Kafka drops it, and so do we.
+                logger.warning(
+                    "cut off what was not whole",
+                    extra={"segment": segment.stem, "bytes": cut, "later_segments": len(segments) - at - 1},
+                )
+                dropped = segments[at + 1 :]
+                del segments[at + 1 :]
+                _remove(dropped, segment.disk, producers)
+        else:
+            _replay_segment(segment, producers, segment.base, segment.end)
+        at += 1
+        if at < len(segments):
+            segment.end = segments[at].base
+            producers.snapshot(segment.end, sync=False)
+
+
+def rebuild(segment: Segment, epochs: Epochs | None, producers: Producers | None) -> int:
+    """Check every batch and derive everything else from them. Returns how many bytes were cut off the end."""
+    size, position = segment.size, 0
+    segment.clear()
+    for found in walk(segment.disk, segment.file.fd, 0, size, whole=True, window=_WINDOW):
+        span = found.span
+        if span.base < segment.end or span.last > segment.offset_max or not checksum_ok(found):
+            break
+        segment.note(span.position, span.size, span.last, span.max_timestamp)
+        position = span.position + span.size
+        if span.magic == batch.MAGIC:
+            if epochs is not None and span.epoch > epochs.latest:
+                epochs.recall(span.epoch, span.base)
+            if producers is not None:
+                _replay_span(found, segment, producers)
+    segment.finish()
+    if position < size:
+        segment.disk.cut(segment.file.fd, position)
+    return size - position
+
+
+def checksum_ok(found: Found) -> bool:
+    span, buffer, at = found
+    view = memoryview(buffer)[at : at + span.size]
+    if span.magic == batch.MAGIC:
+        return crc32c(view[21:]) == int.from_bytes(view[17:21], "big")
+    return zlib.crc32(view[16:]) == int.from_bytes(view[12:16], "big")
+
+
+def replay(segments: Sequence[Segment], producers: Producers, *, start: int, end: int, now_ms: int) -> None:
+    """Bring producer states to `end`: the newest snapshot, then the headers of the batches behind it."""
+    offset = producers.load(start, end, now_ms)
+    for segment in segments:
+        if segment.end > offset and segment.base < end:
+            _replay_segment(segment, producers, offset, end)
+
+
+def _replay_segment(segment: Segment, producers: Producers, offset: int, end: int) -> None:
+    found = segment.locate(max(offset, segment.base))
+    if found is None:
+        return
+    for step in segment.spans(found[0]):
+        if step.span.base >= end:
+            return
+        if step.span.magic == batch.MAGIC:
+            _replay_span(step, segment, producers, index=False)
+
+
+def _replay_span(found: Found, segment: Segment, producers: Producers, *, index: bool = True) -> None:
+    header = batch.header(found.buffer, found.at)
+    if header.producer_id < 0:
+        return
+    marker = None
+    if header.control:
+        marker = marker_of(segment.slice(found.span.position, found.span.size).read())
+    completed = producers.replay(header, marker)
+    if index and completed is not None and completed.aborted:
+        segment.transactions.append(
+            Aborted(completed.producer_id, completed.first, completed.last, completed.last_stable)
+        )
+
+
+def marker_of(data: bytes | memoryview) -> Marker | None:
+    """What the control batch at the beginning of `data` says of its transaction, None if it says nothing."""
+    record = next(batch.iterate(data), None)
+    return read_marker(record.key, record.value) if record is not None else None
+
+
+def _remove(segments: list[Segment], disk: Disk, producers: Producers) -> None:
+    for segment in segments:
+        segment.close()
+        producers.remove(segment.base)
+        for suffix in SUFFIXES:
+            disk.remove(segment.stem + suffix, missing_ok=True)
+    segments.clear()

@@ -1,0 +1,41 @@
+"""Which of the oldest segments may go: a pure choice, carried out by `Log.retain`.
+
+A segment goes when all of it lies before the log start offset (whatever the policy), or, where the policy is `delete`,
+when its newest record is older than `retention.ms`, or when the log without it still has `retention.bytes`. Always
+from the oldest on without a gap, never at or above the high watermark, never an empty active segment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.config.topic import TopicConfig
+    from ottla.log.segment import Segment
+
+
+def expired(
+    segments: Sequence[Segment], config: TopicConfig, *, start: int, end: int, high: int, now_ms: int
+) -> int:
+    """How many segments from the oldest on may go. If it is all of them, a new one has to begin first."""
+    excess = sum(segment.size for segment in segments) - config.retention_bytes if config.retention_bytes >= 0 else -1
+    for count, segment in enumerate(segments):
+        last = count + 1 == len(segments)
+        upper = end if last else segments[count + 1].base
+        if upper > high or (last and segment.size == 0):
+            return count
+        before_start = upper <= start and not last  # a log with nothing to read keeps its active segment
+        too_much = config.deletes and config.retention_bytes >= 0 and excess - segment.size >= 0
+        too_old = config.deletes and config.retention_ms >= 0 and now_ms - newest(segment) > config.retention_ms
+        if not (before_start or too_much or too_old):
+            return count
+        excess -= segment.size
+    return len(segments)
+
+
+def newest(segment: Segment) -> int:
+    """When its newest record was made; a segment without timestamps goes by its file."""
+    timestamp = segment.largest().timestamp
+    return timestamp if timestamp >= 0 else segment.modified_ms()

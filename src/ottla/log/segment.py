@@ -1,0 +1,448 @@
+"""One run of a partition's log: `<base>.log` holds batches back to back, from the offset in its name on.
+
+    00000000000000000500.log         batch | batch | batch ...     appended only, never rewritten
+    00000000000000000500.index       sparse, see `index`
+    00000000000000000500.timeindex   sparse, see `index`
+    00000000000000000500.txnindex    aborted transactions, only if there are any, see `transactions`
+
+Index entries are added after the write has succeeded, so a failed append leaves nothing behind but bytes past `size`,
+which are cut off. The active segment also remembers where its last few hundred batches lie: a consumer right behind the
+producer is answered without reading anything.
+
+Files are opened when somebody first reads or writes. A reader gets a `Slice`, which is a promise of bytes: no copy is
+made before it meets the socket.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_left
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX, CorruptIndexError, Mark, OffsetIndex, TimeIndex
+from ottla.log.spans import LOOK, LOOK_SIZE, SIZE_MIN, walk
+from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
+from ottla.log.transactions import TransactionIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ottla.config.topic import TopicConfig
+    from ottla.disk import Buffer, Disk, File
+    from ottla.log.spans import Found
+
+LOG_SUFFIX = ".log"
+SUFFIXES = (LOG_SUFFIX, OFFSET_SUFFIX, TIME_SUFFIX, TRANSACTION_SUFFIX)
+DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+
+RELATIVE_MAX = (1 << 31) - 1  # an index entry holds an offset as its distance from the base
+TAIL_MAX = 512  # batches whose place is remembered; beyond it half are forgotten
+NEVER = 1 << 63
+UNDECIDED = -2  # below every timestamp: the roll test has to look closer
+
+_WINDOW = 1 << 13  # one read covers the batches between two index entries, at the default interval
+
+
+class Slice:
+    """Bytes of a log file on their way out. Holding it keeps the file open, even a deleted one."""
+
+    __slots__ = ("file", "position", "size")
+
+    def __init__(self, file: File, position: int, size: int) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+
+    @property
+    def fd(self) -> int:
+        return self.file.fd
+
+    def read(self) -> bytes:
+        return os.pread(self.file.fd, self.size, self.position)
+
+    def __repr__(self) -> str:
+        return f"Slice({self.file.path}, position={self.position}, size={self.size})"
+
+
+class ShortWriteError(OSError):
+    """The disk took a part of the batch and no more."""
+
+
+class Segment:
+    __slots__ = (
+        "_checked",
+        "_file",
+        "_interval",
+        "_largest_known",
+        "_since",
+        "_tail_last",
+        "_tail_position",
+        "_transactions",
+        "base",
+        "created_ms",
+        "disk",
+        "end",
+        "first_timestamp",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_max",
+        "offsets",
+        "roll_at",
+        "size",
+        "stem",
+        "times",
+    )
+
+    def __init__(self, stem: str, base: int, disk: Disk, config: TopicConfig, *, size: int, now_ms: int) -> None:
+        self.stem = stem
+        self.base = base
+        self.disk = disk
+        self.size = size
+        self.end = base
+        self.created_ms = now_ms
+        self.offset_max = base + RELATIVE_MAX
+        self.first_timestamp = -1  # of the first batch, once somebody looked
+        self.roll_at = NEVER if size == 0 else UNDECIDED
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base
+        self.offsets: OffsetIndex
+        self.times: TimeIndex
+        self._largest_known = size == 0
+        self._file: File | None = None
+        self._interval = config.index_interval_bytes
+        self._since = 0
+        self._tail_last = array("q")
+        self._tail_position = array("q")
+        self._transactions: TransactionIndex | None = None
+        self._checked = True
+
+    @classmethod
+    def create(cls, folder: str, base: int, disk: Disk, config: TopicConfig, *, now_ms: int) -> Segment:
+        """A new segment with its files. What lies there under the same names is emptied."""
+        stem = stem_of(folder, base)
+        segment = cls(stem, base, disk, config, size=0, now_ms=now_ms)
+        file = segment._file = disk.open(stem + LOG_SUFFIX, create=True)
+        disk.cut(file.fd, config.segment_bytes if config.preallocate else 0)
+        segment.offsets = OffsetIndex(stem, base, disk, config.segment_index_bytes)
+        segment.times = TimeIndex(stem, base, disk, config.segment_index_bytes)
+        return segment
+
+    @classmethod
+    def open(
+        cls,
+        folder: str,
+        base: int,
+        disk: Disk,
+        config: TopicConfig,
+        *,
+        size: int,
+        lengths: tuple[int, int],
+        end: int,
+        now_ms: int,
+    ) -> Segment:
+        """A segment that is there, `lengths` being those of its index files. Nothing is read; the indexes are checked
+        on first use."""
+        segment = cls(stem_of(folder, base), base, disk, config, size=size, now_ms=now_ms)
+        segment.end = end
+        segment.offsets = OffsetIndex(segment.stem, base, disk, config.segment_index_bytes, lengths[0])
+        segment.times = TimeIndex(segment.stem, base, disk, config.segment_index_bytes, lengths[1])
+        segment._checked = False
+        return segment
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self.disk.open(self.stem + LOG_SUFFIX)
+        return self._file
+
+    @property
+    def transactions(self) -> TransactionIndex:
+        if self._transactions is None:
+            self._transactions = TransactionIndex(Path(self.stem + TRANSACTION_SUFFIX), self.disk, self.base)
+        return self._transactions
+
+    # Writing.
+
+    def append(self, parts: Sequence[Buffer], size: int, last: int, max_timestamp: int) -> None:
+        """Write one batch. On OSError the segment is as it was."""
+        position = self.size
+        file = self._file
+        self._write(file if file is not None else self.file, parts, size, position)
+        if position == 0:
+            self.first_timestamp, self.roll_at = max_timestamp, UNDECIDED
+        self.size = position + size
+        self.end = last + 1
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last
+        if self._since > self._interval:
+            self._index(last, position)
+            self._since = size
+        else:
+            self._since += size
+        tail = self._tail_last
+        tail.append(last)
+        self._tail_position.append(position)
+        if len(tail) > TAIL_MAX:
+            del tail[: TAIL_MAX // 2], self._tail_position[: TAIL_MAX // 2]
+
+    def append_run(self, parts: Sequence[Buffer], size: int, entries: Sequence[tuple[int, int, int]]) -> None:
+        """Write several batches at once, `entries` being (size, last offset, largest timestamp) of each."""
+        position = self.size
+        self._write(self.file, parts, size, position)
+        for entry_size, last, max_timestamp in entries:
+            self.note(position, entry_size, last, max_timestamp)
+            self._tail_last.append(last)
+            self._tail_position.append(position)
+            position += entry_size
+        del self._tail_last[:-TAIL_MAX], self._tail_position[:-TAIL_MAX]
+        assert position == self.size, "the entries are the bytes"
+
+    def note(self, position: int, size: int, last: int, max_timestamp: int) -> None:
+        """Take in a batch that is in the file at `position`: the law of size, end, timestamps and indexes."""
+        if position == 0:
+            self.first_timestamp, self.roll_at = max_timestamp, UNDECIDED
+        self.size = position + size
+        self.end = last + 1
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last
+        if self._since > self._interval:
+            self._index(last, position)
+            self._since = 0
+        self._since += size
+
+    def _write(self, file: File, parts: Sequence[Buffer], size: int, position: int) -> None:
+        try:
+            written = self.disk.writev(file.fd, parts, position)
+            if written != size:
+                raise ShortWriteError(f"{written} of {size} bytes written")
+        except OSError:
+            self.disk.cut(file.fd, position)
+            raise
+
+    def _index(self, last: int, position: int) -> None:
+        self.offsets.append(last, position)
+        self.times.append(Mark(self.max_timestamp, self.max_timestamp_offset))
+        if self.offsets.full or self.times.full:
+            self.roll_at = UNDECIDED
+
+    # Rolling.
+
+    def must_roll(self, size: int, last: int, max_timestamp: int, *, now_ms: int, config: TopicConfig) -> bool:
+        """Whether a batch belongs into the next segment: for its size, its time, its offset, or a full index."""
+        if self.size + size > config.segment_bytes or last > self.offset_max or self.offsets.full or self.times.full:
+            return True
+        if self.size == 0:
+            return False
+        limit = config.segment_ms - self._jitter(config)
+        if self._first() < 0:
+            return now_ms - self.created_ms > limit  # batches without a time go by the clock
+        self.roll_at = self.first_timestamp + limit
+        return max_timestamp > self.roll_at
+
+    def _first(self) -> int:
+        if self.first_timestamp < 0 and self.size:
+            found = next(walk(self.disk, self.file.fd, 0, self.size, window=_WINDOW), None)
+            self.first_timestamp = found.span.max_timestamp if found else -1
+        return self.first_timestamp
+
+    def _jitter(self, config: TopicConfig) -> int:
+        """Spreads the rolls of many partitions over time; a stable hash of the name, not chance, decides."""
+        most = min(config.segment_jitter_ms, config.segment_ms)
+        return sum(self.stem.encode()) * 2654435761 % most if most > 0 else 0
+
+    def begin(self) -> None:
+        """This is now the segment that is written to: know where it ends and what its tail holds."""
+        self._ensure_checked()
+        if not self._largest_known:
+            self.max_timestamp, self.max_timestamp_offset = self.times.last
+        self.end = self.base
+        for found in self.spans(self.offsets.last_position):
+            span = found.span
+            self.end = span.last + 1
+            if span.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = span.max_timestamp, span.last
+        self._largest_known = True
+        self._since = self.size - self.offsets.last_position
+        self.roll_at = NEVER if self.size == 0 else UNDECIDED
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        self._interval = config.index_interval_bytes
+        self.offsets.table.resize(config.segment_index_bytes)
+        self.times.table.resize(config.segment_index_bytes)
+        self.roll_at = NEVER if self.size == 0 else UNDECIDED
+
+    def seal(self) -> None:
+        """No more appends, at a roll or a stop: write the last time entry, cut the files to what they hold."""
+        self.largest()
+        self.times.append(Mark(self.max_timestamp, self.max_timestamp_offset))
+        self.offsets.table.trim()
+        self.times.table.trim()
+        file = self._file
+        if file is not None and self.disk.stat(file.path).st_size > self.size:
+            self.disk.cut(file.fd, self.size)  # it was preallocated
+        self._forget_tail()
+
+    # Reading.
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """Position and size of the first batch that ends at or behind `offset`, None if there is none."""
+        tail = self._tail_last
+        if tail and (offset > tail[0] or self._tail_position[0] == 0):
+            at = bisect_left(tail, offset)
+            if at == len(tail):
+                return None
+            position = self._tail_position[at]
+            following = self._tail_position[at + 1] if at + 1 < len(tail) else self.size
+            return position, following - position
+        if not self._checked:
+            self._ensure_checked()
+        entry, position = self.offsets.floor(offset)
+        found = self._search(offset, entry, position)
+        if found == (-1, -1):
+            self.reindex()
+            found = self._search(offset, *self.offsets.floor(offset))
+        return None if found is None or found[0] < 0 else found
+
+    def _search(self, offset: int, entry: int, position: int) -> tuple[int, int] | None:
+        """Scan headers from an index entry on. (-1, -1): the entry does not point at its batch."""
+        fd, size, pread, unpack = self.file.fd, self.size, self.disk.pread, LOOK.unpack_from
+        suspect = position > 0
+        while position < size:
+            window = pread(fd, _WINDOW, position)
+            if len(window) < LOOK_SIZE:
+                window = window.ljust(LOOK_SIZE, b"\0")
+            at, stop = 0, len(window) - LOOK_SIZE
+            while at <= stop:
+                first, length, _, magic, delta = unpack(window, at)
+                last = first + delta if magic == 2 else first
+                if suspect:
+                    if magic not in (0, 1, 2) or not self.base <= first <= last <= entry:
+                        return -1, -1
+                    suspect = False
+                if length < SIZE_MIN - 12 or position + at + length + 12 > size:
+                    return -1, -1
+                if last >= offset:
+                    return position + at, length + 12
+                at += length + 12
+            position += at
+        return None
+
+    def spans(self, position: int = 0, *, whole: bool = False) -> Iterator[Found]:
+        return walk(self.disk, self.file.fd, position, self.size, whole=whole)
+
+    def slice(self, position: int, size: int) -> Slice:
+        file = self._file
+        return Slice(file if file is not None else self.file, position, size)
+
+    def largest(self) -> Mark:
+        """The largest timestamp and the last offset of its batch; looked up once in a segment found on disk."""
+        if not self._largest_known:
+            self._ensure_checked()
+            mark = self.times.last
+            _, position = self.offsets.floor(mark.offset)
+            for found in self.spans(position):
+                if found.span.max_timestamp > mark.timestamp:
+                    mark = Mark(found.span.max_timestamp, found.span.last)
+            self.max_timestamp, self.max_timestamp_offset = mark
+            self._largest_known = True
+        return Mark(self.max_timestamp, self.max_timestamp_offset)
+
+    def modified_ms(self) -> int:
+        return int(self.disk.stat(self.stem + LOG_SUFFIX).st_mtime * 1000)
+
+    # Repair.
+
+    def _ensure_checked(self) -> None:
+        if not self._checked:
+            self._checked = True
+            try:
+                self.offsets.check(self.size)
+                self.times.check(self.end if self.end > self.base else NEVER)
+            except CorruptIndexError:
+                self.reindex()
+
+    def reindex(self) -> None:
+        """Build both indexes anew from the headers in the file."""
+        size, end = self.size, self.end
+        self._clear_indexes()
+        for found in self.spans():
+            span = found.span
+            self.note(span.position, span.size, span.last, span.max_timestamp)
+            self.size = size
+        self.size, self.end = size, max(end, self.end)
+        self.finish()
+
+    def clear(self) -> None:
+        """Forget everything that is derived from the bytes, to `note` them one by one and then `finish`."""
+        self._clear_indexes()
+        self.transactions.reset()
+        self.size, self.end = 0, self.base
+
+    def _clear_indexes(self) -> None:
+        self._checked = self._largest_known = True
+        self.offsets.reset()
+        self.times.reset()
+        self._since = 0
+        self.max_timestamp, self.max_timestamp_offset = -1, self.base
+        self._forget_tail()
+
+    def finish(self) -> None:
+        self.times.append(Mark(self.max_timestamp, self.max_timestamp_offset))
+        self.offsets.table.trim()
+        self.times.table.trim()
+
+    def truncate(self, offset: int) -> None:
+        """Cut off the batch that holds `offset` and all behind it."""
+        found = self.locate(offset)
+        self.offsets.truncate(offset)
+        self.times.truncate(offset)
+        self.transactions.truncate(offset)
+        if found is not None:
+            position = found[0]
+            first = next(self.spans(position)).span.base
+            self.disk.cut(self.file.fd, position)
+            self.size = position
+            self._forget_tail()
+            if position == 0:
+                self.first_timestamp = -1
+            self._largest_known = False
+            self.begin()
+            # Compaction may have left a gap before the batch; inside of it the log ends where it was asked to.
+            self.end = max(self.end, min(offset, first))
+
+    def _forget_tail(self) -> None:
+        self._tail_last = array("q")
+        self._tail_position = array("q")
+
+    # Life.
+
+    def sync_indexes(self) -> None:
+        """Force the indexes of a closed segment to disk: nothing would rebuild them after a power cut."""
+        self.offsets.table.sync()
+        self.times.table.sync()
+
+    def close(self) -> None:
+        """Let go of the files. Slices on their way keep theirs."""
+        self._file = None
+        self.offsets.table.drop()
+        self.times.table.drop()
+
+    def rename(self, old: str, new: str) -> None:
+        """Change the suffix of every file, such as "" to ".deleted". Readers do not notice."""
+        for suffix in SUFFIXES:
+            path = self.stem + suffix
+            try:
+                self.disk.rename(path + old, path + new)
+            except FileNotFoundError:
+                if suffix == LOG_SUFFIX:
+                    raise
+
+
+def stem_of(folder: str, base: int) -> str:
+    return f"{folder}/{base:020d}"
