@@ -39,7 +39,7 @@ LOG_OVERHEAD: Final = 12  # base offset and length, common to every magic
 MAGIC: Final = 2
 MAGIC_POSITION: Final = 16  # in every magic, by design
 CRC_POSITION: Final = 21  # where the checksummed part begins
-ENTRY_SIZE_MIN: Final = 14  # the smallest `length` of any magic: an empty magic 0 message
+ENTRY_LENGTH_MIN: Final = 14  # the smallest `length` of any magic: an empty magic 0 message
 RECORD_SIZE_MIN: Final = 7
 
 CODEC_MASK: Final = 0x07
@@ -55,7 +55,7 @@ SEQUENCE_MAX: Final = 0x7FFFFFFF
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-_OFFSET_AND_LENGTH: Final = Struct(">qi")
+_INT: Final = Struct(">i")
 _new = tuple.__new__  # builds a NamedTuple at a third of the price of calling it
 
 
@@ -145,29 +145,38 @@ def crc_ok(buffer: Buffer, position: int, header: Header) -> bool:
 
 def entries(buffer: Buffer) -> Iterator[Entry]:
     """Stops before a torn tail; raises CorruptError where the bytes cannot be an entry."""
-    position, end = 0, len(buffer)
-    while end - position > MAGIC_POSITION:
-        base_offset, length = _OFFSET_AND_LENGTH.unpack_from(buffer, position)
+    position, end, unpack, new = 0, len(buffer), HEADER.unpack_from, _new
+    while (left := end - position) > MAGIC_POSITION:
         magic = buffer[position + MAGIC_POSITION]
-        if length < ENTRY_SIZE_MIN:
-            raise CorruptError(f"record size {length} is less than the smallest possible, {ENTRY_SIZE_MIN}")
-        if magic > MAGIC:
-            raise CorruptError(f"no record format has magic {magic}")
-        size = length + LOG_OVERHEAD
-        if size > end - position:
-            return
-        if magic == MAGIC:
+        if magic == MAGIC and left >= HEADER_SIZE:
+            fields = unpack(buffer, position)
+            size = fields[1] + LOG_OVERHEAD
             if size < HEADER_SIZE:
                 raise CorruptError(f"a batch of {size} bytes is smaller than its header")
-            fields = header(buffer, position)
-            yield Entry(position, size, magic, base_offset, fields.last_offset, fields.max_timestamp)
+            if size > left:
+                return
+            yield new(Entry, (position, size, MAGIC, fields[0], fields[0] + fields[6], fields[8]))
         else:
-            from ottla.records import legacy
-
-            outer = legacy.outer(buffer, position)
-            first = base_offset if outer.codec == Codec.NONE else -1
-            yield Entry(position, size, magic, first, base_offset, outer.timestamp)
+            length: int = _INT.unpack_from(buffer, position + 8)[0]
+            if length < ENTRY_LENGTH_MIN:
+                raise CorruptError(f"an entry of length {length} is smaller than the smallest, {ENTRY_LENGTH_MIN}")
+            if magic > MAGIC:
+                raise CorruptError(f"no record format has magic {magic}")
+            size = length + LOG_OVERHEAD
+            if size > left:
+                return
+            yield _legacy_entry(buffer, position)
         position += size
+
+
+def _legacy_entry(buffer: Buffer, position: int) -> Entry:
+    if buffer[position + MAGIC_POSITION] == MAGIC:
+        raise CorruptError("a batch is smaller than its header")
+    from ottla.records import legacy
+
+    outer = legacy.outer(buffer, position)
+    first = outer.offset if outer.codec == Codec.NONE else -1
+    return Entry(position, outer.length + LOG_OVERHEAD, outer.magic, first, outer.offset, outer.timestamp)
 
 
 def iterate(buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX) -> Iterator[Record]:

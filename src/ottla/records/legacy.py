@@ -25,16 +25,21 @@ from zlib import crc32
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.records import batch
-from ottla.records.batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, NO_TIMESTAMP, Record
+from ottla.records.batch import (
+    CODEC_MASK,
+    ENTRY_LENGTH_MIN,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_POSITION,
+    NO_TIMESTAMP,
+    Record,
+)
 from ottla.records.compress import SIZE_MAX, Codec, CorruptError, compress, decompress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ottla.records.compress import Buffer
-
-MAGIC_POSITION: Final = 16
-ENTRY_SIZE_MIN: Final = 14
 
 _HEAD: Final = Struct(">qiIbB")  # offset, length, crc, magic, attributes
 _BODY: Final = (18, 26)  # where the key's length stands, by magic
@@ -109,9 +114,9 @@ def messages(buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX, *, che
 def _unwrap(wrapper: Outer, data: bytes, check: bool) -> list[Inner]:
     found: list[Inner] = []
     position, end = 0, len(data)
-    while end - position >= LOG_OVERHEAD + ENTRY_SIZE_MIN:
+    while end - position >= LOG_OVERHEAD + ENTRY_LENGTH_MIN:
         head = outer(data, position)
-        if head.length < ENTRY_SIZE_MIN:
+        if head.length < ENTRY_LENGTH_MIN:
             raise CorruptError(f"a message cannot have {head.length} bytes")
         if position + LOG_OVERHEAD + head.length > end:
             break

@@ -117,7 +117,7 @@ def validate(
             and count > 0
             and not attributes & _UNUSUAL
             and (sequence >= 0 if producer >= 0 else not attributes & TRANSACTIONAL)
-            and first_ms <= last_ms <= now_ms + config.message_timestamp_after_max_ms
+            and 0 <= first_ms <= last_ms <= now_ms + config.message_timestamp_after_max_ms
             and size <= config.max_message_bytes
             and size <= config.segment_bytes
             and ((codec := attributes & CODEC_MASK) < _ZSTD or (codec == _ZSTD and produce_version >= ZSTD_SINCE))
@@ -173,8 +173,6 @@ def _careful(
     first = entries[0]
     if len(entries) > 1 and (first.magic == MAGIC or source):
         raise _invalid("batches and compressed messages must come alone")
-    if any(entry.magic != first.magic for entry in entries):
-        raise _invalid("the messages are not all of one magic")
     target = _target(config, base, epoch, now_ms, source)
     try:
         if first.magic == MAGIC:
@@ -285,11 +283,10 @@ def _needs_records(head: Header, target: _Target) -> bool:
         return True
     if target.append_time is not None:
         return False
-    return (
-        config.message_timestamp_before_max_ms != UNLIMITED
-        or head.max_timestamp > target.now_ms + config.message_timestamp_after_max_ms
-        or head.max_timestamp < head.base_timestamp
-    )
+    if config.message_timestamp_before_max_ms != UNLIMITED:
+        return True
+    latest = target.now_ms + config.message_timestamp_after_max_ms
+    return not 0 <= head.base_timestamp <= head.max_timestamp <= latest
 
 
 def _stamp(data: memoryview, head: Header, target: _Target, latest: int) -> Accepted:
@@ -318,6 +315,8 @@ def _messages(data: memoryview, entries: list[Entry], target: _Target, source: i
     config, magic = target.config, entries[0].magic
     records: list[Record] = []
     for entry in entries:
+        if entry.magic != magic:
+            raise _invalid("the messages are not all of one magic")
         old = legacy.outer(data, entry.position)
         found = legacy.messages(data, entry.position, check=True)
         wrong = [(i, f"magic {m.magic} within magic {magic}") for i, m in enumerate(found) if m.magic != magic]
@@ -415,7 +414,7 @@ def _rebuild(records: list[Record], target: _Target, head: Header | None) -> Acc
     latest_offset = last
     if config.magic != MAGIC and target.codec == Codec.NONE:  # each message is an entry, and the first of equals counts
         latest_offset = next((r.offset for r in placed if r.timestamp == latest), base)
-    if config.magic == 0:
+    if config.magic == 0 and append_time is None:
         latest = NO_TIMESTAMP
     final = batch.header(data) if config.magic == MAGIC else None
     return Accepted(base, last, latest, latest_offset, _time(append_time), final, [data], len(data))
