@@ -109,7 +109,8 @@ def serves(program: Program) -> bool:
     if not found:
         return False
     run = subprocess.run([found, *program.version[1:]], capture_output=True, text=True, env=environment(), check=False)
-    number = re.search(r"(\d+)(?:\.(\d+))?", run.stdout + run.stderr)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", run.stdout + run.stderr)  # Maven prints its version in bold
+    number = re.search(r"(\d+)(?:\.(\d+))?", plain)
     if run.returncode or not number:
         return False
     return tuple(int(part) for part in number.groups(default="0"))[: len(program.least)] >= program.least
