@@ -93,6 +93,8 @@ class Disk(Protocol):
 
     def stat(self, path: Path) -> os.stat_result: ...
 
+    def set_modified(self, path: Path, modified_ms: int) -> None: ...
+
     def scan(self, folder: Path) -> Sequence[Entry]: ...
 
     def make_folder(self, folder: Path, *, parents: bool = False) -> None: ...
@@ -124,7 +126,10 @@ class RealDisk:
         os.posix_fallocate(fd, position, size)
 
     def map(self, fd: int, size: int) -> Map:
-        return mmap.mmap(fd, size)
+        view = mmap.mmap(fd, size)
+        # Else the first touch reads ahead, and on some systems fills megabytes of a file that is mostly a hole.
+        view.madvise(mmap.MADV_RANDOM)
+        return view
 
     def sync_map(self, view: Map) -> None:
         if isinstance(view, mmap.mmap):
@@ -183,6 +188,9 @@ class RealDisk:
 
     def stat(self, path: Path) -> os.stat_result:
         return os.stat(path)
+
+    def set_modified(self, path: Path, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def scan(self, folder: Path) -> Sequence[Entry]:
         with os.scandir(os.fspath(folder)) as entries:
