@@ -22,9 +22,9 @@ from ottla.log.producers import (
     Producers,
     decode_snapshot,
     encode_snapshot,
-    marker_of,
     read_marker,
 )
+from ottla.log.recovery import marker_of
 from ottla.records import batch
 from ottla.records.batch import Header
 
@@ -266,7 +266,7 @@ def replayed(folder: Path, log: bytes) -> tuple[Producers, list[Completed]]:
     producers, completed = Producers(folder, RealDisk()), []
     for entry in batch.entries(log):
         header = batch.header(log, entry.position)
-        done = producers.replay(header, marker_of(log, entry.position) if header.control else None)
+        done = producers.replay(header, marker_of(log[entry.position :]) if header.control else None)
         if done is not None:
             completed.append(done)
     return producers, completed

@@ -52,7 +52,6 @@ KEY_COST = 160
 _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
 _WRITE_SIZE = 1 << 20
-_READ_SIZE = 1 << 18
 
 
 class Source(NamedTuple):
@@ -82,6 +81,7 @@ class Plan(NamedTuple):
     segment_index_bytes: int
     index_interval_bytes: int
     keys_max: int
+    read_size: int
 
 
 class Cleaned(NamedTuple):
@@ -96,12 +96,12 @@ class Cleaned(NamedTuple):
     records_before: int
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """The run was told to end; its unfinished files are removed."""
 
 
 class Compaction:
-    """One run over one log. `pause` is called with the bytes read since: it may wait, or raise Stopped."""
+    """One run over one log. `pause` is called with the bytes read since: it may wait, or raise StoppedError."""
 
     def __init__(self, plan: Plan, disk: Disk, pause: Callable[[int], None] = lambda _: None) -> None:
         self.plan = plan
@@ -153,7 +153,7 @@ class Compaction:
                     before, kept = before + sifted.read, kept + sifted.kept
                     if sifted.data is not None:
                         target.append(sifted.data, sifted.last_offset, sifted.max_timestamp)
-            suffixes = target.close(self._fates.take())
+            suffixes = target.close(self._fates.take(), sources[-1].modified_ms)
         except BaseException:
             target.discard()
             raise
@@ -206,7 +206,7 @@ class Compaction:
         file = self._disk.open(source.path)
         reached = 0
         try:
-            for span, buffer, at in walk(self._disk, file.fd, 0, source.size, whole=True, window=_READ_SIZE):
+            for span, buffer, at in walk(self._disk, file.fd, 0, source.size, whole=True, window=self.plan.read_size):
                 yield span, memoryview(buffer)[at : at + span.size]
                 reached = span.position + span.size
                 self._pause(span.size)
@@ -329,8 +329,8 @@ class Target:
         if self._pending >= _WRITE_SIZE:
             self._write()
 
-    def close(self, aborted: Sequence[Aborted]) -> tuple[str, ...]:
-        """Everything written and synced; says which files there are."""
+    def close(self, aborted: Sequence[Aborted], modified_ms: int) -> tuple[str, ...]:
+        """Everything written and synced; says which files there are. The age of the data stays the age of the file."""
         self._write()
         self._mark_time()
         self._disk.sync(self._file.fd)
@@ -340,6 +340,7 @@ class Target:
             contents[transactions.SUFFIX] = transactions.encode(aborted)
         for suffix, content in contents.items():
             self._disk.write(self._path(suffix), content, sync=True)
+        self._disk.set_modified(self._path(LOG_SUFFIX), modified_ms)
         return (LOG_SUFFIX, *contents)
 
     def discard(self) -> None:

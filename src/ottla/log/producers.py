@@ -25,7 +25,6 @@ from bisect import insort
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import BrokerError, ErrorCode
-from ottla.records import batch
 from ottla.records.native import crc32c
 
 if TYPE_CHECKING:
@@ -371,13 +370,6 @@ def _fenced(producer: Producer, epoch: int) -> BrokerError:
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer {producer.producer_id} sent epoch {epoch}, epoch {producer.epoch} is known",
     )
-
-
-def marker_of(data: bytes | memoryview, position: int = 0) -> Marker | None:
-    """The end marker in the control batch at `position`, None if compaction has emptied the batch."""
-    for record in batch.iterate(data, position):
-        return read_marker(record.key, record.value)
-    return None
 
 
 def read_marker(key: bytes | None, value: bytes | None) -> Marker | None:
