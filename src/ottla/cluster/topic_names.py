@@ -20,7 +20,7 @@ def check_name(name: str) -> None:
     if not name:
         raise _refused("the empty string is not allowed")
     if name in (".", ".."):
-        raise _refused("'.' or '..' is not allowed")
+        raise _refused(f"'{name}' is not allowed")
     if len(name) > LENGTH_MAX:
         raise _refused(f"the length of '{name}' is longer than the max allowed length {LENGTH_MAX}")
     if not _ALLOWED.issuperset(name):

@@ -1,0 +1,356 @@
+"""What a controller decides, as pure functions: an image and a wish in, the new state of one thing out, or BrokerError.
+
+Nothing here waits, writes or reads a clock; `controller.py` carries the decisions out. Codes and messages are Kafka's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.cluster import keeper, znodes
+from ottla.cluster.image import EVERY_BROKER, NO_LEADER, Image, Partition, Topic
+from ottla.cluster.placement import assign
+from ottla.cluster.topic_names import RESERVED, check_name, collision_key
+from ottla.config import BrokerConfig, ConfigError, topic_config
+from ottla.config.broker import OPTIONS as BROKER_OPTIONS
+from ottla.config.option import CLUSTER_WIDE, LIST, READ_ONLY, text_of
+from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ottla.config.option import Option
+
+UNSET = -1
+PARTITIONS_MAX = 10_000  # in one request, as Kafka: a slip of the finger must not fill the disk with folders
+
+SET, DELETE, APPEND, SUBTRACT = range(4)
+OPERATIONS = ("SET", "DELETE", "APPEND", "SUBTRACT")
+
+
+class NewTopic(NamedTuple):
+    """A wish for a topic; -1 takes the broker's default. `assignments` maps partitions to brokers, in place of both."""
+
+    name: str
+    partitions: int = UNSET
+    replicas: int = UNSET
+    assignments: Mapping[int, Sequence[int]] | None = None
+    configs: Mapping[str, str | None] = {}
+
+
+class FoundLog(NamedTuple):
+    """A partition's folder, found on disk without metadata."""
+
+    topic: str
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    topic_id: bytes | None
+    epoch: int  # the last leader epoch in it, -1 for none
+
+
+class Change(NamedTuple):
+    name: str
+    operation: int
+    value: str | None
+
+
+def new_topic(image: Image, config: BrokerConfig, wish: NewTopic, topic_id: bytes, shift: int) -> Topic:
+    """The topic that a wish makes of it."""
+    check_new_name(image, wish.name)
+    if wish.assignments:
+        replicas = given_assignment(image, wish)
+    else:
+        if wish.partitions != UNSET and wish.partitions <= 0:
+            reason = "Number of partitions was set to an invalid non-positive value."
+            raise BrokerError(ErrorCode.INVALID_PARTITIONS, reason)
+        if wish.replicas != UNSET and wish.replicas <= 0:
+            reason = "Replication factor must be larger than 0, or -1 to use the default value."
+            raise BrokerError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
+        count = config.num_partitions if wish.partitions == UNSET else wish.partitions
+        factor = config.default_replication_factor if wish.replicas == UNSET else wish.replicas
+        check_count(count)
+        replicas = assign(racks(image), count, factor, shift=shift, gap=shift)
+    configs = checked_topic_configs(config, wish.configs)
+    return Topic(wish.name, topic_id, tuple(fresh(index, brokers) for index, brokers in enumerate(replicas)), configs)
+
+
+def check_new_name(image: Image, name: str) -> None:
+    check_name(name)
+    if name == RESERVED:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
+    if name in image.topics:
+        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if "." in name or "_" in name:
+        key = collision_key(name)
+        for other in image.topics:
+            if ("." in other or "_" in other) and collision_key(other) == key:
+                reason = f"Topic '{name}' collides with existing topic: {other}"
+                raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+
+
+def given_assignment(image: Image, wish: NewTopic) -> list[tuple[int, ...]]:
+    assert wish.assignments is not None
+    for given, what in ((wish.replicas, "replication factor"), (wish.partitions, "numPartitions")):
+        if given != UNSET:
+            reason = f"A manual partition assignment was specified, but {what} was not set to -1."
+            raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
+    check_count(len(wish.assignments))
+    replicas: list[tuple[int, ...]] = []
+    for brokers in wish.assignments.values():
+        check_replicas(image, brokers, expected=len(replicas[0]) if replicas else None)
+        replicas.append(tuple(brokers))
+    if sorted(wish.assignments) != list(range(len(replicas))):
+        reason = "partitions should be a consecutive 0-based integer sequence"
+        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+    return [tuple(wish.assignments[index]) for index in range(len(replicas))]
+
+
+def check_replicas(image: Image, brokers: Sequence[int], *, expected: int | None) -> None:
+    """Raise INVALID_REPLICA_ASSIGNMENT for brokers that cannot hold a partition together."""
+    start = "The manual partition assignment includes"
+    reason = ""
+    if not brokers:
+        reason = f"{start} an empty replica list."
+    for position, broker in enumerate(sorted(brokers)):
+        if broker not in image.brokers:
+            reason = f"{start} broker {broker}, but no such broker is registered."
+        elif position and sorted(brokers)[position - 1] == broker:
+            reason = f"{start} the broker {broker} more than once."
+    if not reason and expected is not None and len(brokers) != expected:
+        reason = (
+            f"{start} a partition with {len(brokers)} replica(s), but this is not consistent with previous partitions, "
+            f"which have {expected} replica(s)."
+        )
+    if reason:
+        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+
+
+def check_count(count: int) -> None:
+    if count > PARTITIONS_MAX:
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+
+def more_partitions(image: Image, name: str, count: int, assignments: Sequence[Sequence[int]] | None) -> Topic:
+    """The topic with `count` partitions in all."""
+    topic = image.topics.get(name)
+    if topic is None:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    present = len(topic.partitions)
+    if count == present:
+        raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+    if count < present:
+        reason = f"The topic {name} currently has {present} partition(s); {count} would not be an increase."
+        raise BrokerError(ErrorCode.INVALID_PARTITIONS, reason)
+    check_count(count - present)
+    factor = len(topic.partitions[0].replicas)
+    if assignments is None:
+        shift = max(0, sorted(image.brokers).index(topic.partitions[0].replicas[0]))
+        replicas = assign(racks(image), count - present, factor, shift=shift, gap=shift, first=present)
+    else:
+        replicas = [tuple(brokers) for brokers in assignments]
+        if len(replicas) != count - present:
+            reason = (
+                f"Attempted to add {count - present} additional partition(s), but only {len(replicas)} assignment(s) "
+                "were specified."
+            )
+            raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        for brokers in replicas:
+            check_replicas(image, brokers, expected=factor)
+    added = (fresh(present + position, brokers) for position, brokers in enumerate(replicas))
+    return topic._replace(partitions=(*topic.partitions, *added))
+
+
+def adopted(image: Image, logs: Iterable[FoundLog], broker: int, new_ids: Iterable[bytes]) -> list[Topic]:
+    """Topics for logs that came without metadata: every partition up to the highest found, led by this broker."""
+    found: dict[str, dict[int, FoundLog]] = {}
+    for log in logs:
+        if log.topic not in image.topics and log.topic != RESERVED:
+            found.setdefault(log.topic, {})[log.index] = log
+    topics = []
+    ids = iter(new_ids)
+    for name, partitions in sorted(found.items()):
+        known = next((log.topic_id for log in partitions.values() if log.topic_id is not None), None)
+        states = []
+        for index in range(max(partitions) + 1):
+            # One epoch above what the log has seen, as an election would have it.
+            epoch = partitions[index].epoch + 1 if index in partitions else 0
+            states.append(Partition(index, (broker,), (broker,), broker, epoch))
+        topics.append(Topic(name, known or next(ids), tuple(states), INTERNAL_CONFIGS.get(name, {})))
+    return topics
+
+
+# What Kafka gives its own topics; without it an adopted offsets topic would be deleted by age instead of compacted.
+INTERNAL_CONFIGS: Mapping[str, Mapping[str, str]] = {
+    "__consumer_offsets": {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": "104857600",
+    },
+    "__transaction_state": {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "1",
+        "segment.bytes": "104857600",
+        "unclean.leader.election.enable": "false",
+    },
+}
+
+
+def elected(topic: Topic, broker: int) -> Topic:
+    """The topic after this broker, the only one, has come back: it leads what it holds, in a new epoch."""
+    partitions = tuple(
+        partition._replace(leader=broker, isr=(broker,), leader_epoch=partition.leader_epoch + 1)
+        if broker in partition.replicas
+        else partition
+        for partition in topic.partitions
+    )
+    return topic._replace(partitions=partitions)
+
+
+def fresh(index: int, replicas: tuple[int, ...]) -> Partition:
+    return Partition(index, replicas, replicas, replicas[0], 0)
+
+
+def racks(image: Image) -> dict[int, str | None]:
+    return {broker.id: broker.rack for broker in image.brokers.values()}
+
+
+def checked_topic_configs(config: BrokerConfig, pairs: Mapping[str, str | None]) -> dict[str, str]:
+    """The overrides of a new topic, or INVALID_CONFIG."""
+    empty = [name for name, value in pairs.items() if value is None]
+    if empty:
+        reason = f"Null value not supported for topic configs: {','.join(empty)}"
+        raise BrokerError(ErrorCode.INVALID_CONFIG, reason)
+    configs = {name: value for name, value in pairs.items() if value is not None}
+    check_topic_configs(config, configs)
+    return configs
+
+
+def check_topic_configs(config: BrokerConfig, pairs: Mapping[str, str]) -> None:
+    try:
+        topic_config(config, pairs)
+    except ConfigError as error:
+        raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def check_broker_configs(
+    config: BrokerConfig, broker: str, before: Mapping[str, str], pairs: Mapping[str, str]
+) -> None:
+    """Whether these options may be set while running, for one broker or (EVERY_BROKER) for all."""
+    changed = [name for name in pairs if before.get(name) != pairs[name]]
+    for name in changed:
+        if name not in BROKER_OPTIONS:
+            raise BrokerError(ErrorCode.INVALID_CONFIG, f"Unknown or idle broker config name: {name}")
+    fixed = [name for name in changed if BROKER_OPTIONS[name].live == READ_ONLY]
+    if fixed:
+        reason = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+        raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
+    own = [name for name in changed if BROKER_OPTIONS[name].live != CLUSTER_WIDE]
+    if own and broker == EVERY_BROKER:
+        reason = (
+            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(own)}]"
+        )
+        raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
+    try:
+        topic_config(config.overlaid(pairs), {})
+    except ConfigError as error:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def changed_configs(
+    before: Mapping[str, str], changes: Iterable[Change], rows: Mapping[str, Option], defaults: Mapping[str, str | None]
+) -> dict[str, str]:
+    """The options after a list of changes; `defaults` is what a list appends to when it was not set."""
+    after = {**before}
+    for name, operation, value in changes:
+        if operation == DELETE:
+            after.pop(name, None)
+        elif not 0 <= operation < len(OPERATIONS):
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation}")
+        elif value is None:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
+        elif operation == SET:
+            after[name] = value
+        else:
+            row = rows.get(name)
+            if row is None or row.kind != LIST:
+                reason = f"Can't {OPERATIONS[operation]} to key {name} because its type is not LIST."
+                raise BrokerError(ErrorCode.INVALID_CONFIG, reason)
+            after[name] = _spliced(after.get(name, defaults.get(name)) or "", operation, value)
+    return after
+
+
+def _spliced(present: str, operation: int, value: str) -> str:
+    items = [item.strip() for item in present.split(",") if item.strip()]
+    for item in (part.strip() for part in value.split(",")):
+        if operation == APPEND and item not in items:
+            items.append(item)
+        elif operation == SUBTRACT and item in items:
+            items.remove(item)
+    return ",".join(items)
+
+
+def topic_defaults(config: BrokerConfig) -> dict[str, str | None]:
+    """What every topic option is when the topic says nothing."""
+    stock = topic_config(config, {})
+    return {name: text_of(getattr(stock, row.attribute)) for name, row in TOPIC_OPTIONS.items()}
+
+
+def broker_defaults(config: BrokerConfig) -> dict[str, str | None]:
+    return {name: text_of(getattr(config, row.attribute)) for name, row in BROKER_OPTIONS.items()}
+
+
+def creation(topic: Topic, controller_epoch: int) -> list[keeper.Op]:
+    """The writes that make a topic."""
+    ops: list[keeper.Op] = [keeper.Create(znodes.topic_path(topic.name), znodes.encode_topic(topic))]
+    ops.append(keeper.Create(znodes.partitions_path(topic.name)))
+    ops.extend(_partition_creations(topic, topic.partitions, controller_epoch))
+    ops.append(keeper.Create(znodes.topic_config_path(topic.name), znodes.encode_configs(topic.configs)))
+    return ops
+
+
+def growth(topic: Topic, present: int, controller_epoch: int) -> list[keeper.Op]:
+    """The writes that add the partitions from `present` on."""
+    ops: list[keeper.Op] = [keeper.Set(znodes.topic_path(topic.name), znodes.encode_topic(topic))]
+    return [*ops, *_partition_creations(topic, topic.partitions[present:], controller_epoch)]
+
+
+def deletion(topic: Topic) -> list[keeper.Op]:
+    """The writes that unmake a topic, leaves first."""
+    ops: list[keeper.Op] = []
+    for partition in topic.partitions:
+        ops.append(keeper.Delete(znodes.state_path(topic.name, partition.index)))
+        ops.append(keeper.Delete(znodes.partition_path(topic.name, partition.index)))
+    ops.append(keeper.Delete(znodes.partitions_path(topic.name)))
+    ops.append(keeper.Delete(znodes.topic_path(topic.name)))
+    ops.append(keeper.Delete(znodes.topic_config_path(topic.name)))
+    return ops
+
+
+def election(topic: Topic, controller_epoch: int, *, renamed: bool) -> list[keeper.Op]:
+    """The writes of a topic's new leaders, and of its new id when it had none. Old tools leave states to be created."""
+    ops: list[keeper.Op] = []
+    if renamed:
+        ops.append(keeper.Set(znodes.topic_path(topic.name), znodes.encode_topic(topic)))
+    if topic.partitions and all(partition.version == NO_LEADER for partition in topic.partitions):
+        ops.append(keeper.Create(znodes.partitions_path(topic.name)))
+    for partition in topic.partitions:
+        if partition.version == NO_LEADER:
+            ops.extend(_partition_creations(topic, [partition], controller_epoch))
+        else:
+            path = znodes.state_path(topic.name, partition.index)
+            ops.append(keeper.Set(path, znodes.encode_state(partition, controller_epoch), partition.version))
+    return ops
+
+
+def written(topic: Topic) -> Topic:
+    """The topic with the versions that its states have after one more write each."""
+    return topic._replace(partitions=tuple(one._replace(version=one.version + 1) for one in topic.partitions))
+
+
+def _partition_creations(topic: Topic, partitions: Sequence[Partition], controller_epoch: int) -> Iterable[keeper.Op]:
+    for partition in partitions:
+        yield keeper.Create(znodes.partition_path(topic.name, partition.index))
+        yield keeper.Create(
+            znodes.state_path(topic.name, partition.index), znodes.encode_state(partition, controller_epoch)
+        )
