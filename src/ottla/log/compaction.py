@@ -91,6 +91,7 @@ class Cleaned(NamedTuple):
     replaced: tuple[int, ...]
     suffixes: tuple[str, ...]
     size: int
+    index_sizes: tuple[int, int]
     size_before: int
     records: int
     records_before: int
@@ -159,7 +160,7 @@ class Compaction:
             raise
         size_before = sum(source.size for source in sources)
         replaced = tuple(source.base for source in sources)
-        return Cleaned(sources[0].base, replaced, suffixes, target.size, size_before, kept, before)
+        return Cleaned(sources[0].base, replaced, suffixes, target.size, target.index_sizes, size_before, kept, before)
 
     def _sift(self, span: Span, data: memoryview, *, retain_deletes: bool) -> sieve.Sifted:
         if span.magic < 2:
@@ -342,6 +343,10 @@ class Target:
             self._disk.write(self._path(suffix), content, sync=True)
         self._disk.set_modified(self._path(LOG_SUFFIX), modified_ms)
         return (LOG_SUFFIX, *contents)
+
+    @property
+    def index_sizes(self) -> tuple[int, int]:
+        return len(self._offsets), len(self._times)
 
     def discard(self) -> None:
         """Remove the files, and what an earlier run may have left under their names."""
