@@ -31,31 +31,38 @@ def from_json(line: str) -> Record:
         raise ValueError("expected a JSON object with key, value, headers, partition, timestamp")
     if unknown := fields.keys() - KNOWN:
         raise ValueError(f"unknown field {', '.join(sorted(unknown))}")
-    headers = fields.get("headers") or []
-    pairs = headers.items() if isinstance(headers, dict) else headers
     for name in ("partition", "timestamp"):
         if not isinstance(fields.get(name), int | None):
             raise ValueError(f"{name} must be a number")
     return Record(
         part(fields, "key"),
         part(fields, "value"),
-        [(str(name), data(value)) for name, value in pairs],
+        headers(fields.get("headers")),
         fields.get("partition"),
         fields.get("timestamp"),
     )
 
 
 def part(fields: dict[str, Any], name: str) -> bytes | None:
-    if encoded := fields.get(f"{name}_base64"):
-        return b64decode(encoded, validate=True)
-    return data(fields.get(name))
+    encoded = fields.get(f"{name}_base64")
+    return data(fields.get(name)) if encoded is None else b64decode(encoded, validate=True)
+
+
+def headers(listed: Any) -> Headers:
+    pairs = list(listed.items()) if isinstance(listed, dict) else listed or []
+    if not isinstance(pairs, list) or not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
+        raise ValueError("headers must be an object, or a list of pairs of name and value")
+    return [
+        (str(name), b64decode(value["base64"], validate=True))
+        if isinstance(value, dict) and value.keys() == {"base64"}
+        else (str(name), data(value))
+        for name, value in pairs
+    ]
 
 
 def data(value: Any) -> bytes | None:
     if value is None:
         return None
-    if isinstance(value, dict) and value.keys() == {"base64"}:
-        return b64decode(value["base64"], validate=True)
     return (value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))).encode()
 
 

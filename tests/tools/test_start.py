@@ -1,0 +1,59 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+WITHOUT = """
+import sys
+sys.modules[{library!r}] = None
+sys.argv = ["ottla", "topics", "list"]
+from ottla.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("library", ["typer", "rich", "confluent_kafka"])
+def test_without_the_extra_one_line_says_what_to_install(library: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT.format(library=library)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'ottla[tools]'" in done.stderr
+
+
+def test_help_lists_every_command(run: Run) -> None:
+    shown = run("--help").out
+    assert all(command in shown for command in ("serve", "topics", "configs", "produce", "consume", "dump", "perf"))
+
+
+def test_no_cluster_is_one_line(run: Run) -> None:
+    failed = run("topics", "list", "-X", "socket.timeout.ms=1000", code=1, OTTLA_BOOTSTRAP="127.0.0.1:1")
+    assert failed.err.count("\n") == 1
+    assert "is a broker running there?" in failed.err
+
+
+def test_an_unknown_client_option_is_one_line(run: Run) -> None:
+    failed = run("topics", "list", "-X", "no.such=1", code=1)
+    assert failed.err.count("\n") == 1
+    assert "no.such" in failed.err
+
+
+def test_serve_imports_nothing_that_only_tools_need() -> None:
+    script = "import ottla.serve, ottla.broker, sys; print([m for m in sys.modules if m in {'typer', 'rich', 'confluent_kafka', 'click'}])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env={**os.environ}
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_the_version_is_said() -> None:
+    import ottla
+
+    done = subprocess.run([sys.executable, "-m", "ottla", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"ottla {ottla.__version__}\n"
