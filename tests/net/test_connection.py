@@ -13,7 +13,7 @@ import pytest
 
 from ottla.errors import Hangup
 from ottla.net.connection import COPY_SIZE_MAX, RECEIVE_SIZE, Answer, Connection, Deferred, Limits, Receiver
-from ottla.net.listener import Admission, Listener
+from ottla.net.listener import Admission, Listener, bind
 
 Story = Callable[[Listener, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Handle = Callable[[Connection, memoryview], Answer]
@@ -40,6 +40,12 @@ class FileRegion:
         return os.pread(self.fd, self.size, self.position)
 
 
+def port_of(opened: Listener) -> int:
+    assert opened._socket is not None
+    port: int = opened._socket.getsockname()[1]
+    return port
+
+
 def listener(handle: Handle, **changes: Any) -> Listener:
     limits = Limits(
         changes.pop("frame_size_max", 1 << 24),
@@ -49,12 +55,11 @@ def listener(handle: Handle, **changes: Any) -> Listener:
     settings: dict[str, Any] = {
         "admission": Admission(1000, 1000, {}),
         "idle_s_max": 0.0,
-        "backlog": 50,
         "send_buffer_size": 0,
         "receive_buffer_size": 0,
     }
     return Listener(
-        "PLAINTEXT", "127.0.0.1", 0, handle=handle, receiver=Receiver(), limits=limits, **settings | changes
+        "PLAINTEXT", bind("127.0.0.1", 0, 50), handle=handle, receiver=Receiver(), limits=limits, **settings | changes
     )
 
 
@@ -62,7 +67,7 @@ def play(handle: Handle, story: Story, **changes: Any) -> None:
     async def scene() -> None:
         opened = listener(handle, **changes)
         opened.open()
-        reader, writer = await asyncio.open_connection("127.0.0.1", opened.port, limit=1 << 26)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(opened), limit=1 << 26)
         try:
             await asyncio.wait_for(story(opened, reader, writer), 20)
         finally:
@@ -220,7 +225,7 @@ def test_a_request_that_breaks_the_protocol_ends_its_connection_only(caplog: pyt
         return echo(connection, data)
 
     async def story(opened: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        other_reader, other = await asyncio.open_connection("127.0.0.1", opened.port)
+        other_reader, other = await asyncio.open_connection("127.0.0.1", port_of(opened))
         writer.write(frame(b"bad") + frame(b"good"))
         assert await reader.read() == b""
         other.write(frame(b"good"))

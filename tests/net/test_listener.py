@@ -15,17 +15,21 @@ def silent(_: Connection, data: memoryview) -> Answer:
     return Deferred(asyncio.get_running_loop().create_future(), lambda _: [])
 
 
+def port_of(opened: Listener) -> int:
+    assert opened._socket is not None
+    port: int = opened._socket.getsockname()[1]
+    return port
+
+
 def listener(host: str = "127.0.0.1", *, idle_s_max: float = 0, admission: Admission | None = None) -> Listener:
     return Listener(
         "PLAINTEXT",
-        host,
-        0,
+        bind(host, 0, 10),
         handle=silent,
         admission=admission or Admission(100, 100, {}),
         receiver=Receiver(),
         limits=Limits(1000, 10, 1000),
         idle_s_max=idle_s_max,
-        backlog=10,
         send_buffer_size=0,
         receive_buffer_size=0,
     )
@@ -42,15 +46,15 @@ def test_one_connection_too_many_is_closed_and_a_place_that_is_freed_is_given_ag
     async def scene() -> None:
         opened = listener(admission=admission)
         opened.open()
-        first = await asyncio.open_connection("127.0.0.1", opened.port)
-        second = await asyncio.open_connection("127.0.0.1", opened.port)
-        refused = await asyncio.open_connection("127.0.0.1", opened.port)
+        first = await asyncio.open_connection("127.0.0.1", port_of(opened))
+        second = await asyncio.open_connection("127.0.0.1", port_of(opened))
+        refused = await asyncio.open_connection("127.0.0.1", port_of(opened))
         assert await closed(refused[0])
         assert len(opened.connections) == 2
         first[1].close()
         while len(opened.connections) > 1:
             await asyncio.sleep(0.001)
-        again = await asyncio.open_connection("127.0.0.1", opened.port)
+        again = await asyncio.open_connection("127.0.0.1", port_of(opened))
         while len(opened.connections) < 2:
             await asyncio.sleep(0.001)
         assert not again[0].at_eof()
@@ -65,8 +69,8 @@ def test_idle_connections_are_closed_but_not_those_that_wait_for_an_answer() -> 
     async def scene() -> None:
         opened = listener(idle_s_max=0.2)
         opened.open()
-        idle, _ = await asyncio.open_connection("127.0.0.1", opened.port)
-        waiting, writer = await asyncio.open_connection("127.0.0.1", opened.port)
+        idle, _ = await asyncio.open_connection("127.0.0.1", port_of(opened))
+        waiting, writer = await asyncio.open_connection("127.0.0.1", port_of(opened))
         writer.write(b"\0\0\0\1x")
         assert await closed(idle)
         assert len(opened.connections) == 1
@@ -82,11 +86,11 @@ def test_the_dialled_address_is_known(host: str, dial: str) -> None:
     async def scene() -> None:
         opened = listener(host)
         opened.open()
-        _, writer = await asyncio.open_connection(dial, opened.port)
+        _, writer = await asyncio.open_connection(dial, port_of(opened))
         while not opened.connections:
             await asyncio.sleep(0.001)
         connection = next(iter(opened.connections))
-        assert connection.dialled == (dial, opened.port)
+        assert connection.dialled == (dial, port_of(opened))
         assert connection.host == "127.0.0.1"
         writer.close()
         opened.stop_accepting()

@@ -4,24 +4,13 @@ Which version does what is said at the top of each family's file; which versions
 """
 
 from importlib import import_module
+from pkgutil import iter_modules
 
-FAMILIES = (
-    "cluster",
-    "configs",
-    "coordinators",
-    "fetch",
-    "logdirs",
-    "metadata",
-    "offsets",
-    "produce",
-    "producers",
-    "security_off",
-    "topics",
-    "versions",
-)
+NOT_FAMILIES = ("call",)
 
 
 def load() -> None:
     """Import every family, which puts its handlers into the registry."""
-    for family in FAMILIES:
-        import_module(f"ottla.handlers.{family}")
+    for module in iter_modules(__path__):
+        if module.name not in NOT_FAMILIES:
+            import_module(f"ottla.handlers.{module.name}")

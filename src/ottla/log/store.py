@@ -31,11 +31,11 @@ from ottla.log.checkpoints import (
     write_meta,
     write_offsets,
 )
-from ottla.log.directory import DELETE, Directory, Name, aside, parse
+from ottla.log.directory import DELETE, STRAY, Directory, Name, aside, parse
 from ottla.log.log import Flush, Log, carry_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ottla.clock import Clock
@@ -205,6 +205,18 @@ class Store:
         except OSError as error:
             raise directory.refusal(error) from error
         self._doomed.append(Doomed(now_ms + log.config.file_delete_delay_ms, path, directory))
+
+    def set_aside(self, logs: Iterable[Log]) -> None:
+        """Close logs that the cluster does not want here and rename their folders, for a person to look at."""
+        for log in list(logs):
+            del self.logs[log.topic, log.index]
+            log.drop()
+            path = os.path.join(log.directory.path, aside(log.topic, log.index, self._unique(self.clock.now_ms()), STRAY))
+            logger.warning("log is not part of the cluster, set aside", extra={"log": repr(log), "folder": path})
+            try:
+                self.disk.rename(log.folder, path)
+            except OSError as error:
+                raise log.directory.refusal(error) from error
 
     def _unique(self, now_ms: int) -> str:
         self._count += 1

@@ -62,37 +62,33 @@ class Listener:
     def __init__(
         self,
         name: str,
-        host: str,
-        port: int,
+        bound: socket.socket,
         *,
         handle: Callable[[Connection, memoryview], Answer],
         admission: Admission,
         receiver: Receiver,
         limits: Limits,
         idle_s_max: float,
-        backlog: int,
         send_buffer_size: int,
         receive_buffer_size: int,
     ) -> None:
-        self.name, self.host, self.port = name, host, port
+        self.name = name
         self.connections: set[Connection] = set()
         self._handle = handle
         self._admission = admission
         self._receiver = receiver
         self._limits = limits
         self._idle_s_max = idle_s_max
-        self._backlog = backlog
         self._send_buffer_size = send_buffer_size
         self._receive_buffer_size = receive_buffer_size
-        self._socket: socket.socket | None = None
+        self._socket: socket.socket | None = bound
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """Bind and listen; port 0 takes a free one."""
-        self._socket = listening = bind(self.host, self.port, self._backlog)
-        self.port = listening.getsockname()[1]
-        self._loop.add_reader(listening.fileno(), self._accept)
+        """Start to accept; who dialled since the address was bound has waited for this."""
+        assert self._socket is not None, "a listener that was closed stays closed"
+        self._loop.add_reader(self._socket.fileno(), self._accept)
         self._schedule_sweep()
 
     def _accept(self) -> None:

@@ -9,28 +9,27 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.config import topic_config
 from ottla.errors import BrokerError, ErrorCode
 from ottla.replica.partition import Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ottla.cluster.controller import Controller
     from ottla.cluster.image import Image, Topic
-    from ottla.config import BrokerConfig
+    from ottla.cluster.image import Partition as State
+    from ottla.log.log import Log
     from ottla.log.store import Store
     from ottla.replica.waits import Waits
 
-log = logging.getLogger("ottla.replicas")
+logger = logging.getLogger("ottla.replicas")
 
 
 class Replicas:
-    def __init__(self, node_id: int, config: BrokerConfig, store: Store, waits: Waits) -> None:
+    def __init__(self, controller: Controller, store: Store, waits: Waits) -> None:
         self.waits = waits
-        self._node_id = node_id
-        self._config = config
+        self._controller = controller
         self._store = store
-        self._image: Image | None = None
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
 
@@ -54,25 +53,28 @@ class Replicas:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partition
 
+    def hosts(self, log: Log) -> bool:
+        """Whether this log is one that the cluster wants here."""
+        partition = self._by_name.get(log.topic, {}).get(log.index)
+        return partition is not None and partition.log is log
+
     def apply(self, old: Image | None, new: Image) -> None:
-        self._image = new
         before = {} if old is None else old.topics
-        if before is new.topics:
-            return
+        defaults_changed = old is not None and old.broker_configs is not new.broker_configs
         for name, topic in before.items():
             present = new.topics.get(name)
             if present is None or present.id != topic.id:
                 self._drop(topic)
         for name, topic in new.topics.items():
-            if before.get(name) is not topic:
+            if defaults_changed or before.get(name) is not topic:
                 self._host(topic)
 
     def _host(self, topic: Topic) -> None:
-        config = topic_config(self._config, topic.configs)
+        config = self._controller.topic_config(topic)
         hosted = self._by_name.setdefault(topic.name, {})
         self._by_id[topic.id] = hosted
         for state in topic.partitions:
-            if self._node_id not in state.replicas:
+            if self._controller.node_id not in state.replicas:
                 continue
             partition = hosted.get(state.index)
             if partition is not None:
@@ -80,13 +82,25 @@ class Replicas:
                 partition.log.reconfigure(config)
                 continue
             try:
-                found = self._store.logs.get((topic.name, state.index)) or self._store.create(
-                    topic.name, state.index, topic.id, config, state.leader_epoch
+                hosted[state.index] = Partition(
+                    topic.name, state.index, topic.id, self._log(topic, state), state.leader_epoch
                 )
             except BrokerError as error:
-                log.error("cannot host %s-%d: %s", topic.name, state.index, error)
-                continue
-            hosted[state.index] = Partition(topic.name, state.index, topic.id, found, state.leader_epoch)
+                logger.error("cannot host %s-%d: %s", topic.name, state.index, error)
+
+    def _log(self, topic: Topic, state: State) -> Log:
+        """The log of this partition: found on disk, or new. One of an older topic of the same name is put away."""
+        found = self._store.logs.get((topic.name, state.index))
+        if found is not None:
+            if found.topic_id == topic.id:
+                return found
+            if not any(found.topic_id):  # from before there were topic ids
+                found.set_topic_id(topic.id)
+                return found
+            self._store.set_aside([found])
+        return self._store.create(
+            topic.name, state.index, topic.id, self._controller.topic_config(topic), state.leader_epoch
+        )
 
     def _drop(self, topic: Topic) -> None:
         self._by_id.pop(topic.id, None)

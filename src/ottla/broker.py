@@ -1,0 +1,208 @@
+"""The composition root: builds the parts of a broker, starts and stops them. The only file that knows them all.
+
+sockets      Listener       bound first, so that a port in use is noticed before anything is touched; opened last
+metadata     Controller     on the embedded store; its image says which partitions are hosted here
+files        Store          every log is open, and recovered if need be, before a client gets an answer
+partitions   Replicas       follow the image
+requests     Dispatch       hands frames to the handlers
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING
+
+from ottla import handlers
+from ottla.clock import SystemClock
+from ottla.cluster import znodes
+from ottla.cluster.controller import Controller
+from ottla.cluster.embedded import Embedded
+from ottla.cluster.plans import INTERNAL_CONFIGS, FoundLog
+from ottla.cluster.producer_ids import ProducerIds
+from ottla.config import topic_config
+from ottla.disk import RealDisk
+from ottla.errors import BrokerError, ErrorCode
+from ottla.handlers.call import Parts
+from ottla.log.checkpoints import Meta
+from ottla.log.cleaner import Cleaner
+from ottla.log.store import Store
+from ottla.net.connection import Limits, Receiver
+from ottla.net.dispatch import Dispatch
+from ottla.net.listener import Admission, Listener, bind
+from ottla.replica.replicas import Replicas
+from ottla.replica.sessions import Sessions
+from ottla.replica.waits import Waits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from socket import socket
+
+    from ottla.clock import Clock
+    from ottla.cluster.image import Image
+    from ottla.config import BrokerConfig, TopicConfig
+    from ottla.disk import Disk
+
+log = logging.getLogger("ottla.broker")
+
+METADATA_FILE = "ottla-metadata.sqlite"  # in the first log directory; Apache Kafka looks at folders only
+# Answers that may be on their way on one connection. Clients keep 5 to 100 requests in flight; more only costs memory.
+REQUESTS_MAX = 256
+UNSENT_SIZE_MAX = 1 << 20
+DRAIN_S = 5.0  # how long a stopping broker waits for slow clients to take their answers
+SESSION_EVICTION_MS = 120_000  # Kafka's min.incremental.fetch.session.eviction.ms
+
+
+class Broker:
+    def __init__(self, config: BrokerConfig, *, clock: Clock | None = None, disk: Disk | None = None) -> None:
+        self.config = config
+        self.clock: Clock = clock or SystemClock()
+        self.disk: Disk = disk or RealDisk()
+        self.node_id = config.node_id
+        self.cluster_id = ""
+        self.addresses: list[tuple[str, str, int]] = []
+        self._store = Store([Path(path) for path in config.log_dirs], self.disk, self.clock, config)
+        self._keeper = Embedded(str(Path(config.log_dirs[0]) / METADATA_FILE))
+        self._listeners: list[Listener] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._dispatch: Dispatch | None = None
+        self._waits: Waits | None = None
+
+    async def start(self) -> None:
+        for notice in self.config.notices:
+            log.warning(notice)
+        for path in self.config.log_dirs:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        sockets = self._bind()
+        await self._keeper.open()
+        known = znodes.image_of(await self._keeper.tree("/"))
+        meta = self._identify()
+        await asyncio.to_thread(self._store.open, self._configs_of(known))
+        controller = Controller(self._keeper, self.config, self.clock, node_id=self.node_id)
+        await controller.start(self._endpoints(), cluster_id=meta.cluster_id, found=self._found())
+        self.cluster_id = controller.image.cluster_id
+        self._store.write_meta(meta._replace(node_id=self.node_id, cluster_id=self.cluster_id))
+        self._waits = waits = Waits(asyncio.get_running_loop())
+        replicas = Replicas(controller, self._store, waits)
+        controller.subscribe(replicas.apply)
+        self._store.set_aside(log for log in self._store.logs.values() if not replicas.hosts(log))
+        self._dispatch = dispatch = self._serve(controller, replicas)
+        self._own(self._store.run())
+        self._own(Cleaner(self._store).run())
+        self._listen(sockets, dispatch)
+
+    def _bind(self) -> list[socket]:
+        """Take the addresses; who dials now waits in the kernel's queue until the broker is up."""
+        sockets = []
+        for wanted in self.config.opened:
+            bound = bind(wanted.host, wanted.port, self.config.socket_listen_backlog_size)
+            sockets.append(bound)
+            self.addresses.append((wanted.name, wanted.host, bound.getsockname()[1]))
+        return sockets
+
+    def _identify(self) -> Meta:
+        """Whose folders these are: new ones become ours, used ones must have been ours."""
+        meta = self._store.read_meta() or Meta(0, None, None)
+        if meta.node_id is not None and meta.node_id != self.node_id:
+            if {"node.id", "broker.id"} & self.config.given.keys():
+                raise BrokerError(
+                    ErrorCode.INCONSISTENT_CLUSTER_ID,
+                    f"the log folders belong to node {meta.node_id}, not {self.node_id} (see meta.properties)",
+                )
+            self.node_id = meta.node_id
+        return meta
+
+    def _configs_of(self, image: Image) -> Callable[[str], TopicConfig]:
+        def config_of(name: str) -> TopicConfig:
+            topic = image.topics.get(name)
+            return topic_config(self.config, INTERNAL_CONFIGS.get(name, {}) if topic is None else topic.configs)
+
+        return config_of
+
+    def _endpoints(self) -> dict[str, tuple[str, int]]:
+        """What the registration says; clients are told the address they dialled unless one is advertised."""
+        return {
+            name: self.config.advertised.get(name, (host or gethostname(), port)) for name, host, port in self.addresses
+        }
+
+    def _found(self) -> list[FoundLog]:
+        return [
+            FoundLog(one.topic, one.index, one.topic_id if any(one.topic_id) else None, one.latest_epoch)
+            for one in self._store.logs.values()
+        ]
+
+    def _serve(self, controller: Controller, replicas: Replicas) -> Dispatch:
+        handlers.load()
+        config = self.config
+        return Dispatch(
+            Parts(
+                node_id=self.node_id,
+                config=config,
+                clock=self.clock,
+                controller=controller,
+                store=self._store,
+                replicas=replicas,
+                sessions=Sessions(
+                    config.max_incremental_fetch_session_cache_slots,
+                    SESSION_EVICTION_MS,
+                    lambda: secrets.randbelow(0x7FFFFFFF) + 1,
+                ),
+                producer_ids=ProducerIds(self._keeper, self.node_id),
+            )
+        )
+
+    def _listen(self, sockets: list[socket], dispatch: Dispatch) -> None:
+        config, receiver = self.config, Receiver()
+        limits = Limits(config.socket_request_max_bytes, REQUESTS_MAX, UNSENT_SIZE_MAX)
+        admission = Admission(
+            config.max_connections, config.max_connections_per_ip, overrides(config.max_connections_per_ip_overrides)
+        )
+        for wanted, bound in zip(config.opened, sockets, strict=True):
+            listener = Listener(
+                wanted.name,
+                bound,
+                handle=dispatch,
+                admission=admission,
+                receiver=receiver,
+                limits=limits,
+                idle_s_max=config.connections_max_idle_ms / 1000,
+                send_buffer_size=config.socket_send_buffer_bytes,
+                receive_buffer_size=config.socket_receive_buffer_bytes,
+            )
+            self._listeners.append(listener)
+            listener.open()
+
+    def _own(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(report)
+        self._tasks.append(task)
+
+    async def stop(self) -> None:
+        """Take no more requests, answer those that are here, and leave the folders in good order."""
+        for listener in self._listeners:
+            listener.stop_accepting()
+        if self._waits is not None:
+            self._waits.release()
+        await asyncio.gather(*(listener.drain(DRAIN_S) for listener in self._listeners))
+        if self._dispatch is not None:
+            await self._dispatch.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._store.close()
+        await self._keeper.close()
+
+
+def report(task: asyncio.Task[None]) -> None:
+    """A task that the broker owns runs until it is cancelled; anything else is a bug that must be seen."""
+    if not task.cancelled() and (error := task.exception()):
+        log.error("%s failed", task.get_coro(), exc_info=error)
+
+
+def overrides(text: str) -> dict[str, int]:
+    """`host:count` pairs, as in max.connections.per.ip.overrides."""
+    pairs = (pair.strip().rpartition(":") for pair in text.split(",") if pair.strip())
+    return {host: int(count) for host, _, count in pairs}
