@@ -66,6 +66,7 @@ class Broker:
         self.addresses: list[tuple[str, str, int]] = []
         self._store = Store([Path(path) for path in config.log_dirs], self.disk, self.clock, config)
         self._keeper = Embedded(str(Path(config.log_dirs[0]) / METADATA_FILE))
+        self._admission = Admission()
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._dispatch: Dispatch | None = None
@@ -93,6 +94,14 @@ class Broker:
         self._own(self._store.run())
         self._own(Cleaner(self._store).run())
         self._listen(sockets, dispatch)
+        controller.subscribe(lambda old, new: self._reconfigure(controller.config))
+
+    def _reconfigure(self, config: BrokerConfig) -> None:
+        """Options that change while the broker runs; those of topics reach the logs through Replicas."""
+        self._store.config = config
+        self._admission.limit(
+            config.max_connections, config.max_connections_per_ip, overrides(config.max_connections_per_ip_overrides)
+        )
 
     def _bind(self) -> list[socket]:
         """Take the addresses; who dials now waits in the kernel's queue until the broker is up."""
@@ -157,15 +166,12 @@ class Broker:
     def _listen(self, sockets: list[socket], dispatch: Dispatch) -> None:
         config, receiver = self.config, Receiver()
         limits = Limits(config.socket_request_max_bytes, REQUESTS_MAX, UNSENT_SIZE_MAX)
-        admission = Admission(
-            config.max_connections, config.max_connections_per_ip, overrides(config.max_connections_per_ip_overrides)
-        )
         for wanted, bound in zip(config.opened, sockets, strict=True):
             listener = Listener(
                 wanted.name,
                 bound,
                 handle=dispatch,
-                admission=admission,
+                admission=self._admission,
                 receiver=receiver,
                 limits=limits,
                 idle_s_max=config.connections_max_idle_ms / 1000,

@@ -40,6 +40,12 @@ class FileRegion:
         return os.pread(self.fd, self.size, self.position)
 
 
+def limited(total_max: int, per_address_max: int, overrides: dict[str, int]) -> Admission:
+    made = Admission()
+    made.limit(total_max, per_address_max, overrides)
+    return made
+
+
 def port_of(opened: Listener) -> int:
     assert opened._socket is not None
     port: int = opened._socket.getsockname()[1]
@@ -53,7 +59,7 @@ def listener(handle: Handle, **changes: Any) -> Listener:
         changes.pop("unsent_size_max", 1 << 20),
     )
     settings: dict[str, Any] = {
-        "admission": Admission(1000, 1000, {}),
+        "admission": limited(1000, 1000, {}),
         "idle_s_max": 0.0,
         "send_buffer_size": 0,
         "receive_buffer_size": 0,

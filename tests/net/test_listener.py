@@ -15,6 +15,12 @@ def silent(_: Connection, data: memoryview) -> Answer:
     return Deferred(asyncio.get_running_loop().create_future(), lambda _: [])
 
 
+def limited(total_max: int, per_address_max: int, overrides: dict[str, int]) -> Admission:
+    made = Admission()
+    made.limit(total_max, per_address_max, overrides)
+    return made
+
+
 def port_of(opened: Listener) -> int:
     assert opened._socket is not None
     port: int = opened._socket.getsockname()[1]
@@ -26,7 +32,7 @@ def listener(host: str = "127.0.0.1", *, idle_s_max: float = 0, admission: Admis
         "PLAINTEXT",
         bind(host, 0, 10),
         handle=silent,
-        admission=admission or Admission(100, 100, {}),
+        admission=admission or limited(100, 100, {}),
         receiver=Receiver(),
         limits=Limits(1000, 10, 1000),
         idle_s_max=idle_s_max,
@@ -39,9 +45,7 @@ async def closed(reader: asyncio.StreamReader) -> bool:
     return await asyncio.wait_for(reader.read(1), 10) == b""
 
 
-@pytest.mark.parametrize(
-    "admission", [Admission(2, 100, {}), Admission(100, 2, {}), Admission(100, 9, {"127.0.0.1": 2})]
-)
+@pytest.mark.parametrize("admission", [limited(2, 100, {}), limited(100, 2, {}), limited(100, 9, {"127.0.0.1": 2})])
 def test_one_connection_too_many_is_closed_and_a_place_that_is_freed_is_given_again(admission: Admission) -> None:
     async def scene() -> None:
         opened = listener(admission=admission)

@@ -31,12 +31,16 @@ ACCEPTS_PER_EVENT_MAX = 64
 class Admission:
     """How many connections may be open, in all and from one address; shared by the listeners of a broker."""
 
-    def __init__(self, total_max: int, per_address_max: int, overrides: Mapping[str, int]) -> None:
+    def __init__(self) -> None:
+        self._by_address: Counter[str] = Counter()
+        self._total = 0
+        self.limit(0, 0, {})
+
+    def limit(self, total_max: int, per_address_max: int, overrides: Mapping[str, int]) -> None:
+        """Set the limits; connections that are open stay."""
         self._total_max = total_max
         self._per_address_max = per_address_max
         self._overrides = overrides
-        self._by_address: Counter[str] = Counter()
-        self._total = 0
 
     def admit(self, address: str) -> str | None:
         """Count the connection in; or say why not."""
