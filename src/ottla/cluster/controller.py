@@ -46,7 +46,7 @@ class Controller:
         self.image: Image = EMPTY
         self.config = config
         self.first_start = False  # whether the keeper had no cluster in it: then logs on disk may be adopted
-        self._static = config
+        self.static = config  # as given at start, without what was set while running
         self._keeper = store
         self._clock = clock
         self._random_bytes = random_bytes
@@ -181,7 +181,7 @@ class Controller:
             present = self.image.broker_configs.get(broker, {})
             before = {} if replace else present
             after = plans.changed_configs(before, changes, BROKER_OPTIONS, plans.broker_defaults(self.config))
-            plans.check_broker_configs(self._static, broker, present, after)
+            plans.check_broker_configs(self.static, broker, present, after)
             if validate_only or after == present:
                 return
             path, data = znodes.broker_config_path(broker), znodes.encode_configs(after)
@@ -217,7 +217,7 @@ class Controller:
         self.image = new
         if old is None or old.broker_configs is not new.broker_configs:
             own = new.broker_configs.get(str(self.node_id), {})
-            self.config = self._static.overlaid({**new.broker_configs.get(EVERY_BROKER, {}), **own})
+            self.config = self.static.overlaid({**new.broker_configs.get(EVERY_BROKER, {}), **own})
             self._topic_configs.clear()
         for callback in self._subscribers:
             callback(old, new)

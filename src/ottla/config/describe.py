@@ -1,0 +1,110 @@
+"""What an option is and where that comes from, as DescribeConfigs tells it. Derived from the rows; knows no option.
+
+An option is looked for in layers, the first that has it wins; what the others say are its synonyms. In one layer an
+older name counts where the newer one is not set (`log.retention.hours` for `log.retention.ms`).
+
+    topic → this broker, set while running → every broker, set while running → the broker's file → default
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.config.broker import OPTIONS as BROKER_OPTIONS
+from ottla.config.broker import BrokerConfig
+from ottla.config.option import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, PASSWORD, READ_ONLY, SHORT, STRING, text_of
+from ottla.config.topic import INHERITED, topic_config
+from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ottla.config.option import Option
+
+# The numbers of the protocol.
+TOPIC, THIS_BROKER, EVERY_BROKER, STATIC, DEFAULT = 1, 2, 3, 4, 5
+TYPES = {BOOLEAN: 1, STRING: 2, INT: 3, SHORT: 4, LONG: 5, DOUBLE: 6, LIST: 7, CLASS: 8, PASSWORD: 9}
+
+
+class Synonym(NamedTuple):
+    name: str
+    value: str | None
+    source: int
+
+
+class Entry(NamedTuple):
+    row: Option
+    value: str | None
+    source: int
+    read_only: bool
+    synonyms: list[Synonym]
+
+
+class Layers(NamedTuple):
+    """A broker's options, layer by layer."""
+
+    static: BrokerConfig
+    every: Mapping[str, str]
+    own: Mapping[str, str]
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self.static.overlaid({**self.every, **self.own})
+
+
+def describe_topic(layers: Layers, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[Entry]:
+    """The options of a topic, or those asked for; names that are no options are left out."""
+    config = topic_config(layers.config, overrides)
+    entries = []
+    for name in _asked(names, TOPIC_OPTIONS):
+        row = TOPIC_OPTIONS[name]
+        synonyms = [Synonym(name, overrides[name], TOPIC)] if name in overrides else []
+        if name in INHERITED:
+            synonyms += _broker_synonyms(layers, BROKER_OPTIONS[INHERITED[name]])
+        source = synonyms[0].source if synonyms else DEFAULT
+        entries.append(Entry(row, text_of(getattr(config, row.attribute)), source, False, synonyms))
+    return entries
+
+
+def describe_broker(layers: Layers, names: Iterable[str] | None = None) -> list[Entry]:
+    """The options of a broker, those without effect included, or those asked for."""
+    from ottla.config.others import OTHERS
+
+    others = {name: other.row for name, other in OTHERS.items() if not other.refused}
+    entries = []
+    for name in _asked(names, {**others, **BROKER_OPTIONS}):
+        row = BROKER_OPTIONS.get(name) or others[name]
+        synonyms = _broker_synonyms(layers, row)
+        # The value under its own name only: an option that takes its value from another has none itself.
+        own = next((synonym for synonym in synonyms if synonym.name == name), Synonym(name, None, DEFAULT))
+        source = synonyms[0].source if synonyms else DEFAULT
+        entries.append(Entry(row, own.value, source, row.live == READ_ONLY, synonyms))
+    return entries
+
+
+def describe_every_broker(layers: Layers, names: Iterable[str] | None = None) -> list[Entry]:
+    """What was set while running for all brokers, and nothing else."""
+    entries = []
+    for name in _asked(names, layers.every):
+        row, value = BROKER_OPTIONS[name], layers.every[name]
+        entries.append(Entry(row, value, EVERY_BROKER, row.live == READ_ONLY, [Synonym(name, value, EVERY_BROKER)]))
+    return entries
+
+
+def _asked(names: Iterable[str] | None, known: Mapping[str, object]) -> list[str]:
+    return sorted(known) if names is None else [name for name in dict.fromkeys(names) if name in known]
+
+
+def _broker_synonyms(layers: Layers, row: Option) -> list[Synonym]:
+    names = (row.name, *(name for name, _ in row.chain))
+    synonyms = [
+        Synonym(name, layer[name], source)
+        for layer, source in ((layers.own, THIS_BROKER), (layers.every, EVERY_BROKER), (layers.static.given, STATIC))
+        for name in names
+        if name in layer
+    ]
+    for name in names:
+        default = (BROKER_OPTIONS.get(name) or row).default
+        if default is not None:
+            synonyms.append(Synonym(name, text_of(default), DEFAULT))
+    return synonyms

@@ -1,0 +1,234 @@
+"""Options while running: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), and which there are (74).
+
+DescribeConfigs v1 sources and synonyms; v3 types and documentation. ListConfigResources v1 more than client metrics.
+AlterConfigs replaces all options of a resource, IncrementalAlterConfigs changes the ones it names.
+
+Resources are topics, brokers (an empty name for all of them) and the loggers of a broker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ottla.cluster.image import EVERY_BROKER
+from ottla.cluster.plans import DELETE, OPERATIONS, SET, Change
+from ottla.cluster.topic_names import check_name
+from ottla.config.describe import (
+    DEFAULT,
+    TYPES,
+    Entry,
+    Layers,
+    describe_broker,
+    describe_every_broker,
+    describe_topic,
+)
+from ottla.errors import BrokerError, ErrorCode
+from ottla.handlers import loggers
+from ottla.handlers.call import Call, Parts, handles
+from ottla.wire.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    ConfigResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+TOPIC, BROKER, LOGGERS, CLIENT_METRICS = 2, 4, 8, 16
+LISTED = (LOGGERS, BROKER, TOPIC)
+
+
+def layers(parts: Parts) -> Layers:
+    """This broker's options as they are layered now."""
+    configs = parts.controller.image.broker_configs
+    return Layers(parts.controller.static, configs.get(EVERY_BROKER, {}), configs.get(str(parts.node_id), {}))
+
+
+@handles(DescribeConfigsRequest)
+def describe_configs(parts: Parts, call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[described(parts, request, resource) for resource in request.resources])
+
+
+def described(
+    parts: Parts, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    code, message, configs = ErrorCode.NONE, "", list[DescribeConfigsResourceResult]()
+    names = resource.configuration_keys or None  # an empty list asks for everything, as none does
+    try:
+        if resource.resource_type == LOGGERS:
+            check_broker(parts, resource.resource_name, "Unexpected broker id, expected {} but received {}")
+            configs = loggers.describe(names)
+        else:
+            entries = entries_of(parts, resource.resource_type, resource.resource_name, names)
+            configs = [result(entry, request) for entry in entries]
+    except BrokerError as error:
+        code, message = error.code, error.message
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=configs,
+    )
+
+
+def entries_of(parts: Parts, kind: int, name: str, names: Sequence[str] | None) -> list[Entry]:
+    if kind == TOPIC:
+        check_name(name)
+        topic = parts.controller.image.topics.get(name)
+        if topic is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return describe_topic(layers(parts), topic.configs, names)
+    if kind == BROKER and name == "":
+        return describe_every_broker(layers(parts), names)
+    if kind == BROKER:
+        check_broker(
+            parts,
+            name,
+            "Unexpected broker id, expected {} or empty string, but received {}",
+            malformed="Broker id must be an integer, but it is: {}",
+        )
+        return describe_broker(layers(parts), names)
+    raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
+
+
+def result(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    sensitive = entry.row.sensitive
+    return DescribeConfigsResourceResult(
+        name=entry.row.name,
+        value=None if sensitive else entry.value,
+        read_only=entry.read_only,
+        is_default=entry.source == DEFAULT,
+        config_source=entry.source,
+        is_sensitive=sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=name, value=None if sensitive else value, source=source)
+            for name, value, source in (entry.synonyms if request.include_synonyms else ())
+        ],
+        config_type=TYPES[entry.row.kind],
+        documentation=entry.row.doc if request.include_documentation else None,
+    )
+
+
+@handles(AlterConfigsRequest)
+async def alter_configs(parts: Parts, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    async def alter(kind: int, name: str, changes: Sequence[Change]) -> None:
+        if kind == LOGGERS:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+        await apply(parts, kind, name, changes, replace=True, validate_only=request.validate_only)
+
+    resources = [
+        (one.resource_type, one.resource_name, [Change(config.name, SET, config.value) for config in one.configs])
+        for one in request.resources
+    ]
+    return AlterConfigsResponse(responses=await altered(resources, alter))
+
+
+@handles(IncrementalAlterConfigsRequest)
+async def incremental_alter_configs(
+    parts: Parts, call: Call, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    async def alter(kind: int, name: str, changes: Sequence[Change]) -> None:
+        if kind == LOGGERS:
+            check_broker(parts, name, "Unexpected node id. Expected {}, but received {}")
+            loggers.alter(changes, validate_only=request.validate_only)
+        else:
+            await apply(parts, kind, name, changes, replace=False, validate_only=request.validate_only)
+
+    resources = [
+        (
+            one.resource_type,
+            one.resource_name,
+            [Change(config.name, config.config_operation, config.value) for config in one.configs],
+        )
+        for one in request.resources
+    ]
+    return IncrementalAlterConfigsResponse(responses=await altered(resources, alter))
+
+
+async def altered(
+    resources: list[tuple[int, str, list[Change]]], alter: Callable[[int, str, Sequence[Change]], Awaitable[None]]
+) -> list[AlterConfigsResourceResponse]:
+    """Alter each resource; the answer of each is its own."""
+    times = Counter((kind, name) for kind, name, _ in resources)
+    responses = []
+    for kind, name, changes in resources:
+        code, message = ErrorCode.NONE, None
+        try:
+            if times[kind, name] > 1:
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            check_changes(changes)
+            await alter(kind, name, changes)
+        except BrokerError as error:
+            code, message = error.code, error.message or None
+        responses.append(
+            AlterConfigsResourceResponse(error_code=code, error_message=message, resource_type=kind, resource_name=name)
+        )
+    return responses
+
+
+def check_changes(changes: Sequence[Change]) -> None:
+    if len({change.name for change in changes}) != len(changes):
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    empty = [change.name for change in changes if change.value is None and change.operation != DELETE]
+    if empty:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(empty)}")
+    unknown = [change.operation for change in changes if not 0 <= change.operation < len(OPERATIONS)]
+    if unknown:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {unknown[0]}")
+
+
+async def apply(
+    parts: Parts, kind: int, name: str, changes: Sequence[Change], *, replace: bool, validate_only: bool
+) -> None:
+    if kind == TOPIC:
+        if not name:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        check_name(name)
+        await parts.controller.alter_topic(name, changes, replace=replace, validate_only=validate_only)
+    elif kind == BROKER:
+        if name != "":
+            check_broker(parts, name, "Unexpected broker id, expected {}, but received {}")
+        await parts.controller.alter_broker(name, changes, replace=replace, validate_only=validate_only)
+    else:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+
+def check_broker(
+    parts: Parts, name: str, mistaken: str, *, malformed: str = "Node id must be an integer, but it is: {}"
+) -> None:
+    """A broker's options are asked of that broker."""
+    try:
+        broker = int(name)
+    except ValueError:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, malformed.format(name)) from None
+    if broker != parts.node_id:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, mistaken.format(parts.node_id, broker))
+
+
+@handles(ListConfigResourcesRequest)
+def list_config_resources(parts: Parts, call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    kinds = [CLIENT_METRICS] if call.version == 0 else request.resource_types or [CLIENT_METRICS, *LISTED]
+    if any(kind not in (CLIENT_METRICS, *LISTED) for kind in kinds):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
+    image = parts.controller.image
+    names = {
+        CLIENT_METRICS: [],  # there are none to subscribe to
+        TOPIC: list(image.topics),
+        BROKER: [str(broker) for broker in image.brokers],
+        LOGGERS: [str(broker) for broker in image.brokers],
+    }
+    resources = [ConfigResource(resource_name=name, resource_type=kind) for kind in kinds for name in names[kind]]
+    return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=resources)

@@ -1,0 +1,184 @@
+"""Topics: CreateTopics (19), DeleteTopics (20), CreatePartitions (37).
+
+CreateTopics v1 validate only; v4 -1 takes the defaults; v5 tells what was made; v7 topic ids.
+DeleteTopics v5 messages; v6 by id as well as by name.
+
+One bad topic does not spoil the others: each has its own code. An answer means that the partitions' logs are there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ottla.cluster.plans import NewTopic
+from ottla.config.describe import describe_topic
+from ottla.errors import BrokerError, ErrorCode, description
+from ottla.handlers.call import Call, Parts, handles
+from ottla.handlers.configs import layers
+from ottla.wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.cluster.image import Image, Topic
+
+DUPLICATE = BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+DEFAULTS_SINCE = 4  # CreateTopics: the version from which -1 partitions or replicas stand for the broker's defaults
+DISABLED_SINCE = 3  # DeleteTopics: the version that knows TOPIC_DELETION_DISABLED
+
+
+@handles(CreateTopicsRequest)
+async def create_topics(parts: Parts, call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    results: dict[str, Topic | BrokerError] = {name: DUPLICATE for name, count in times.items() if count > 1}
+    wishes: list[NewTopic] = []
+    for topic in request.topics:
+        if topic.name in results:
+            continue
+        try:
+            wishes.append(wish(topic))
+        except BrokerError as error:
+            results[topic.name] = error
+    made = await parts.controller.create_topics(wishes, validate_only=request.validate_only)
+    results.update((wanted.name, result) for wanted, result in zip(wishes, made, strict=True))
+    return CreateTopicsResponse(topics=[created(parts, call, name, results[name]) for name in times])
+
+
+def wish(topic: CreatableTopic) -> NewTopic:
+    assignments: dict[int, list[int]] = {}
+    for assignment in topic.assignments:
+        if assignment.partition_index in assignments:
+            reason = f"Found multiple manual partition assignments for partition {assignment.partition_index}"
+            raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        assignments[assignment.partition_index] = assignment.broker_ids
+    configs = {config.name: config.value for config in topic.configs}
+    return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments or None, configs)
+
+
+def created(parts: Parts, call: Call, name: str, result: Topic | BrokerError) -> CreatableTopicResult:
+    if isinstance(result, BrokerError):
+        return CreatableTopicResult(name=name, error_code=result.code, error_message=text(result))
+    configs = [
+        CreatableTopicConfigs(
+            name=entry.row.name,
+            value=None if entry.row.sensitive else entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=entry.row.sensitive,
+        )
+        for entry in (describe_topic(layers(parts), result.configs) if call.version >= 5 else ())
+    ]
+    return CreatableTopicResult(
+        name=name,
+        topic_id=result.id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=len(result.partitions),
+        replication_factor=len(result.partitions[0].replicas),
+        configs=configs,
+    )
+
+
+@handles(DeleteTopicsRequest)
+async def delete_topics(parts: Parts, call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    asked = request.topics or [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
+    image = parts.controller.image
+    found: list[tuple[str, bytes]] = []
+    responses: list[DeletableTopicResult] = []
+    for key, states in grouped(asked).items():
+        try:
+            check_enabled(parts, call)
+            found.append(sought(image, states))
+        except BrokerError as error:
+            responses.append(undeleted(key, error))
+    taken = Counter(name for name, _ in found)
+    for name, topic_id in found:
+        if taken[name] > 1 and topic_id == ZERO_UUID:
+            reason = "The provided topic name maps to an ID that was already supplied."
+            responses.append(undeleted((name, image.topics[name].id), BrokerError(ErrorCode.INVALID_REQUEST, reason)))
+    names = [name for name in taken if taken[name] == 1]
+    for name, result in zip(names, await parts.controller.delete_topics(names), strict=True):
+        if isinstance(result, BrokerError):
+            responses.append(undeleted((name, ZERO_UUID), result))
+        else:
+            shown = result.id if call.version >= 6 else ZERO_UUID
+            responses.append(DeletableTopicResult(name=name, topic_id=shown, error_code=ErrorCode.NONE))
+    return DeleteTopicsResponse(responses=responses)
+
+
+def grouped(asked: list[DeleteTopicState]) -> dict[tuple[str | None, bytes], list[DeleteTopicState]]:
+    groups: dict[tuple[str | None, bytes], list[DeleteTopicState]] = {}
+    for state in asked:
+        groups.setdefault((state.name, state.topic_id), []).append(state)
+    return groups
+
+
+def check_enabled(parts: Parts, call: Call) -> None:
+    if not parts.controller.config.delete_topic_enable:
+        disabled = call.version >= DISABLED_SINCE
+        raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST)
+
+
+def sought(image: Image, states: list[DeleteTopicState]) -> tuple[str, bytes]:
+    """The name of the topic that is meant, and the id it was asked for by."""
+    name, topic_id = states[0].name, states[0].topic_id
+    if name is not None and topic_id != ZERO_UUID:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if name is None and topic_id == ZERO_UUID:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if len(states) > 1:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {'id' if name is None else 'name'}.")
+    if name is None:
+        name = image.names_by_id.get(topic_id)
+        if name is None:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+    elif name not in image.topics:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return name, topic_id
+
+
+def undeleted(key: tuple[str | None, bytes], error: BrokerError) -> DeletableTopicResult:
+    name, topic_id = key
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=text(error))
+
+
+@handles(CreatePartitionsRequest)
+async def create_partitions(parts: Parts, call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        try:
+            if times[topic.name] > 1:
+                raise DUPLICATE
+            await grow(parts, topic, validate_only=request.validate_only)
+        except BrokerError as error:
+            result = CreatePartitionsTopicResult(
+                name=topic.name, error_code=error.code, error_message=error.message or None
+            )
+        else:
+            result = CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.NONE)
+        results.append(result)
+    return CreatePartitionsResponse(results=results)
+
+
+async def grow(parts: Parts, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
+    assignments = None if topic.assignments is None else [given.broker_ids for given in topic.assignments]
+    await parts.controller.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
+
+
+def text(error: BrokerError) -> str:
+    return error.message or description(error.code)
