@@ -73,6 +73,8 @@ def decompress(codec: int, data: Buffer, size_max: int = SIZE_MAX, *, magic: int
     inflate = _INFLATE.get(codec)
     if inflate is None:
         raise CorruptError(f"unknown compression codec {codec}")
+    if len(data) == 0:
+        raise CorruptError("there is nothing to inflate")
     if codec == Codec.LZ4 and magic == 0:
         data = _lz4_mend(data)
     return inflate(data, size_max)
