@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.checkpoints import write_topic_id
+from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX, length_of
 from ottla.log.recovery import checksum_ok, marker_of, replay
 from ottla.log.retention import expired
-from ottla.log.segment import DELETED, SUFFIXES, Segment, Slice
+from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SUFFIXES, SWAP, Segment, Slice
 from ottla.log.spans import Found, look
 from ottla.log.transactions import Aborted
 from ottla.records import batch
@@ -391,19 +392,58 @@ class Log:
             gone = self.segments[:count]
             self._advance_start(self.segments[count].base)
             del self.segments[:count]
+            self.recovery_point = max(self.recovery_point, self.segments[0].base)
             self._doom(gone, now_ms)
         except OSError as error:
             raise self.directory.refusal(error) from error
         return count
 
-    def _doom(self, segments: Sequence[Segment], now_ms: int) -> None:
-        """Rename the files of segments that are gone from the list, and remember when to remove them."""
+    def _doom(self, segments: Sequence[Segment], now_ms: int, *, keep: int = -1) -> None:
+        """Rename the files of segments that are gone, and remember when to remove them; `keep` keeps its snapshot."""
         due = now_ms + self.config.file_delete_delay_ms
         for segment in segments:
             segment.rename("", DELETED)
             segment.close()
-            self.producers.remove(segment.base)
+            if segment.base != keep:
+                self.producers.remove(segment.base)
             self.doomed.append((due, segment))
+
+    def replace(self, bases: Sequence[int], *, now_ms: int) -> None:
+        """Put the compacted segment that lies in `.cleaned` files under the first of `bases` in place of all of them.
+
+        The order of the renames is what recovery relies on: from the first `.swap` of the log file on, the new segment
+        counts, and the originals are leftovers.
+        """
+        first = self._at(bases[0])
+        old = self.segments[first : first + len(bases)]
+        assert [segment.base for segment in old] == list(bases), "closed neighbours, as they were when planned"
+        assert old[-1] is not self.active, "the active segment is still written to"
+        stem = old[0].stem
+        try:
+            for suffix in reversed(SUFFIXES):
+                self._rename(stem + suffix + CLEANED, stem + suffix + SWAP)
+            self._doom(old, now_ms, keep=bases[0])
+            for suffix in SUFFIXES:
+                self._rename(stem + suffix + SWAP, stem + suffix)
+            sizes = [length_of(self.disk, stem + suffix) or 0 for suffix in (LOG_SUFFIX, OFFSET_SUFFIX, TIME_SUFFIX)]
+        except OSError as error:
+            raise self.directory.refusal(error) from error
+        self.segments[first : first + len(bases)] = [
+            Segment.open(
+                str(self.folder),
+                bases[0],
+                self.disk,
+                self.config,
+                size=sizes[0],
+                lengths=(sizes[1], sizes[2]),
+                end=old[-1].end,
+                now_ms=now_ms,
+            )
+        ]
+
+    def _rename(self, old: str, new: str) -> None:
+        if self.disk.exists(old):
+            self.disk.rename(old, new)
 
     def sweep(self, now_ms: int) -> int:
         """Remove the files whose delay is over. Returns how many segments went."""
