@@ -164,9 +164,12 @@ class RealDisk:
             write_all(fd, data)
             if sync:
                 os.fsync(fd)
+            os.replace(new, path)
+        except OSError:
+            os.unlink(new)
+            raise
         finally:
             os.close(fd)
-        os.replace(new, path)
         if sync:
             self.sync_folder(os.path.dirname(new))
 

@@ -28,6 +28,7 @@ STRAY = "stray"
 
 # What says that the device is gone, rather than that this operation could not be done.
 FATAL = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<index>\d{1,10})")
 _ASIDE = re.compile(r"(?P<topic>[a-zA-Z0-9._-]*)-(?P<index>\d{1,10})\.[0-9a-f]{32}-(?P<kind>delete|future|stray)")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.checkpoints import write_topic_id
+from ottla.log.directory import FULL
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX, length_of
 from ottla.log.recovery import checksum_ok, marker_of, replay
 from ottla.log.retention import expired
@@ -240,10 +241,17 @@ class Log:
         if old.size == 0 and old.base == self.end:
             return
         new = Segment.create(str(self.folder), self.end, self.disk, self.config, now_ms=now_ms)
-        old.seal()
-        self.producers.snapshot(self.end, sync=False)
         self.segments.append(new)
         self.active = new
+        old.seal()
+        self._snapshot()
+
+    def _snapshot(self) -> None:
+        """Write producer states down. A full disk is no failure: an older snapshot and the batches say the same."""
+        try:
+            self.producers.snapshot(self.end, sync=False)
+        except OSError as error:
+            self.directory.refusal(error)
 
     # Reading.
 
@@ -402,7 +410,12 @@ class Log:
         """Rename the files of segments that are gone, and remember when to remove them; `keep` keeps its snapshot."""
         due = now_ms + self.config.file_delete_delay_ms
         for segment in segments:
-            segment.rename("", DELETED)
+            try:
+                segment.rename("", DELETED)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                segment.remove()  # a full disk may have no room for the new name, and deleting is what makes room
             segment.close()
             if segment.base != keep:
                 self.producers.remove(segment.base)
@@ -450,8 +463,7 @@ class Log:
         due = [segment for when, segment in self.doomed if when <= now_ms]
         self.doomed = [(when, segment) for when, segment in self.doomed if when > now_ms]
         for segment in due:
-            for suffix in SUFFIXES:
-                self.disk.remove(segment.stem + suffix + DELETED, missing_ok=True)
+            segment.remove(DELETED)
         return len(due)
 
     # Truncating.
@@ -494,8 +506,7 @@ class Log:
         """Remove files at once: their names may be needed again before a delay were over."""
         for segment in segments:
             segment.close()
-            for suffix in SUFFIXES:
-                self.disk.remove(segment.stem + suffix, missing_ok=True)
+            segment.remove()
             self.producers.remove(segment.base)
 
     def _settle(self, now_ms: int) -> None:
@@ -557,7 +568,7 @@ class Log:
         if self.fault is None:
             self.active.seal()
             self.epochs.flush()
-            self.producers.snapshot(self.end, sync=False)
+            self._snapshot()
             for segment in self.segments:
                 segment.close()
         self._leave("closed")

@@ -106,7 +106,7 @@ def load(
         segments[-1].begin()
         if segments[-1].end < start:
             # The files of what the start offset speaks of are gone.
-            _remove(segments, disk, producers)
+            _remove(segments, producers)
             epochs.clear()
     if not segments:
         segments.append(Segment.create(folder, start, disk, config, now_ms=now_ms))
@@ -200,9 +200,7 @@ def _open_segments(
             suspects.append(at)
         end = bases[at + 1] if at + 1 < len(bases) else base
         lengths = (offsets or 0, times or 0)
-        segments.append(
-            Segment.open(folder, base, disk, config, size=size, lengths=lengths, end=end, now_ms=now_ms)
-        )
+        segments.append(Segment.open(folder, base, disk, config, size=size, lengths=lengths, end=end, now_ms=now_ms))
     return segments, suspects
 
 
@@ -238,7 +236,7 @@ def _recover(
                 )
                 dropped = segments[at + 1 :]
                 del segments[at + 1 :]
-                _remove(dropped, segment.disk, producers)
+                _remove(dropped, producers)
         else:
             _replay_segment(segment, producers, segment.base, segment.end)
         at += 1
@@ -315,10 +313,9 @@ def marker_of(data: bytes | memoryview) -> Marker | None:
     return read_marker(record.key, record.value) if record is not None else None
 
 
-def _remove(segments: list[Segment], disk: Disk, producers: Producers) -> None:
+def _remove(segments: list[Segment], producers: Producers) -> None:
     for segment in segments:
         segment.close()
         producers.remove(segment.base)
-        for suffix in SUFFIXES:
-            disk.remove(segment.stem + suffix, missing_ok=True)
+        segment.remove()
     segments.clear()

@@ -443,6 +443,11 @@ class Segment:
                 if suffix == LOG_SUFFIX:
                     raise
 
+    def remove(self, suffix: str = "") -> None:
+        """Remove the files, those that were renamed to end with `suffix`. Slices on their way keep theirs."""
+        for name in SUFFIXES:
+            self.disk.remove(self.stem + name + suffix, missing_ok=True)
+
 
 def stem_of(folder: str, base: int) -> str:
     return f"{folder}/{base:020d}"

@@ -211,7 +211,9 @@ class Store:
         for log in list(logs):
             del self.logs[log.topic, log.index]
             log.drop()
-            path = os.path.join(log.directory.path, aside(log.topic, log.index, self._unique(self.clock.now_ms()), STRAY))
+            path = os.path.join(
+                log.directory.path, aside(log.topic, log.index, self._unique(self.clock.now_ms()), STRAY)
+            )
             logger.warning("log is not part of the cluster, set aside", extra={"log": repr(log), "folder": path})
             try:
                 self.disk.rename(log.folder, path)
@@ -287,7 +289,7 @@ class Store:
                 try:
                     write_offsets(self.disk, os.path.join(directory.path, name), own, sync=sync)
                 except OSError as error:
-                    logger.warning("checkpoint not written", extra={"name": name, "reason": str(error)})
+                    logger.warning("checkpoint not written", extra={"checkpoint": name, "reason": str(error)})
                     directory.refusal(error)
 
     def _sweep(self, now_ms: int) -> None:
@@ -333,5 +335,9 @@ class Store:
                 whole.discard(log.directory)
         for directory in whole:
             if directory.online:
-                write_clean_marker(self.disk, directory.path)
+                try:
+                    write_clean_marker(self.disk, directory.path)
+                except OSError as error:
+                    # Nothing is lost: the next start reads more than it would have to.
+                    logger.warning("no clean stop", extra={"directory": directory.path, "reason": str(error)})
         self.logs.clear()
