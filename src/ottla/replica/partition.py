@@ -28,8 +28,10 @@ class Partition:
             log.assign_epoch(epoch)
         self.waits: list[Wait] = []
 
-    def append(self, data: memoryview, now_ms: int, produce_version: int) -> Appended:
-        appended = self.log.append(data, epoch=self.epoch, now_ms=now_ms, produce_version=produce_version)
+    def append(self, data: memoryview, now_ms: int, produce_version: int, *, client: bool = True) -> Appended:
+        appended = self.log.append(
+            data, epoch=self.epoch, now_ms=now_ms, produce_version=produce_version, client=client
+        )
         if self.waits and not appended.duplicate:
             size = len(data)
             for wait in self.waits:

@@ -1,0 +1,69 @@
+"""The contract between a coordinator's machine and the runtime that drives it.
+
+A machine holds the state of one partition of an internal topic: all groups, or all transactional ids, that hash to it.
+It is pure: no I/O, no clock, no randomness. An operation looks at the state and returns a Decision; the runtime appends
+the decision's records to the partition, hands each of them to `apply`, sends the replies and sets the timers.
+
+    operation(request, ...) -> Decision       reads durable state; may change soft state
+    apply(...)                                the only mutator of durable state: live, and when a partition is loaded
+
+Durable state is what the records describe: a machine that is handed the same records is equal to the one that decided on
+them. Soft state is what Kafka, too, keeps in memory only: who is joining, until when a member may be silent.
+
+An answer that must wait (a join waits for the other members) is a reply to the same token in a later Decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple, Protocol
+
+from ottla.errors import ErrorCode
+
+Token = int
+TimerKey = Hashable
+NOBODY = -1  # the producer id of records that belong to no transaction
+
+
+class Caller(NamedTuple):
+    """Who asks: what the machine may need to know of a connection."""
+
+    client_id: str
+    host: str
+    version: int  # of the API
+
+
+class Record(NamedTuple):
+    key: bytes
+    value: bytes | None  # None is a tombstone
+
+
+class Decision(NamedTuple):
+    """What an operation wants done, in this order. Defaults are immutable, so sharing them is safe."""
+
+    records: tuple[Record, ...] | list[Record] = ()
+    replies: tuple[tuple[Token, Any], ...] | list[tuple[Token, Any]] = ()
+    timers: tuple[tuple[TimerKey, int | None], ...] | list[tuple[TimerKey, int | None]] = ()  # when, or None: cancel
+    producer: tuple[int, int] | None = None  # (id, epoch): the records are part of this producer's transaction
+    # What to do instead of the replies when the records could not be written.
+    failed: Callable[[ErrorCode], Decision] | None = None
+
+
+NOTHING = Decision()
+
+
+class Machine(Protocol):
+    def apply(self, key: bytes, value: bytes | None, *, offset: int, timestamp: int, producer_id: int) -> None:
+        """A record is in the log. One of a transaction counts when the transaction has ended."""
+
+    def ended(self, producer_id: int, *, committed: bool) -> None:
+        """The marker of a transaction is in the log."""
+
+    def loaded(self, now_ms: int) -> Decision:
+        """The whole log was applied: set timers, finish what was half done."""
+
+    def expire(self, timer: TimerKey, now_ms: int) -> Decision:
+        """A timer is due. Deadlines may have moved since it was set: then set it again."""
+
+    def unload(self) -> list[tuple[Token, Any]]:
+        """The partition has gone to another broker: replies to those who still wait."""

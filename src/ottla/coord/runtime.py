@@ -1,0 +1,268 @@
+"""Runs the machines of one internal topic: loads them, carries out what they decide, keeps their timers.
+
+A machine's partition is loaded when this broker becomes its leader: its log is read from the start and every record
+applied, a slice at a time so that other work goes on; requests for it wait until then. When leadership goes, the machine
+is dropped and whoever waits is told to look for the coordinator again.
+
+Appending, applying and replying happen in one go on the loop, so no two operations on a partition ever interleave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ottla.coord.machine import NOBODY, Decision, Machine
+from ottla.errors import BrokerError, ErrorCode
+from ottla.log.producers import read_marker
+from ottla.records import batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ottla.clock import Clock
+    from ottla.coord.machine import TimerKey, Token
+    from ottla.replica.partition import Partition
+
+logger = logging.getLogger("ottla.coord")
+
+M = TypeVar("M", bound=Machine)
+LOAD_SIZE = 1 << 20  # bytes applied before other work gets a turn
+PRODUCE_VERSION = 11  # the format of our own batches: the newest
+# What a failed append means to a client of a coordinator.
+MEANINGS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class Shard(Generic[M]):
+    """One partition of the internal topic and its machine."""
+
+    def __init__(self, partition: Partition, machine: M) -> None:
+        self.partition = partition
+        self.machine = machine
+        self.ready = False
+        self.load: asyncio.Task[None] | None = None
+        self.timers: dict[TimerKey, tuple[int, asyncio.TimerHandle]] = {}
+        self.waiting: dict[Token, asyncio.Future[Any]] = {}
+
+
+class Runtime(Generic[M]):
+    """The machines of one internal topic. `count` is the topic's number of partitions once it exists."""
+
+    def __init__(self, make: Callable[[int], M], clock: Clock) -> None:
+        self._make = make
+        self._clock = clock
+        self._shards: dict[int, Shard[M]] = {}
+        self._token = 0
+
+    # Leadership.
+
+    def elected(self, partition: Partition) -> None:
+        """This broker leads the partition now: load its machine."""
+        index = partition.index
+        if index in self._shards:
+            self.resigned(index)
+        shard = self._shards[index] = Shard(partition, self._make(index))
+        shard.load = asyncio.get_running_loop().create_task(self._load(shard))
+
+    def resigned(self, index: int) -> None:
+        """Another broker leads the partition, or it is gone."""
+        shard = self._shards.pop(index, None)
+        if shard is None:
+            return
+        if shard.load is not None:
+            shard.load.cancel()
+        for _, handle in shard.timers.values():
+            handle.cancel()
+        for token, reply in shard.machine.unload():
+            self._reply(shard, token, reply)
+        for future in list(shard.waiting.values()):
+            if not future.done():
+                future.set_exception(BrokerError(ErrorCode.NOT_COORDINATOR))
+
+    async def stop(self) -> None:
+        loads = [shard.load for shard in self._shards.values() if shard.load is not None]
+        for index in list(self._shards):
+            self.resigned(index)
+        await asyncio.gather(*loads, return_exceptions=True)
+
+    async def _load(self, shard: Shard[M]) -> None:
+        log, machine = shard.partition.log, shard.machine
+        try:
+            offset = log.start
+            while offset < log.end:
+                found = log.read(offset, LOAD_SIZE, offset_max=log.end, min_one=True)
+                if found is None:
+                    break
+                offset = replay(machine, found.read(), offset)
+                await asyncio.sleep(0)
+        except Exception:
+            logger.exception("cannot load %s-%d", shard.partition.topic, shard.partition.index)
+            self.resigned(shard.partition.index)
+            return
+        shard.ready = True
+        self._carry_out(shard, machine.loaded(self._clock.now_ms()))
+
+    # Operations.
+
+    def run(self, index: int, operation: Callable[[M, Token, int], Decision]) -> Any | asyncio.Future[Any]:
+        """The reply to the operation: at once when the machine decides so, else a Future of it."""
+        shard = self._shards.get(index)
+        if shard is None:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+        if not shard.ready:
+            return asyncio.ensure_future(self._run_loaded(shard, operation))
+        return self._run(shard, operation)
+
+    def _run(self, shard: Shard[M], operation: Callable[[M, Token, int], Decision]) -> Any | asyncio.Future[Any]:
+        self._token = token = self._token + 1
+        decision = operation(shard.machine, token, self._clock.now_ms())
+        answer = self._carry_out(shard, decision, token)
+        if answer is not None:
+            return answer
+        future = shard.waiting[token] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(lambda _: shard.waiting.pop(token, None))
+        return future
+
+    async def _run_loaded(self, shard: Shard[M], operation: Callable[[M, Token, int], Decision]) -> Any:
+        assert shard.load is not None
+        await asyncio.wait((shard.load,))
+        if not shard.ready:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+        answer = self._run(shard, operation)
+        return await answer if asyncio.isfuture(answer) else answer
+
+    def peek(self, index: int) -> M:
+        """The machine, to look at; BrokerError while it is being loaded or when it is elsewhere."""
+        shard = self._shards.get(index)
+        if shard is None:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+        if not shard.ready:
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return shard.machine
+
+    def machines(self) -> Iterator[M]:
+        """The machines that are loaded."""
+        return (shard.machine for shard in self._shards.values() if shard.ready)
+
+    @property
+    def loading(self) -> bool:
+        return any(not shard.ready for shard in self._shards.values())
+
+    def ended(self, index: int, producer_id: int, *, committed: bool) -> None:
+        """A transaction's marker was written to a partition of this topic."""
+        shard = self._shards.get(index)
+        if shard is not None and shard.ready:
+            shard.machine.ended(producer_id, committed=committed)
+
+    def decide(self, index: int, operation: Callable[[M, int], Decision]) -> None:
+        """An operation that nobody waits for: the broker's own, on behalf of the machine."""
+        shard = self._shards.get(index)
+        if shard is not None and shard.ready:
+            self._carry_out(shard, operation(shard.machine, self._clock.now_ms()))
+
+    def _carry_out(self, shard: Shard[M], decision: Decision, token: Token = 0) -> Any | None:
+        """Append, apply, reply, set timers. Returns the reply to `token` if the decision has it."""
+        while decision.records:
+            try:
+                self._append(shard, decision)
+                break
+            except BrokerError as error:
+                code = MEANINGS.get(error.code, error.code)
+                logger.warning("cannot write to %s-%d: %s", shard.partition.topic, shard.partition.index, error)
+                if decision.failed is None:
+                    for waiting, _ in decision.replies:
+                        if waiting != token and (future := shard.waiting.get(waiting)) and not future.done():
+                            future.set_exception(BrokerError(code))
+                    if token:
+                        raise BrokerError(code) from error
+                    return None
+                decision = decision.failed(code)
+        for timer, due_ms in decision.timers:
+            self._set_timer(shard, timer, due_ms)
+        answer = None
+        for waiting, reply in decision.replies:
+            if waiting == token:
+                answer = reply
+            else:
+                self._reply(shard, waiting, reply)
+        return answer
+
+    def _append(self, shard: Shard[M], decision: Decision) -> None:
+        now_ms, partition, machine = self._clock.now_ms(), shard.partition, shard.machine
+        producer_id, producer_epoch = decision.producer or (NOBODY, NOBODY)
+        data = batch.build(
+            [batch.Record(at, now_ms, one.key, one.value, ()) for at, one in enumerate(decision.records)],
+            base_offset=0,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=decision.producer is not None,
+        )
+        appended = partition.append(memoryview(data), now_ms, PRODUCE_VERSION, client=False)
+        for at, one in enumerate(decision.records):
+            machine.apply(one.key, one.value, offset=appended.base + at, timestamp=now_ms, producer_id=producer_id)
+
+    def _reply(self, shard: Shard[M], token: Token, reply: Any) -> None:
+        future = shard.waiting.get(token)
+        if future is not None and not future.done():  # else the client has gone
+            future.set_result(reply)
+
+    # Timers.
+
+    def _set_timer(self, shard: Shard[M], timer: TimerKey, due_ms: int | None) -> None:
+        present = shard.timers.get(timer)
+        if present is not None:
+            if present[0] == due_ms:
+                return
+            present[1].cancel()
+            del shard.timers[timer]
+        if due_ms is not None:
+            delay_s = max(0, due_ms - self._clock.now_ms()) / 1000
+            handle = asyncio.get_running_loop().call_later(delay_s, self._expire, shard, timer)
+            shard.timers[timer] = due_ms, handle
+
+    def _expire(self, shard: Shard[M], timer: TimerKey) -> None:
+        shard.timers.pop(timer, None)
+        if self._shards.get(shard.partition.index) is shard:
+            self._carry_out(shard, shard.machine.expire(timer, self._clock.now_ms()))
+
+
+def replay(machine: Machine, data: bytes, offset: int) -> int:
+    """Apply every whole batch in data from offset on; the offset after the last."""
+    for entry in batch.entries(data):
+        if entry.last_offset < offset:
+            continue
+        head = batch.header(data, entry.position) if entry.magic >= 2 else None
+        if head is not None and head.control:
+            for record in batch.iterate(data, entry.position):
+                marker = read_marker(record.key, record.value)
+                if marker is not None:
+                    machine.ended(head.producer_id, committed=marker.commit)
+        else:
+            producer_id = head.producer_id if head is not None and head.transactional else NOBODY
+            for record in batch.iterate(data, entry.position):
+                if record.key is not None and record.offset >= offset:
+                    machine.apply(
+                        record.key,
+                        record.value,
+                        offset=record.offset,
+                        timestamp=record.timestamp,
+                        producer_id=producer_id,
+                    )
+        offset = entry.last_offset + 1
+    return offset
+
+
+def slot(key: str, count: int) -> int:
+    """The partition that Kafka keeps a key in: Java's string hash, without its sign."""
+    value = 0
+    for unit in memoryview(key.encode("utf-16-le", "surrogatepass")).cast("H"):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    value = value - (1 << 32) if value >= 1 << 31 else value
+    return (0 if value == -(1 << 31) else abs(value)) % count
