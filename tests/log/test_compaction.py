@@ -8,7 +8,7 @@ import shutil
 import struct
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -37,7 +37,17 @@ if TYPE_CHECKING:
 
 HOUR_MS = 3_600_000
 BROKER = load({})
-OPTIONS = {"cleanup_policy": "compact", "delete_retention_ms": HOUR_MS, "index_interval_bytes": 100}
+OPTIONS: dict[str, Any] = {"cleanup_policy": "compact", "delete_retention_ms": HOUR_MS, "index_interval_bytes": 100}
+
+
+class HastyDisk(RealDisk):
+    """Forces nothing to the device: these tests are about names and bytes, and many."""
+
+    def sync(self, fd: int, /) -> None:  # type: ignore[override]
+        pass
+
+    def write(self, path: str | os.PathLike[str], data: bytes, *, sync: bool = False) -> None:
+        super().write(path, data)
 
 
 class Sent(NamedTuple):
@@ -103,7 +113,7 @@ def expected(records: Sequence[Record], *, tombstones: bool) -> list[Record]:
 def test_the_last_value_of_each_key_stays_in_order_and_at_its_offset(
     tmp_path_factory: pytest.TempPathFactory, history: list[Sent]
 ) -> None:
-    log = a_log(tmp_path_factory.mktemp("log"), **OPTIONS)
+    log = a_log(tmp_path_factory.mktemp("log"), disk=HastyDisk(), **OPTIONS)
     before = fill(log, history)
     assert compact(log) == log.end
     assert read(log) == expected(before, tombstones=True)
@@ -114,7 +124,7 @@ def test_the_last_value_of_each_key_stays_in_order_and_at_its_offset(
 def test_reading_from_any_offset_gives_the_next_batch_there_is(
     tmp_path_factory: pytest.TempPathFactory, history: list[Sent], data: st.DataObject
 ) -> None:
-    log = a_log(tmp_path_factory.mktemp("log"), **OPTIONS)
+    log = a_log(tmp_path_factory.mktemp("log"), disk=HastyDisk(), **OPTIONS)
     fill(log, history)
     compact(log)
     left = read(log)
@@ -132,7 +142,7 @@ def test_reading_from_any_offset_gives_the_next_batch_there_is(
 def test_small_memory_takes_more_runs_to_the_same_end(
     tmp_path_factory: pytest.TempPathFactory, history: list[Sent], keys_max: int
 ) -> None:
-    log = a_log(tmp_path_factory.mktemp("log"), **OPTIONS)
+    log = a_log(tmp_path_factory.mktemp("log"), disk=HastyDisk(), **OPTIONS)
     before = fill(log, history)
     dirty = 0
     while dirty < log.end:
@@ -146,7 +156,7 @@ def test_small_memory_takes_more_runs_to_the_same_end(
 def test_tombstones_go_after_their_horizon_and_not_before(
     tmp_path_factory: pytest.TempPathFactory, history: list[Sent]
 ) -> None:
-    log = a_log(tmp_path_factory.mktemp("log"), **OPTIONS)
+    log = a_log(tmp_path_factory.mktemp("log"), disk=HastyDisk(), **OPTIONS)
     before = fill(log, history)
     compact(log)
     compact(log, now_ms=NOW_MS + HOUR_MS - 1)
@@ -159,7 +169,7 @@ def test_tombstones_go_after_their_horizon_and_not_before(
 def test_a_second_run_compacts_what_came_since_against_what_was_clean(
     tmp_path_factory: pytest.TempPathFactory, first: list[Sent], second: list[Sent]
 ) -> None:
-    log = a_log(tmp_path_factory.mktemp("log"), **OPTIONS)
+    log = a_log(tmp_path_factory.mktemp("log"), disk=HastyDisk(), **OPTIONS)
     fill(log, first)
     dirty = compact(log)
     between = fill(log, second)
@@ -172,7 +182,7 @@ def test_a_compacted_folder_opens_again_with_all_that_was_in_it(
     tmp_path_factory: pytest.TempPathFactory, history: list[Sent]
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
-    log = a_log(folder, **OPTIONS)
+    log = a_log(folder, disk=HastyDisk(), **OPTIONS)
     fill(log, history)
     compact(log)
     left, end = read(log), log.end
@@ -510,7 +520,7 @@ class CrashError(Exception):
     """The process is gone."""
 
 
-class CrashingDisk(RealDisk):
+class CrashingDisk(HastyDisk):
     """Everything stops at the n-th rename from now, before or after it took effect."""
 
     def __init__(self) -> None:
