@@ -74,8 +74,6 @@ class Disk(Protocol):
 
     def map(self, fd: int, size: int) -> Map: ...
 
-    def sync_map(self, view: Map) -> None: ...
-
     def read(self, path: Path) -> bytes: ...
 
     def append(self, path: Path, data: bytes) -> None: ...
@@ -130,10 +128,6 @@ class RealDisk:
         # Else the first touch reads ahead, and on some systems fills megabytes of a file that is mostly a hole.
         view.madvise(mmap.MADV_RANDOM)
         return view
-
-    def sync_map(self, view: Map) -> None:
-        if isinstance(view, mmap.mmap):
-            view.flush()
 
     def read(self, path: Path) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -145,15 +145,6 @@ class Table:
             self.trim()
             self.capacity = size_max // self.width
 
-    def sync(self) -> None:
-        file = self._disk.open(self.path)
-        try:
-            if self._map is not None:
-                self._disk.sync_map(self._map)
-            self._disk.sync(file.fd)
-        finally:
-            file.close()
-
     def drop(self) -> None:
         """Let go of the map; the file stays as it is."""
         self._detach()

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.checkpoints import write_topic_id
 from ottla.log.directory import FULL
+from ottla.log.flush import Flush, carry_out
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX, length_of
 from ottla.log.recovery import checksum_ok, marker_of, replay
 from ottla.log.retention import expired
+from ottla.log.seek import first_since, latest
 from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SUFFIXES, SWAP, Segment, Slice
 from ottla.log.spans import Found, look
 from ottla.log.transactions import Aborted
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.config.topic import TopicConfig
-    from ottla.disk import File
     from ottla.log.directory import Directory
     from ottla.log.producers import Completed, Marker
     from ottla.log.recovery import Loaded
@@ -56,14 +57,6 @@ class Located(NamedTuple):
     offset: int
     timestamp: int
     epoch: int
-
-
-class Flush(NamedTuple):
-    """What to force to disk so that the recovery point may move to `end`; a thread may carry it out."""
-
-    segments: tuple[tuple[Segment, File, bool], ...]
-    folders: tuple[str, ...]
-    end: int
 
 
 class Log:
@@ -316,32 +309,16 @@ class Log:
 
     def offset_for_time(self, timestamp: int) -> Located | None:
         """The first record at or after `timestamp`."""
-        for segment in self.segments:
-            if segment.end > self.start and segment.largest().timestamp >= timestamp:
-                mark = segment.times.floor(timestamp)
-                _, position = segment.offsets.floor(max(mark.offset, self.start))
-                for found in segment.spans(position, whole=True):
-                    if found.span.max_timestamp >= timestamp and found.span.last >= self.start:
-                        for record in batch.iterate(found.buffer, found.at):
-                            if record.timestamp >= timestamp and record.offset >= self.start:
-                                return self._located(found.span.epoch, record)
-        return None
+        return self._located(first_since(self.segments, timestamp, self.start))
 
     def max_timestamp(self) -> Located | None:
         """The first record that has the largest timestamp of the log."""
-        segment = max(self.segments, key=lambda segment: segment.largest().timestamp)
-        mark = segment.largest()
-        if mark.timestamp < 0:
-            return None
-        _, position = segment.offsets.floor(mark.offset)
-        for found in segment.spans(position, whole=True):
-            if found.span.last >= mark.offset:
-                for record in batch.iterate(found.buffer, found.at):
-                    if record.timestamp == mark.timestamp:
-                        return self._located(found.span.epoch, record)
-        return None
+        return self._located(latest(self.segments, self.start))
 
-    def _located(self, epoch: int, record: batch.Record) -> Located:
+    def _located(self, found: tuple[batch.Record, int] | None) -> Located | None:
+        if found is None:
+            return None
+        record, epoch = found
         return Located(record.offset, record.timestamp, epoch if epoch >= 0 else self.epochs.of(record.offset))
 
     # Epochs and transactions.
@@ -528,12 +505,12 @@ class Log:
         if self.recovery_point >= end:
             return None
         chosen = self.segments[self._at(self.recovery_point) : -1 if closed_only else None]
-        segments = tuple((segment, segment.file, segment is not self.active) for segment in chosen)
+        closed = [segment for segment in chosen if segment is not self.active]
+        indexes = [segment.stem + suffix for segment in closed for suffix in SUFFIXES if suffix != LOG_SUFFIX]
         folders: tuple[str, ...] = ()
         if self._durable <= chosen[-1].base:
-            # The names of new files, and of the folder itself, are bytes of their folder and must get to disk too.
-            folders = (str(self.folder), self.directory.path)
-        return Flush(segments, folders, end)
+            folders = (str(self.folder), self.directory.path)  # new files, perhaps in a new folder
+        return Flush(self.disk, tuple(segment.file for segment in chosen), tuple(indexes), folders, end)
 
     def flush_due(self, now_ms: int) -> Flush | None:
         """What `flush.ms`, or a roll, asks to be forced to disk by now."""
@@ -582,16 +559,6 @@ class Log:
     def _leave(self, reason: str) -> None:
         self.fault = self.fault or f"{self!r} is {reason}"
         self.directory.logs.discard(self)
-
-
-def carry_out(flush: Flush) -> None:
-    """Force to disk what `Log.unflushed` named. Holds no state of the log, so a thread may do it."""
-    for segment, file, closed in flush.segments:
-        segment.disk.sync(file.fd)
-        if closed:
-            segment.sync_indexes()
-    for folder in flush.folders:
-        flush.segments[0][0].disk.sync_folder(folder)
 
 
 def check_copy(data: memoryview, entry: batch.Entry) -> Header | None:

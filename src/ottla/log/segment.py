@@ -25,13 +25,14 @@ from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX, CorruptIndexError, Mark,
 from ottla.log.spans import LOOK, LOOK_SIZE, SIZE_MIN, walk
 from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
 from ottla.log.transactions import TransactionIndex
+from ottla.records import batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ottla.config.topic import TopicConfig
     from ottla.disk import Buffer, Disk, File
-    from ottla.log.spans import Found
+    from ottla.log.spans import Found, Span
 
 LOG_SUFFIX = ".log"
 SUFFIXES = (LOG_SUFFIX, OFFSET_SUFFIX, TIME_SUFFIX, TRANSACTION_SUFFIX)
@@ -336,6 +337,10 @@ class Segment:
     def spans(self, position: int = 0, *, whole: bool = False) -> Iterator[Found]:
         return walk(self.disk, self.file.fd, position, self.size, whole=whole)
 
+    def records(self, span: Span) -> Iterator[batch.Record]:
+        """The records of one batch."""
+        return batch.iterate(self.slice(span.position, span.size).read())
+
     def slice(self, position: int, size: int) -> Slice:
         file = self._file
         return Slice(file if file is not None else self.file, position, size)
@@ -421,11 +426,6 @@ class Segment:
         self._tail_position = array("q")
 
     # Life.
-
-    def sync_indexes(self) -> None:
-        """Force the indexes of a closed segment to disk: nothing would rebuild them after a power cut."""
-        self.offsets.table.sync()
-        self.times.table.sync()
 
     def close(self) -> None:
         """Let go of the files. Slices on their way keep theirs."""

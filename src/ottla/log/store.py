@@ -32,7 +32,8 @@ from ottla.log.checkpoints import (
     write_offsets,
 )
 from ottla.log.directory import DELETE, STRAY, Directory, Name, aside, parse
-from ottla.log.log import Flush, Log, carry_out
+from ottla.log.flush import Flush, carry_out
+from ottla.log.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
