@@ -11,7 +11,9 @@ sys.path.insert(0, str(ROOT / "src"))
 
 
 def pages() -> dict[str, str]:
-    return {}
+    from ottla.config.manual import page as options
+
+    return {"docs/options.md": options()}
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ class BrokerConfig(Table):
     )
     max_connections: int = integer(
         INT_MAX,
-        "Connections open at once; more are closed as they come. Per listener: listener.name.<name>.max.connections.",
+        "Connections open at once; more are closed as they come. Per listener: listener.name.NAME.max.connections.",
         least=0,
         live=CLUSTER_WIDE,
     )

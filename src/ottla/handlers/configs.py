@@ -1,6 +1,7 @@
-"""Options while running: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), and which there are (74).
+"""Options while running: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44).
+And which resources have any: ListConfigResources (74), v1 more kinds than client metrics.
 
-DescribeConfigs v1 sources and synonyms; v3 types and documentation. ListConfigResources v1 more than client metrics.
+DescribeConfigs v1 sources and synonyms; v3 types and documentation.
 AlterConfigs replaces all options of a resource, IncrementalAlterConfigs changes the ones it names.
 
 Resources are topics, brokers (an empty name for all of them) and the loggers of a broker.

@@ -1,0 +1,98 @@
+"""The page of all options, derived from the rows: `docs/options.md`. `python -m ottla.config.manual` prints it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.config.broker import OPTIONS as BROKER_OPTIONS
+from ottla.config.option import DOUBLE_MAX, INT_MAX, LONG_MAX, READ_ONLY, text_of
+from ottla.config.others import OTHERS
+from ottla.config.sources import variable
+from ottla.config.topic import INHERITED
+from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.config.option import Option
+
+INTRODUCTION = f"""# Options
+
+Written by `make docs` from `src/ottla/config`; do not edit.
+
+Ottla has Kafka's options under Kafka's names. They come from a `server.properties` file (`--config`), from the
+environment (`{variable("log.segment.bytes")}` for `log.segment.bytes`) and from `--set name=value`; the later wins.
+A name that nobody knows and a value that cannot be are refused at start, by name.
+
+*live* says where an option may be changed while the broker runs (`ottla configs`, `kafka-configs.sh`): for one broker
+(`per-broker`) or for all at once too (`cluster-wide`). The rest is read at start.
+"""
+TOPICS = """## Topic options
+
+Set when a topic is created or at any time after. What a topic does not say, it takes from the broker's option on the
+right.
+"""
+ACCEPTED = """## Options of Kafka without effect
+
+Accepted, so that a `server.properties` of Kafka can be used as it is; one line at start names those that were given.
+"""
+REFUSED = """## Options of Kafka that are refused
+
+Ignoring them would be unsafe, so they stop the broker, unless the value given is Kafka's default.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION, "## Broker options\n", *_broker_table()]
+    parts += ["", TOPICS, *_topic_table()]
+    for title, refused in ((ACCEPTED, False), (REFUSED, True)):
+        parts += ["", title]
+        for reason, names in _reasons(refused=refused).items():
+            parts += [f"**{reason}** {', '.join(f'`{name}`' for name in names)}", ""]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _broker_table() -> Iterable[str]:
+    yield "| option | type | default | bounds | live | what |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for name, row in BROKER_OPTIONS.items():
+        live = "" if row.live == READ_ONLY else row.live
+        what = f"{row.doc} {row.differs}".strip()
+        yield f"| `{name}` | {row.kind.lower()} | {_default(row)} | {_bounds(row)} | {live} | {what} |"
+
+
+def _topic_table() -> Iterable[str]:
+    yield "| option | type | bounds | broker's option | what |"
+    yield "| --- | --- | --- | --- | --- |"
+    for name, row in TOPIC_OPTIONS.items():
+        source = f"`{INHERITED[name]}`" if name in INHERITED else ""
+        yield f"| `{name}` | {row.kind.lower()} | {_bounds(row)} | {source} | {row.doc} |"
+
+
+def _reasons(*, refused: bool) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for name, other in OTHERS.items():
+        if other.refused == refused:
+            reasons.setdefault(other.reason, []).append(name)
+    return reasons
+
+
+def _default(row: Option) -> str:
+    if row.default in (INT_MAX, LONG_MAX, DOUBLE_MAX):
+        return "no limit"
+    if row.default is None:
+        return f"as `{row.chain[0][0]}`" if row.chain else ""
+    return f"`{text_of(row.default)}`" if text_of(row.default) else "empty"
+
+
+def _bounds(row: Option) -> str:
+    if row.choices:
+        return " ".join(f"`{choice}`" for choice in row.choices)
+    if row.least is not None and row.most is not None:
+        return f"{row.least} to {row.most}" + (f" or {row.also}" if row.also is not None else "")
+    return f"≥ {row.least}" if row.least is not None else ""
+
+
+if __name__ == "__main__":
+    print(page(), end="")
