@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
-from ottla.folder import FolderLocks, memory_folder, remove
+from ottla.folder import FolderInUse, FolderLocks, memory_folder, remove
 
 if TYPE_CHECKING:
     from ottla.broker import Broker as Root
@@ -61,6 +61,7 @@ class Broker:
     async def start(self) -> Self:
         from ottla.broker import Broker as Root
         from ottla.config import ConfigError, load
+        from ottla.errors import BrokerError
 
         assert self._root is None, "a broker starts once"
         data = self._settings.data
@@ -73,7 +74,7 @@ class Broker:
             await self._root.start()
         except BaseException as error:
             await self.stop()
-            if isinstance(error, (ConfigError, OSError)):
+            if isinstance(error, (BrokerError, ConfigError, FolderInUse, OSError)):
                 raise BrokerFailed(str(error)) from error
             raise
         _, host, port = self._root.addresses[0]

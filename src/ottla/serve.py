@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla import __version__, logs
 from ottla.config import BrokerConfig, ConfigError, load, parse_environment, parse_properties, parse_settings
+from ottla.errors import BrokerError
 from ottla.folder import FolderInUse, FolderLocks, default_folder, memory_folder, remove
 
 if TYPE_CHECKING:
@@ -55,8 +56,6 @@ def serve(arguments: list[str]) -> int:
         plan = planned(options, os.environ)
     except (ConfigError, Refused) as error:
         return complain(str(error), 2)
-    for notice in plan.config.notices:
-        logger.warning(notice)
     try:
         locks = FolderLocks(plan.folders)
     except (FolderInUse, OSError) as error:
@@ -65,6 +64,8 @@ def serve(arguments: list[str]) -> int:
         return run(plan)
     except OSError as error:
         return complain(explained(error, plan.config), 1)
+    except BrokerError as error:
+        return complain(error.message or error.code.name, 1)
     finally:
         locks.release()
         if plan.memory:
