@@ -1,0 +1,98 @@
+"""An internal topic and its machines: made on first use, followed as its partitions come and go.
+
+Groups live in `__consumer_offsets`, transactional ids in `__transaction_state`. A key belongs to the partition that Kafka
+would put it in, and the leader of that partition coordinates it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from ottla.cluster.plans import INTERNAL_CONFIGS, NewTopic
+from ottla.coord.machine import Decision, Machine
+from ottla.coord.runtime import Runtime, slot
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.clock import Clock
+    from ottla.cluster.controller import Controller
+    from ottla.cluster.image import Image
+    from ottla.coord.machine import Token
+    from ottla.replica.replicas import Replicas
+
+M = TypeVar("M", bound=Machine)
+
+
+class Shape(NamedTuple):
+    """How an internal topic is made."""
+
+    name: str
+    partitions: int
+    replicas: int
+    configs: dict[str, str]
+
+
+class Coordinator(Generic[M]):
+    def __init__(
+        self, shape: Shape, make: Callable[[int], M], controller: Controller, replicas: Replicas, clock: Clock
+    ) -> None:
+        self.runtime: Runtime[M] = Runtime(make, clock)
+        self._shape = shape
+        self._controller = controller
+        self._replicas = replicas
+        self._making: asyncio.Lock = asyncio.Lock()
+
+    @property
+    def topic(self) -> str:
+        return self._shape.name
+
+    @property
+    def exists(self) -> bool:
+        return self._shape.name in self._controller.image.topics
+
+    async def ensure(self) -> None:
+        """Make the topic unless it is there. Fewer brokers than its replicas are no obstacle: they may come later."""
+        async with self._making:
+            if self.exists:
+                return
+            shape, alive = self._shape, len(self._controller.image.brokers)
+            configs = {**INTERNAL_CONFIGS[shape.name], **shape.configs}
+            wish = NewTopic(shape.name, shape.partitions, min(shape.replicas, alive), None, configs)
+            made = (await self._controller.create_topics([wish]))[0]
+            if isinstance(made, BrokerError) and made.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise made
+
+    def index_of(self, key: str) -> int:
+        topic = self._controller.image.topics.get(self._shape.name)
+        if topic is None:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return slot(key, len(topic.partitions))
+
+    def run(self, key: str, operation: Callable[[M, Token, int], Decision]) -> Any:
+        """The reply of the machine that holds the key, or a Future of it."""
+        return self.runtime.run(self.index_of(key), operation)
+
+    def peek(self, key: str) -> M:
+        return self.runtime.peek(self.index_of(key))
+
+    def apply(self, old: Image | None, new: Image) -> None:
+        """Follow the topic: load machines of partitions that have come, drop those of partitions that have gone."""
+        before = None if old is None else old.topics.get(self._shape.name)
+        after = new.topics.get(self._shape.name)
+        if before is after:
+            return
+        states = {} if before is None else {state.index: state for state in before.partitions}
+        wanted = {} if after is None else {state.index: state for state in after.partitions}
+        recreated = before is not None and after is not None and before.id != after.id
+        for index, state in states.items():
+            present = wanted.get(index)
+            if recreated or present is None or present.leader != self._controller.node_id:
+                self.runtime.resigned(state.index)
+        for index, state in wanted.items():
+            known = None if recreated else states.get(index)
+            led = known is not None and (known.leader, known.leader_epoch) == (state.leader, state.leader_epoch)
+            if state.leader == self._controller.node_id and not led:
+                self.runtime.elected(self._replicas.get(self._shape.name, index))
