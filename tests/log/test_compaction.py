@@ -23,7 +23,7 @@ from ottla.log.compaction import Compaction, Plan, Source, StoppedError, group, 
 from ottla.log.producers import LastBatch, Producers
 from ottla.log.recovery import load as load_folder
 from ottla.log.recovery import marker_of
-from ottla.log.sieve import sift, sift_legacy
+from ottla.log.sieve import sift
 from ottla.log.transactions import decode
 from ottla.records import batch, legacy
 from ottla.records.batch import Record
@@ -346,17 +346,6 @@ def test_nothing_or_a_bare_header_is_left_of_an_empty_batch() -> None:
     assert head.max_timestamp == NOW_MS
 
 
-def test_a_batch_with_a_wrong_checksum_is_never_given_a_new_one() -> None:
-    data = bytearray(batch.build([Record(0, NOW_MS, b"a", b"v")]))
-    data[-1] ^= 1
-    with pytest.raises(CorruptError):
-        sift(memoryview(data), batch.header(data), lambda _: True, new_horizon_ms=0)
-    old = bytearray(legacy.build([Record(0, NOW_MS, b"a", b"v")], magic=1))
-    old[-1] ^= 1
-    with pytest.raises(CorruptError):
-        sift_legacy(memoryview(old), lambda _: True)
-
-
 # Old formats.
 
 
@@ -482,6 +471,19 @@ def test_a_segment_that_ends_in_half_a_batch_is_not_compacted(tmp_path: Path) ->
     cut = made.sources[0]._replace(size=made.sources[0].size - 1)
     with pytest.raises(CorruptError):
         run(made._replace(sources=(cut, *made.sources[1:])))
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+def test_a_batch_with_a_wrong_checksum_stops_the_run_before_anything_is_written(tmp_path: Path, magic: int) -> None:
+    made = kafka_plan(tmp_path)
+    path = Path(made.sources[2].path)
+    if magic == 1:
+        path.write_bytes(legacy.build([Record(30, NOW_MS, b"a", b"v")], magic=1))
+    path.write_bytes(path.read_bytes()[:-1] + b"\x77")
+    source = made.sources[2]._replace(size=path.stat().st_size)
+    with pytest.raises(CorruptError, match="checksum"):
+        run(made._replace(sources=(*made.sources[:2], source)))
+    assert leftovers(tmp_path) == []
 
 
 def leftovers(folder: Path) -> list[str]:

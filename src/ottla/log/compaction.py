@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.log import sieve, transactions
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
 from ottla.log.producers import ABORT, COMMIT
+from ottla.log.recovery import checksum_ok
 from ottla.log.segment import CLEANED, LOG_SUFFIX, RELATIVE_MAX, SUFFIXES, stem_of
 from ottla.log.spans import walk
 from ottla.records import batch
@@ -203,11 +204,14 @@ class Compaction:
         return head.last_offset == newest.offset
 
     def _read(self, source: Source) -> Iterator[tuple[Span, memoryview]]:
-        """The segment's batches one after the other."""
+        """The segment's batches one after the other, each with the right checksum."""
         file = self._disk.open(source.path)
         reached = 0
         try:
-            for span, buffer, at in walk(self._disk, file.fd, 0, source.size, whole=True, window=self.plan.read_size):
+            for found in walk(self._disk, file.fd, 0, source.size, whole=True, window=self.plan.read_size):
+                span, buffer, at = found
+                if not checksum_ok(found):
+                    raise CorruptError(f"{source.path}: the batch at offset {span.base} fails its checksum")
                 yield span, memoryview(buffer)[at : at + span.size]
                 reached = span.position + span.size
                 self._pause(span.size)

@@ -10,6 +10,8 @@ transaction whose data is all gone gets the same respite.
 
 Magic 0 and 1 have no such bit; there the age of the segment decides, and a wrapper of compressed messages is unpacked
 and packed again.
+
+Law: the caller has verified the checksum. A damaged batch must not be given a new, valid one.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.records import batch, legacy
-from ottla.records.compress import CorruptError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +59,6 @@ def sift(
     `new_horizon_ms` is the delete horizon to write if one is due; `retain_empty` keeps a bare header when nothing else
     is left; `ended_empty` says that this is the marker of a transaction without data.
     """
-    if not batch.crc_ok(data, 0, head):
-        raise CorruptError(f"the batch at offset {head.base_offset} fails its checksum, it must not get a new one")
     kept = [record for record in batch.iterate(data) if keep(record)]
     if not kept:
         return emptied(head) if retain_empty else Sifted(None, head.count, 0, head.last_offset, head.max_timestamp)
@@ -98,8 +97,6 @@ def _rewrite(head: Header, kept: list[Record], delete_horizon: int | None) -> by
 def sift_legacy(data: memoryview, keep: Keep) -> Sifted:
     """Filter a message or wrapper of magic 0 or 1. Nothing remembers its last offset when nothing is left of it."""
     head = legacy.outer(data)
-    if not legacy.crc_ok(data, 0, head):
-        raise CorruptError(f"the message at offset {head.offset} fails its checksum, it must not get a new one")
     records = list(batch.iterate(data))
     kept = [record for record in records if keep(record)]
     if not kept:
