@@ -27,7 +27,7 @@ from ottla.wire.messages.fetch import (
 )
 from ottla.wire.messages.metadata import ApiVersionsResponse, Cursor, DescribeTopicPartitionsRequest, MetadataRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from ottla.wire.schema import fields, spec
+from ottla.wire.schema import at, fields, i8, message, spec
 
 
 class Part:
@@ -55,7 +55,7 @@ def test_golden_produce(version: int, golden: bytes) -> None:
 
 
 def test_golden_tagged_fields() -> None:
-    """The smallest tag first, whatever the order of declaration; defaults are not sent."""
+    """Defaults are not sent."""
     request = FetchRequest(max_wait_ms=1, min_bytes=2, max_bytes=3, topics=[], cluster_id="c")
     request.replica_state = ReplicaState(replica_id=4, replica_epoch=5)
     head = struct.pack(">iiibii", 1, 2, 3, 0, 0, -1) + b"\x01\x01\x01"
@@ -67,6 +67,20 @@ def test_golden_tagged_fields() -> None:
         encode(FetchRequest(max_wait_ms=1, min_bytes=2, max_bytes=3, topics=[], replica_state=ReplicaState()), 15)
         == head + b"\x00"
     )
+
+
+@message(None, versions=(0, 0), flexible=0)
+class Backwards:
+    """Tags declared in falling order, as no message of Kafka has them."""
+
+    second: i8 = at(tag=1, default=0)
+    first: i8 = at(tag=0, default=0)
+
+
+def test_tags_are_written_in_rising_order() -> None:
+    message = Backwards(first=7, second=8)
+    assert encode(message, 0) == b"\x02\x00\x01\x07\x01\x01\x08"
+    assert decode(Backwards, 0, b"\x02\x01\x01\x08\x00\x01\x07") == message, "read in any order"
 
 
 def test_golden_null_struct() -> None:

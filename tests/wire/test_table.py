@@ -1,11 +1,23 @@
-"""The protocol page. Whether the kept page is fresh is checked with all generated pages, in test_tidy."""
+"""The protocol page: its rows, and that the kept one says what the handlers serve today."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from ottla.handlers import load
+from ottla.handlers.call import REGISTRY
 from ottla.wire.apis import BY_KEY
 from ottla.wire.table import page
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
+
+
+def test_the_kept_page_is_fresh() -> None:
+    load()
+    handled = {key: registered.versions for key, registered in REGISTRY.items()}
+    assert PAGE.read_text(encoding="utf-8") == page(handled), "write docs/protocol.md anew from ottla.wire.table.page"
 
 
 def test_a_row_per_api() -> None:
