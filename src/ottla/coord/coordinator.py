@@ -1,7 +1,7 @@
 """An internal topic and its machines: made on first use, followed as its partitions come and go.
 
-Groups live in `__consumer_offsets`, transactional ids in `__transaction_state`. A key belongs to the partition that Kafka
-would put it in, and the leader of that partition coordinates it.
+Groups live in `__consumer_offsets`, transactional ids in `__transaction_state`. A key belongs to the partition that
+Kafka would put it in, and the leader of that partition coordinates it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ the decision's records to the partition, hands each of them to `apply`, sends th
     operation(request, ...) -> Decision       reads durable state; may change soft state
     apply(...)                                the only mutator of durable state: live, and when a partition is loaded
 
-Durable state is what the records describe: a machine that is handed the same records is equal to the one that decided on
-them. Soft state is what Kafka, too, keeps in memory only: who is joining, until when a member may be silent.
+Durable state is what the records describe: a machine that is handed the same records is equal to the one that decided
+on them. Soft state is what Kafka, too, keeps in memory only: who is joining, until when a member may be silent.
 
 An answer that must wait (a join waits for the other members) is a reply to the same token in a later Decision.
 """
@@ -16,9 +16,10 @@ An answer that must wait (a join waits for the other members) is a reply to the 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ottla.errors import ErrorCode
+if TYPE_CHECKING:
+    from ottla.errors import ErrorCode
 
 Token = int
 TimerKey = Hashable

@@ -1,8 +1,8 @@
 """Runs the machines of one internal topic: loads them, carries out what they decide, keeps their timers.
 
 A machine's partition is loaded when this broker becomes its leader: its log is read from the start and every record
-applied, a slice at a time so that other work goes on; requests for it wait until then. When leadership goes, the machine
-is dropped and whoever waits is told to look for the coordinator again.
+applied, a slice at a time so that other work goes on; requests for it wait until then. When leadership goes, the
+machine is dropped and whoever waits is told to look for the coordinator again.
 
 Appending, applying and replying happen in one go on the loop, so no two operations on a partition ever interleave.
 """
