@@ -31,6 +31,8 @@ def definitions() -> dict[str, Definition]:
                     # Here alone Kafka writes a default of null without the quotes that the clients' files have.
                     definition = parse(archive.read(path).decode().replace('"default": null', '"default": "null"'))
                     if definition is not None:
+                        for field in definition.fields:  # a tagged field may leave out what its tag says already
+                            field.setdefault("versions", field.get("taggedVersions"))
                         found[definition.name] = definition
     return {name: definition for name, definition in found.items() if not name.startswith(OTHERS)}
 
