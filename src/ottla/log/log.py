@@ -21,11 +21,10 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.log.checkpoints import write_topic_id
 from ottla.log.directory import FULL
 from ottla.log.flush import Flush, carry_out
-from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX, length_of
 from ottla.log.recovery import checksum_ok, marker_of, replay
 from ottla.log.retention import expired
 from ottla.log.seek import first_since, latest
-from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SUFFIXES, SWAP, Segment, Slice
+from ottla.log.segment import DELETED, LOG_SUFFIX, SUFFIXES, Segment, Slice
 from ottla.log.spans import Found, look
 from ottla.log.transactions import Aborted
 from ottla.records import batch
@@ -63,12 +62,22 @@ class Log:
     def __init__(
         self, directory: Directory, folder: str, topic: str, index: int, config: TopicConfig, loaded: Loaded
     ) -> None:
-        self.directory = directory
-        self.disk = directory.disk
-        self.folder = Path(folder)
         self.topic = topic
         self.index = index
         self.topic_id: bytes = loaded.topic_id or bytes(16)
+        self.config = config
+        self.flushed_ms = loaded.now_ms
+        self.cuts = 0  # how often something was cut off the end: a copy made before one is worth nothing
+        self._high: int | None = None
+        self._segment_bytes = 0
+        self._flush_messages = 0
+        self.settle_in(directory, folder, loaded)
+
+    def settle_in(self, directory: Directory, folder: str, loaded: Loaded) -> None:
+        """Live in a folder, at first and after a move from another directory."""
+        self.directory = directory
+        self.disk = directory.disk
+        self.folder = Path(folder)
         self.segments: list[Segment] = loaded.segments
         self.active: Segment = loaded.segments[-1]
         self.start: int = loaded.start
@@ -77,14 +86,9 @@ class Log:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
-        self.flushed_ms = loaded.now_ms
         self.doomed: list[tuple[int, Segment]] = []  # (when to remove, segment) of what was renamed to .deleted
-        self.config: TopicConfig
-        self._high: int | None = None
-        self._segment_bytes = 0
-        self._flush_messages = 0
         self._durable = loaded.recovery_point  # below it names of files are on disk, not only their bytes
-        self.reconfigure(config)
+        self.reconfigure(self.config)
         directory.logs.add(self)
 
     def reconfigure(self, config: TopicConfig) -> None:
@@ -383,8 +387,8 @@ class Log:
             raise self.directory.refusal(error) from error
         return count
 
-    def _doom(self, segments: Sequence[Segment], now_ms: int, *, keep: int = -1) -> None:
-        """Rename the files of segments that are gone, and remember when to remove them; `keep` keeps its snapshot."""
+    def _doom(self, segments: Sequence[Segment], now_ms: int) -> None:
+        """Rename the files of segments that are gone from the list, and remember when to remove them."""
         due = now_ms + self.config.file_delete_delay_ms
         for segment in segments:
             try:
@@ -394,46 +398,8 @@ class Log:
                     raise
                 segment.remove()  # a full disk may have no room for the new name, and deleting is what makes room
             segment.close()
-            if segment.base != keep:
-                self.producers.remove(segment.base)
+            self.producers.remove(segment.base)
             self.doomed.append((due, segment))
-
-    def replace(self, bases: Sequence[int], *, now_ms: int) -> None:
-        """Put the compacted segment that lies in `.cleaned` files under the first of `bases` in place of all of them.
-
-        The order of the renames is what recovery relies on: from the first `.swap` of the log file on, the new segment
-        counts, and the originals are leftovers.
-        """
-        first = self._at(bases[0])
-        old = self.segments[first : first + len(bases)]
-        assert [segment.base for segment in old] == list(bases), "closed neighbours, as they were when planned"
-        assert old[-1] is not self.active, "the active segment is still written to"
-        stem = old[0].stem
-        try:
-            for suffix in reversed(SUFFIXES):
-                self._rename(stem + suffix + CLEANED, stem + suffix + SWAP)
-            self._doom(old, now_ms, keep=bases[0])
-            for suffix in SUFFIXES:
-                self._rename(stem + suffix + SWAP, stem + suffix)
-            sizes = [length_of(self.disk, stem + suffix) or 0 for suffix in (LOG_SUFFIX, OFFSET_SUFFIX, TIME_SUFFIX)]
-        except OSError as error:
-            raise self.directory.refusal(error) from error
-        self.segments[first : first + len(bases)] = [
-            Segment.open(
-                str(self.folder),
-                bases[0],
-                self.disk,
-                self.config,
-                size=sizes[0],
-                lengths=(sizes[1], sizes[2]),
-                end=old[-1].end,
-                now_ms=now_ms,
-            )
-        ]
-
-    def _rename(self, old: str, new: str) -> None:
-        if self.disk.exists(old):
-            self.disk.rename(old, new)
 
     def sweep(self, now_ms: int) -> int:
         """Remove the files whose delay is over. Returns how many segments went."""
@@ -488,6 +454,7 @@ class Log:
 
     def _settle(self, now_ms: int) -> None:
         """Bring what is derived from the log in line with its new end."""
+        self.cuts += 1
         self.start = min(self.start, self.end)
         self.recovery_point = min(self.recovery_point, self.end)
         self._durable = min(self._durable, self.end)
@@ -543,12 +510,16 @@ class Log:
     def close(self) -> None:
         """Write what a quick start needs and let go of the files. The log is not to be used afterwards."""
         if self.fault is None:
-            self.active.seal()
-            self.epochs.flush()
-            self._snapshot()
+            self.seal()
             for segment in self.segments:
                 segment.close()
         self._leave("closed")
+
+    def seal(self) -> None:
+        """Write down what a quick start in this folder needs. Appends may follow."""
+        self.active.seal()
+        self.epochs.flush()
+        self._snapshot()
 
     def drop(self) -> None:
         """Let go of everything: the folder is about to be renamed and removed."""

@@ -47,9 +47,7 @@ class Found(NamedTuple):
     at: int
 
 
-def walk(
-    disk: Disk, fd: int, position: int, end: int, *, whole: bool = False, window: int = WINDOW
-) -> Iterator[Found]:
+def walk(disk: Disk, fd: int, position: int, end: int, *, whole: bool = False, window: int = WINDOW) -> Iterator[Found]:
     """Spans that start in position..end. Stops at what cannot be one or does not end before `end`.
 
     With `whole` the buffer holds all of the span, else at least its header.

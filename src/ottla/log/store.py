@@ -31,9 +31,11 @@ from ottla.log.checkpoints import (
     write_meta,
     write_offsets,
 )
-from ottla.log.directory import DELETE, STRAY, Directory, Name, aside, parse
+from ottla.log.cleaner import Cleaner
+from ottla.log.directory import DELETE, FUTURE, STRAY, Directory, Name, aside, parse
 from ottla.log.flush import Flush, carry_out
 from ottla.log.log import Log
+from ottla.log.move import STEP_SIZE, Move, left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from ottla.disk import Disk
     from ottla.log.checkpoints import Offsets
 
+DAWDLE_MS = 60_000  # time for a thread to notice that its move was called off
 TICK_S = 1.0  # how often to look for something to do; every interval below is a multiple of it in effect
 
 logger = logging.getLogger("ottla.log")
@@ -57,6 +60,7 @@ class Usage(NamedTuple):
     total: int
     free: int
     sizes: Mapping[tuple[str, int], int]
+    futures: Mapping[tuple[str, int], int]  # of partitions that are being moved here, as far as they are copied
 
 
 class Doomed(NamedTuple):
@@ -73,7 +77,10 @@ class Store:
         self.directories = [Directory(os.path.abspath(path), disk) for path in dirs]
         self.logs: dict[tuple[str, int], Log] = {}
         self.highs: Offsets = {}  # high watermarks as last written or told
+        self.moves: dict[tuple[str, int], Move] = {}
+        self.preferred: dict[tuple[str, int], Directory] = {}  # where partitions go that are not here yet
         self.recovered_s = 0.0  # how long opening took
+        self.cleaner = Cleaner(self)
         self._doomed: list[Doomed] = []
         self._count = 0
         self._due: dict[str, int] = {}
@@ -91,6 +98,8 @@ class Store:
                 directory.fail(error)
         if not any(directory.online for directory in self.directories):
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory can be used")
+        for (topic, index), directory in list(self.preferred.items()):
+            self.move(topic, index, directory.path)
         self.recovered_s = self.clock.monotonic() - begin
 
     def _open_directory(self, directory: Directory, config_for: Callable[[str], TopicConfig]) -> None:
@@ -99,13 +108,18 @@ class Store:
         starts = self._read_checkpoint(directory, LOG_STARTS)
         self.highs |= self._read_checkpoint(directory, HIGH_WATERMARKS)
         names = [(entry.path, name) for entry in self.disk.scan(directory.path) if (name := parse(entry.name))]
-        folders = [(path, name) for path, name in names if not name.kind and name[:2] not in self.logs]
+        folders = [(path, name) for path, name in names if not name.kind]
         now_ms = self.clock.now_ms()
-        self._doomed += [
-            Doomed(now_ms + self.config.log_segment_delete_delay_ms, path, directory)
-            for path, name in names
-            if name.kind == DELETE
-        ]
+        for path, name in names:
+            if name.kind == DELETE:
+                self._doom(path, directory, self.config.log_segment_delete_delay_ms)
+            elif name.kind == FUTURE:
+                self.disk.remove_folder(path)  # an unfinished copy; to be made anew once every log is known
+                self.preferred[name.topic, name.partition] = directory
+            elif name[:2] in self.logs:
+                # A move ended between its two last steps: both copies are whole, and one of them is in use already.
+                self.disk.rename(path, os.path.join(directory.path, aside(*name[:2], self._unique(), STRAY)))
+                folders.remove((path, name))
 
         def load(folder: tuple[str, Name]) -> Log:
             path, (topic, partition, _) = folder
@@ -169,7 +183,7 @@ class Store:
     ) -> Log:
         """A new, empty log, in the directory with the fewest unless one is named."""
         assert (topic, index) not in self.logs, "a partition has one log"
-        chosen = directory or self._emptiest()
+        chosen = directory or self.preferred.pop((topic, index), None) or self._emptiest()
         folder = os.path.join(chosen.path, f"{topic}-{index}")
         try:
             loaded = recovery.create(
@@ -196,34 +210,44 @@ class Store:
     def delete(self, log: Log) -> None:
         """Delete a partition: gone at once under its name, its files after `file.delete.delay.ms`."""
         del self.logs[log.topic, log.index]
+        self._forget_move(log.topic, log.index)
         self.highs.pop((log.topic, log.index), None)
         directory = log.directory
         log.drop()
-        now_ms = self.clock.now_ms()
-        path = os.path.join(directory.path, aside(log.topic, log.index, self._unique(now_ms), DELETE))
         try:
-            self.disk.rename(log.folder, path)
+            path = self._put_aside(log, str(log.folder), directory, DELETE)
         except OSError as error:
             raise directory.refusal(error) from error
-        self._doomed.append(Doomed(now_ms + log.config.file_delete_delay_ms, path, directory))
+        self._doom(path, directory, log.config.file_delete_delay_ms)
+
+    def _put_aside(self, log: Log, folder: str, directory: Directory, kind: str) -> str:
+        """Rename a partition's folder; returns the new path."""
+        path = os.path.join(directory.path, aside(log.topic, log.index, self._unique(), kind))
+        self.disk.rename(folder, path)
+        return path
+
+    def _doom(self, path: str, directory: Directory, delay_ms: int) -> None:
+        self._doomed.append(Doomed(self.clock.now_ms() + delay_ms, path, directory))
+
+    def _unique(self) -> str:
+        self._count += 1
+        return f"{self.clock.now_ms():016x}{self._count:016x}"
+
+    def truncate(self, log: Log, offset: int) -> None:
+        """Cut off everything at or above `offset`, and have it compacted again when it has been written again."""
+        log.truncate(offset, now_ms=self.clock.now_ms())
+        self.cleaner.truncated(log, log.end)
 
     def set_aside(self, logs: Iterable[Log]) -> None:
         """Close logs that the cluster does not want here and rename their folders, for a person to look at."""
         for log in list(logs):
             del self.logs[log.topic, log.index]
             log.drop()
-            path = os.path.join(
-                log.directory.path, aside(log.topic, log.index, self._unique(self.clock.now_ms()), STRAY)
-            )
-            logger.warning("log is not part of the cluster, set aside", extra={"log": repr(log), "folder": path})
             try:
-                self.disk.rename(log.folder, path)
+                path = self._put_aside(log, str(log.folder), log.directory, STRAY)
             except OSError as error:
                 raise log.directory.refusal(error) from error
-
-    def _unique(self, now_ms: int) -> str:
-        self._count += 1
-        return f"{now_ms:016x}{self._count:016x}"
+            logger.warning("log is not part of the cluster, set aside", extra={"log": repr(log), "folder": path})
 
     def set_highs(self, highs: Mapping[tuple[str, int], int]) -> None:
         """High watermarks of the partitions hosted here, for the checkpoint."""
@@ -234,17 +258,91 @@ class Store:
         for directory in self.directories:
             total, free = self.disk.space(directory.path) if directory.online else (-1, -1)
             sizes = {(log.topic, log.index): log.size for log in directory.logs}
-            found.append(Usage(directory.path, directory.error, total, free, sizes))
+            futures = {key: move.size for key, move in self.moves.items() if move.directory is directory}
+            found.append(Usage(directory.path, directory.error, total, free, sizes, futures))
         return found
+
+    # Moving between directories.
+
+    def move(self, topic: str, index: int, path: str) -> None:
+        """AlterReplicaLogDirs: have a partition moved, or remember where it is to be created.
+
+        BrokerError(LOG_DIR_NOT_FOUND) if there is no such directory. The move itself is done by `run`.
+        """
+        directory = next((known for known in self.directories if known.path == os.path.abspath(path)), None)
+        if directory is None:
+            raise BrokerError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is no log directory of this broker")
+        if not directory.online:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline")
+        log = self.logs.get((topic, index))
+        if log is None:
+            self.preferred[topic, index] = directory
+            return
+        self.preferred.pop((topic, index), None)
+        if (topic, index) in self.moves and self.moves[topic, index].directory is directory:
+            return
+        self._forget_move(topic, index)
+        if log.directory is not directory:
+            name = aside(topic, index, self._unique(), FUTURE)
+            self.moves[topic, index] = Move(log, directory, os.path.join(directory.path, name))
+
+    def _forget_move(self, topic: str, index: int) -> None:
+        """End a move that has begun; its copy is removed once nobody writes it."""
+        move = self.moves.pop((topic, index), None)
+        if move is not None:
+            self._doom(move.folder, move.directory, DAWDLE_MS)
+
+    async def carry_out(self, move: Move) -> None:
+        """Copy a partition and put the copy in its place. A failure leaves the partition where it is."""
+        log, key = move.log, (move.log.topic, move.log.index)
+        try:
+            self.disk.make_folder(move.folder)
+            while left(pieces := move.pieces()) > STEP_SIZE:
+                await asyncio.get_running_loop().run_in_executor(None, move.copy, pieces)
+                if self.moves.get(key) is not move:
+                    return
+            move.copy(pieces)
+            self._switch(move)
+        except OSError as error:
+            logger.warning("move failed", extra={"log": repr(log), "to": move.directory.path, "reason": str(error)})
+            move.directory.refusal(error)
+            self._forget_move(*key)
+
+    def _switch(self, move: Move) -> None:
+        """All of it in one step of the loop, so nobody appends in between."""
+        log, directory, old = move.log, move.directory, move.log.directory
+        log.seal()
+        move.finish()
+        folder, old_folder = os.path.join(directory.path, log.folder.name), str(log.folder)
+        self.disk.rename(move.folder, folder)
+        loaded = recovery.load(
+            folder,
+            self.disk,
+            log.config,
+            clean=True,
+            recovery_point=0,
+            start=log.start,
+            now_ms=self.clock.now_ms(),
+            expiration_ms=self.config.producer_id_expiration_ms,
+        )
+        for segment in log.segments:
+            segment.close()
+        old.logs.discard(log)
+        log.settle_in(directory, folder, loaded._replace(recovery_point=loaded.start))  # nothing is forced to disk yet
+        del self.moves[log.topic, log.index]
+        aside_now = self._put_aside(log, old_folder, old, DELETE)
+        self._doom(aside_now, old, log.config.file_delete_delay_ms)
 
     # Looking after them.
 
     async def run(self) -> None:
-        """Retention, flushing, checkpoints and late removals, until cancelled."""
+        """Retention, flushing, checkpoints, late removals and moves, until cancelled. Compaction is `cleaner.run`."""
         while True:
             await asyncio.sleep(TICK_S)
             for log, flush in self.tick(self.clock.now_ms()):
                 await self._flush(log, flush)
+            for move in list(self.moves.values()):
+                await self.carry_out(move)
 
     def tick(self, now_ms: int) -> list[tuple[Log, Flush]]:
         """Do what is due, and name what has to be forced to disk."""

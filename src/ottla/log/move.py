@@ -1,0 +1,103 @@
+"""A partition on its way from one log directory to another, while it is written to and read.
+
+A thread copies files into a folder `<topic>-<partition>.<hex>-future` of the other directory; round by round less is
+left to copy, because segments grow slower than they are read. When what is left fits into one step, the loop copies it
+at once, puts the new folder under the partition's name and the old one aside. From then on the same `Log` object lives
+in the other directory: whoever holds it notices nothing.
+
+A crash in between leaves the old folder in use and the future one to be thrown away and begun again, or two complete
+folders, of which the next start uses one and sets the other aside.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.log.segment import LOG_SUFFIX
+
+if TYPE_CHECKING:
+    from ottla.disk import Disk, File
+    from ottla.log.directory import Directory
+    from ottla.log.log import Log
+    from ottla.log.segment import Segment
+
+STEP_SIZE = 1 << 20  # what the loop may copy by itself: about a millisecond
+
+_CHUNK = 1 << 20
+
+
+class Piece(NamedTuple):
+    """Bytes of a log file that are not yet in the other folder."""
+
+    source: File
+    target: str
+    start: int
+    end: int
+
+
+class Move:
+    """`directory` is where it goes, `folder` where the copy grows."""
+
+    def __init__(self, log: Log, directory: Directory, folder: str) -> None:
+        self.log = log
+        self.directory = directory
+        self.folder = folder
+        self._copied: dict[Segment, int] = {}
+        self._cuts = log.cuts
+
+    @property
+    def size(self) -> int:
+        return sum(self._copied.values())
+
+    def pieces(self) -> list[Piece]:
+        """What is left to copy as the log stands now. Copies of what is gone from the log are removed."""
+        log, disk = self.log, self.directory.disk
+        held = set(log.segments) if log.cuts == self._cuts else set()
+        for segment in [segment for segment in self._copied if segment not in held]:
+            del self._copied[segment]
+            disk.remove(self._target(segment), missing_ok=True)
+        self._cuts = log.cuts
+        found = []
+        for segment in log.segments:
+            start = self._copied.get(segment, 0)
+            if start < segment.size or segment not in self._copied:
+                found.append(Piece(segment.file, self._target(segment), start, segment.size))
+                self._copied[segment] = segment.size
+        return found
+
+    def copy(self, pieces: list[Piece]) -> None:
+        """Carry out what `pieces` named; a thread may do it."""
+        for piece in pieces:
+            _copy_bytes(self.directory.disk, piece)
+
+    def finish(self) -> None:
+        """Copy what is left, and the small files. The log must be sealed: nothing may be appended any more."""
+        disk = self.directory.disk
+        self.copy(self.pieces())
+        kept = {os.path.basename(segment.stem) + LOG_SUFFIX for segment in self.log.segments}
+        for entry in self.log.disk.scan(self.log.folder):
+            target = os.path.join(self.folder, entry.name)
+            if entry.name not in kept and not entry.name.endswith(".deleted"):
+                file = self.log.disk.open(entry.path)
+                _copy_bytes(disk, Piece(file, target, 0, entry.stat().st_size))
+                file.close()
+
+    def _target(self, segment: Segment) -> str:
+        return os.path.join(self.folder, os.path.basename(segment.stem)) + LOG_SUFFIX
+
+
+def left(pieces: list[Piece]) -> int:
+    return sum(piece.end - piece.start for piece in pieces)
+
+
+def _copy_bytes(disk: Disk, piece: Piece) -> None:
+    target = disk.open(piece.target, create=True)
+    try:
+        for position in range(piece.start, piece.end, _CHUNK):
+            data = disk.pread(piece.source.fd, min(_CHUNK, piece.end - position), position)
+            written = disk.writev(target.fd, [data], position)
+            if written != len(data):
+                raise OSError(f"{piece.target}: {written} of {len(data)} bytes written")
+    finally:
+        target.close()
