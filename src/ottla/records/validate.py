@@ -21,8 +21,7 @@ magic 0 or 1, in one wrapper, or message by message.
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.records import batch, legacy
@@ -44,6 +43,19 @@ from ottla.records.batch import (
 from ottla.records.compress import Codec, CorruptError
 from ottla.records.legacy import ChecksumError
 from ottla.records.native import crc32c
+from ottla.records.place import (
+    STAMP,
+    STAMP_SIZE,
+    Accepted,
+    Target,
+    latest_of,
+    rebuild,
+    stamp,
+    stamp_messages,
+    stamp_wrapper,
+    target_of,
+    too_large,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,35 +63,15 @@ if TYPE_CHECKING:
     from ottla.config import TopicConfig
     from ottla.records.batch import Entry
 
+__all__ = ["Accepted", "RefusedError", "validate"]
+
 UNLIMITED: Final = 0x7FFFFFFFFFFFFFFF  # message.timestamp.before.max.ms as Kafka ships it
 ZSTD_SINCE: Final = 7  # the first produce version that may carry zstd
 BATCH_SINCE: Final = 3  # the first produce version that carries batches instead of message sets
 
-_CODECS: Final = {
-    "uncompressed": Codec.NONE,
-    "gzip": Codec.GZIP,
-    "snappy": Codec.SNAPPY,
-    "lz4": Codec.LZ4,
-    "zstd": Codec.ZSTD,
-}
-_STAMP: Final = Struct(">qii")  # base offset, length, leader epoch: what lies before the magic
-STAMP_SIZE: Final = 16
-_TAIL: Final = Struct(">hiqqqhii")  # what lies between the checksum and the records
-_MAGIC_AND_CRC: Final = Struct(">bI")
 _UNUSUAL: Final = LOG_APPEND_TIME | CONTROL
 _ZSTD: Final = int(Codec.ZSTD)  # plain, because comparing with an enum member costs more than the rest of its line
 _new = tuple.__new__
-
-
-class Accepted(NamedTuple):
-    base: int
-    last: int
-    max_timestamp: int
-    offset_of_max_timestamp: int
-    append_time: int  # -1 unless the topic has LogAppendTime
-    header: Header | None  # as it will stand in the log; None for magic 0 and 1
-    parts: list[bytes | memoryview]  # for writev
-    size: int
 
 
 class RefusedError(BrokerError):
@@ -139,26 +131,11 @@ def validate(
                     last,
                     NO_TIMESTAMP,
                     _new(Header, (base, length, epoch, *fields[3:])),
-                    [_STAMP.pack(base, length, epoch), data[STAMP_SIZE:]],
+                    [STAMP.pack(base, length, epoch), data[STAMP_SIZE:]],
                     size,
                 ),
             )
     return _careful(data, config, base, epoch, now_ms, produce_version, client)
-
-
-class _Target(NamedTuple):
-    """Where the records are going and in what shape."""
-
-    config: TopicConfig
-    base: int
-    epoch: int
-    now_ms: int
-    codec: int
-    level: int | None
-
-    @property
-    def append_time(self) -> int | None:
-        return self.now_ms if self.config.message_timestamp_type == "LogAppendTime" else None
 
 
 def _careful(
@@ -173,7 +150,7 @@ def _careful(
     first = entries[0]
     if len(entries) > 1 and (first.magic == MAGIC or source):
         raise _invalid("batches and compressed messages must come alone")
-    target = _target(config, base, epoch, now_ms, source)
+    target = target_of(config, base, epoch, now_ms, source)
     try:
         if first.magic == MAGIC:
             accepted = _batch(data, first, target, client)
@@ -214,7 +191,7 @@ def _check_entry(data: memoryview, entry: Entry, config: TopicConfig, client: bo
     if entry.magic == MAGIC and client and entry.base_offset != 0:
         raise _invalid(f"a batch from a client starts at offset 0, not {entry.base_offset}")
     if entry.size > config.max_message_bytes:
-        raise _too_large(entry.size, config)
+        raise too_large(entry.size, config)
     if entry.magic == MAGIC:
         head = batch.header(data, entry.position)
         sound, codec = batch.crc_ok(data, entry.position, head), head.codec
@@ -228,34 +205,22 @@ def _check_entry(data: memoryview, entry: Entry, config: TopicConfig, client: bo
     return codec
 
 
-def _target(config: TopicConfig, base: int, epoch: int, now_ms: int, source: int) -> _Target:
-    name = config.compression_type
-    if name == "producer":
-        return _Target(config, base, epoch, now_ms, source, None)
-    levels = {
-        "gzip": config.compression_gzip_level,
-        "lz4": config.compression_lz4_level,
-        "zstd": config.compression_zstd_level,
-    }
-    return _Target(config, base, epoch, now_ms, _CODECS[name], levels.get(name))
-
-
 # Batches: magic 2
 
 
-def _batch(data: memoryview, entry: Entry, target: _Target, client: bool) -> Accepted:
+def _batch(data: memoryview, entry: Entry, target: Target, client: bool) -> Accepted:
     data = data[: entry.size]
     head, config = batch.header(data), target.config
     _check_batch(head, config, client)
     if config.magic != MAGIC or (head.codec != target.codec and not head.control):
         records = list(batch.iterate(data))
         _check_records(records, target, flagged=head.log_append_time)
-        return _rebuild(records, target, head)
+        return rebuild(records, target, head)
     if _needs_records(head, target):
         records = list(batch.iterate(data))
         _check_records(records, target, flagged=head.log_append_time)
-        return _stamp(data, head, target, _latest(records))
-    return _stamp(data, head, target, head.max_timestamp)
+        return stamp(data, head, target, latest_of(records))
+    return stamp(data, head, target, head.max_timestamp)
 
 
 def _check_batch(head: Header, config: TopicConfig, client: bool) -> None:
@@ -274,7 +239,7 @@ def _check_batch(head: Header, config: TopicConfig, client: bool) -> None:
         )
 
 
-def _needs_records(head: Header, target: _Target) -> bool:
+def _needs_records(head: Header, target: Target) -> bool:
     """Whether a batch that is stored as it came must be opened: a rule speaks of its records, or its header is odd."""
     config = target.config
     if config.compacts or head.log_append_time:
@@ -289,29 +254,10 @@ def _needs_records(head: Header, target: _Target) -> bool:
     return not 0 <= head.base_timestamp <= head.max_timestamp <= latest
 
 
-def _stamp(data: memoryview, head: Header, target: _Target, latest: int) -> Accepted:
-    """The batch in its place. The checksum covers attributes and timestamps, so it is made anew only if they change."""
-    append_time = target.append_time
-    if append_time is not None:
-        latest = append_time
-    attributes = head.attributes & ~LOG_APPEND_TIME | (LOG_APPEND_TIME if append_time is not None else 0)
-    crc, stamp = head.crc, _STAMP.pack(target.base, head.length, target.epoch)
-    parts: list[bytes | memoryview] = [stamp, data[STAMP_SIZE:]]
-    if attributes != head.attributes or latest != head.max_timestamp:
-        tail = _TAIL.pack(attributes, head.last_offset_delta, head.base_timestamp, latest, *head[9:])
-        crc = crc32c(data[HEADER_SIZE:], crc32c(tail))
-        parts = [stamp + _MAGIC_AND_CRC.pack(MAGIC, crc) + tail, data[HEADER_SIZE:]]
-    final = head._replace(
-        base_offset=target.base, leader_epoch=target.epoch, crc=crc, attributes=attributes, max_timestamp=latest
-    )
-    last = final.last_offset
-    return Accepted(target.base, last, latest, last, _time(append_time), final, parts, head.size)
-
-
 # Messages: magic 0 and 1
 
 
-def _messages(data: memoryview, entries: list[Entry], target: _Target, source: int) -> Accepted:
+def _messages(data: memoryview, entries: list[Entry], target: Target, source: int) -> Accepted:
     config, magic = target.config, entries[0].magic
     records: list[Record] = []
     for entry in entries:
@@ -325,44 +271,17 @@ def _messages(data: memoryview, entries: list[Entry], target: _Target, source: i
         records += inside
     if config.magic == magic and source == target.codec:
         if source == Codec.NONE:
-            return _stamp_messages(data, entries, target)
+            return stamp_messages(data, entries, target)
         if magic == 1 and all(record.offset == index for index, record in enumerate(records)):
-            return _stamp_wrapper(data, entries[0], target, len(records), _latest(records))
-    return _rebuild(records, target, None)
-
-
-def _stamp_messages(data: memoryview, entries: list[Entry], target: _Target) -> Accepted:
-    append_time = target.append_time
-    parts: list[bytes | memoryview] = []
-    latest, latest_offset, size = NO_TIMESTAMP, target.base, 0
-    for offset, entry in enumerate(entries, target.base):
-        old = legacy.outer(data, entry.position)
-        timestamp = old.timestamp if append_time is None or old.magic == 0 else append_time
-        parts += legacy.restamp(
-            data, entry.position, old, offset=offset, timestamp=timestamp, append=append_time is not None
-        )
-        if timestamp > latest:
-            latest, latest_offset = timestamp, offset
-        size += entry.size
-    last = target.base + len(entries) - 1
-    return Accepted(target.base, last, latest, latest_offset, _time(append_time), None, parts, size)
-
-
-def _stamp_wrapper(data: memoryview, entry: Entry, target: _Target, count: int, latest: int) -> Accepted:
-    append_time = target.append_time
-    if append_time is not None:
-        latest = append_time
-    last = target.base + count - 1
-    old = legacy.outer(data, entry.position)
-    parts = legacy.restamp(data, entry.position, old, offset=last, timestamp=latest, append=append_time is not None)
-    return Accepted(target.base, last, latest, last, _time(append_time), None, parts, entry.size)
+            return stamp_wrapper(data, entries[0], target, len(records), latest_of(records))
+    return rebuild(records, target, None)
 
 
 # Either
 
 
 def _check_records(
-    records: Sequence[Record], target: _Target, *, flagged: bool, errors: Sequence[tuple[int, str]] = ()
+    records: Sequence[Record], target: Target, *, flagged: bool, errors: Sequence[tuple[int, str]] = ()
 ) -> None:
     """`flagged`: the client claims LogAppendTime, which is the broker's to give. `errors` were found before."""
     config, now_ms = target.config, target.now_ms
@@ -385,66 +304,5 @@ def _check_records(
         raise RefusedError(code, f"{len(found)} of {len(records)} records refused, first {shown}", found)
 
 
-def _rebuild(records: list[Record], target: _Target, head: Header | None) -> Accepted:
-    """The records packed anew: another codec, another magic, or inner offsets that only the broker can know."""
-    config, base, append_time = target.config, target.base, target.append_time
-    if any(record.timestamp < NO_TIMESTAMP for record in records):
-        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "a timestamp cannot be negative")
-    latest = _latest(records) if append_time is None else append_time
-    placed = [record._replace(offset=offset) for offset, record in enumerate(records, base)]
-    if config.magic == MAGIC:
-        data = batch.build(
-            placed,
-            base_offset=base,
-            codec=target.codec,
-            level=target.level,
-            append_time=append_time,
-            producer_id=head.producer_id if head else batch.NO_PRODUCER,
-            producer_epoch=head.producer_epoch if head else -1,
-            base_sequence=head.base_sequence if head else batch.NO_SEQUENCE,
-            transactional=head.transactional if head else False,
-            leader_epoch=target.epoch,
-        )
-    else:
-        data = _build_messages(placed, target)
-    for entry in batch.entries(data):
-        if entry.size > config.max_message_bytes:
-            raise _too_large(entry.size, config)
-    last = placed[-1].offset
-    latest_offset = last
-    if config.magic != MAGIC and target.codec == Codec.NONE:  # each message is an entry, and the first of equals counts
-        latest_offset = next((r.offset for r in placed if r.timestamp == latest), base)
-    if config.magic == 0 and append_time is None:
-        latest = NO_TIMESTAMP
-    final = batch.header(data) if config.magic == MAGIC else None
-    return Accepted(base, last, latest, latest_offset, _time(append_time), final, [data], len(data))
-
-
-def _build_messages(records: list[Record], target: _Target) -> bytes:
-    if target.codec == Codec.ZSTD:
-        raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd came after magic 0 and 1")
-    if any(record.headers for record in records):
-        raise BrokerError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, "magic 0 and 1 have no headers")
-    magic, append_time = target.config.magic, target.append_time
-    return legacy.build(records, magic=magic, codec=target.codec, level=target.level, append_time=append_time)
-
-
-def _latest(records: list[Record]) -> int:
-    latest = max((record.timestamp for record in records), default=NO_TIMESTAMP)
-    if latest > UNLIMITED:
-        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {latest} does not fit 64 bits")
-    return max(latest, NO_TIMESTAMP)
-
-
-def _time(append_time: int | None) -> int:
-    return NO_TIMESTAMP if append_time is None else append_time
-
-
 def _invalid(message: str) -> BrokerError:
     return BrokerError(ErrorCode.INVALID_RECORD, message)
-
-
-def _too_large(size: int, config: TopicConfig) -> BrokerError:
-    return BrokerError(
-        ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes are more than max.message.bytes, {config.max_message_bytes}"
-    )
