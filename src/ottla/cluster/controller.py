@@ -211,6 +211,9 @@ class Controller:
             raise BrokerError(ErrorCode.NOT_CONTROLLER, f"another broker has become controller: {error}") from error
         except keeper.Unavailable as error:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata cannot be written: {error}") from error
+        except keeper.KeeperError as error:
+            reason = f"the metadata is not what this broker left: {type(error).__name__} {error.path}"
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, reason) from error
 
     def _publish(self, new: Image) -> None:
         old = None if self.image is EMPTY else self.image

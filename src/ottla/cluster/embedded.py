@@ -64,8 +64,13 @@ class Embedded:
         self._open = False
 
     async def open(self) -> None:
-        await self._run(self._file.open)
         self._open = True
+        try:
+            await self._run(self._file.open)
+        except BaseException:
+            self._open = False
+            self._worker.shutdown()
+            raise
 
     @property
     def connected(self) -> bool:
@@ -110,11 +115,15 @@ class Embedded:
 
     async def close(self) -> None:
         if self._open:
-            self._open = False
-            await self._run(self._file.close)
-        self._worker.shutdown()
+            try:
+                await self._run(self._file.close)
+            finally:
+                self._open = False
+                self._worker.shutdown()
 
     async def _run(self, call: Callable[..., Answer], *arguments: object) -> Answer:
+        if not self._open:
+            raise Unavailable("the store is closed")
         return await asyncio.get_running_loop().run_in_executor(self._worker, call, *arguments)
 
     def _tell(self, op: Op, path: str) -> None:
@@ -240,8 +249,7 @@ class File:
             raise BadVersion(path)
 
     def _connection(self) -> sqlite3.Connection:
-        if self._database is None:
-            raise Unavailable(f"{self._path}: not open")
+        assert self._database is not None, "opened first"
         return self._database
 
     def _one(self, query: str, *values: object) -> Row | None:

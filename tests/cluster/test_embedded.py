@@ -1,0 +1,229 @@
+"""The embedded keeper: the port's promises, and what is left after kill -9 at any moment."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ottla.cluster.embedded import MEMORY, Embedded
+from ottla.cluster.keeper import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    Event,
+    KeeperError,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    Set,
+    Unavailable,
+)
+
+
+def run(story: Coroutine[None, None, None]) -> None:
+    asyncio.run(story)
+
+
+async def opened(path: str = MEMORY) -> Embedded:
+    keeper = Embedded(path)
+    await keeper.open()
+    return keeper
+
+
+def test_a_node_has_data_a_version_and_children() -> None:
+    async def story() -> None:
+        keeper = await opened()
+        assert await keeper.create("/a", b"one") == "/a"
+        await keeper.create("/a/y")
+        await keeper.create("/a/x")
+        await keeper.create("/ab")
+        assert (await keeper.get("/a")).data == b"one"
+        assert (await keeper.get("/a")).stat.version == 0
+        assert (await keeper.set("/a", b"two")).version == 1
+        assert (await keeper.set("/a", b"three", version=1)).version == 2
+        assert await keeper.children("/a") == ["x", "y"]
+        assert await keeper.children("/") == ["a", "ab"]
+        assert set(await keeper.tree("/a")) == {"/a", "/a/x", "/a/y"}
+        assert set(await keeper.tree("/nothing")) == set()
+        await keeper.delete("/a/x")
+        assert await keeper.children("/a") == ["y"]
+        await keeper.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("op", "error"),
+    [
+        (Create("/a"), NodeExists),
+        (Create("/no/parent"), NoNode),
+        (Set("/no", b""), NoNode),
+        (Set("/a", b"", version=7), BadVersion),
+        (Delete("/no"), NoNode),
+        (Delete("/a"), NotEmpty),
+        (Delete("/a/b", version=3), BadVersion),
+        (Check("/a", 4), BadVersion),
+        (Check("/no", 0), NoNode),
+    ],
+)
+def test_a_refusal_leaves_everything_as_it_was(op: Op, error: type[KeeperError]) -> None:
+    async def story() -> None:
+        keeper = await opened()
+        await keeper.multi([Create("/a"), Create("/a/b")])
+        before = await keeper.tree("/")
+        with pytest.raises(error):
+            await keeper.multi([Create("/c"), Set("/a", b"changed"), op])
+        assert await keeper.tree("/") == before
+        await keeper.close()
+
+    run(story())
+
+
+def test_transactions_are_numbered_and_nodes_remember_theirs() -> None:
+    async def story() -> None:
+        keeper = await opened()
+        await keeper.multi([Create("/a"), Create("/b")])
+        await keeper.create("/c")
+        born = {path: node.stat.czxid for path, node in (await keeper.tree("/")).items()}
+        assert born["/a"] == born["/b"] == born["/c"] - 1
+        await keeper.close()
+
+    run(story())
+
+
+def test_sequential_nodes_are_numbered_per_parent_and_never_twice() -> None:
+    async def story() -> None:
+        keeper = await opened()
+        await keeper.create("/q")
+        first = await keeper.create("/q/n_", sequential=True)
+        await keeper.delete(first)
+        assert first == "/q/n_0000000000"
+        assert await keeper.create("/q/n_", sequential=True) == "/q/n_0000000001"
+        await keeper.close()
+
+    run(story())
+
+
+def test_watches_tell_of_the_node_and_of_its_children_until_cancelled() -> None:
+    async def story() -> None:
+        keeper = await opened()
+        seen: list[Event] = []
+        cancel = keeper.watch("/a", seen.append)
+        await keeper.create("/a")
+        await keeper.set("/a", b"x")
+        await keeper.create("/a/b")
+        with pytest.raises(NotEmpty):
+            await keeper.delete("/a")
+        await keeper.delete("/a/b")
+        await keeper.delete("/a")
+        cancel()
+        cancel()
+        await keeper.create("/a")
+        assert [(event.kind, event.path) for event in seen] == [
+            (kind, "/a") for kind in ("created", "changed", "children", "children", "deleted")
+        ]
+        await keeper.close()
+
+    run(story())
+
+
+def test_ephemeral_nodes_end_with_the_session_and_the_rest_stays(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = str(tmp_path / "metadata.db")
+        keeper = await opened(file)
+        await keeper.multi([Create("/a", b"kept"), Create("/a/me", ephemeral=True)])
+        assert (await keeper.get("/a/me")).stat.ephemeral
+        await keeper.close()
+        assert not keeper.connected
+        keeper = await opened(file)
+        assert await keeper.children("/a") == []
+        assert (await keeper.get("/a")).data == b"kept"
+        await keeper.close()
+
+    run(story())
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = str(tmp_path / "metadata.db")
+        keeper = await opened(file)
+        with pytest.raises(Unavailable, match="locked"):
+            await opened(file)
+        await keeper.close()
+        with pytest.raises(Unavailable, match="closed"):
+            await keeper.get("/")
+        await keeper.close()
+
+    run(story())
+
+
+def test_a_file_that_is_no_store_is_refused_by_name(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = tmp_path / "metadata.db"
+        file.write_bytes(b"something else entirely, and long enough to be looked at as a header" * 20)
+        with pytest.raises(Unavailable, match=r"metadata.db: file is not a database"):
+            await opened(str(file))
+
+    run(story())
+
+
+# Writes pairs of nodes in one transaction each, says which pair is answered, forever.
+WRITER = """
+import asyncio, sys
+from ottla.cluster.embedded import Embedded
+from ottla.cluster.keeper import Create, Set
+
+async def main():
+    keeper = Embedded(sys.argv[1])
+    await keeper.open()
+    nodes = await keeper.tree("/")
+    count = sum(path.startswith("/left-") for path in nodes)
+    if "/count" not in nodes:
+        await keeper.create("/count", b"0")
+    await keeper.create("/me", ephemeral=True)
+    while True:
+        ops = [Create(f"/left-{count}", b"x" * 500), Set("/count", b"%d" % (count + 1)), Create(f"/right-{count}")]
+        await keeper.multi(ops)
+        print(count, flush=True)
+        count += 1
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_at_any_moment_it_keeps_what_it_answered_and_nothing_by_half(tmp_path: Path, seed: int) -> None:
+    random, file = Random(seed), str(tmp_path / "metadata.db")
+    source = str(Path(sys.modules[Embedded.__module__].__file__ or "").parents[2])
+    answered = -1
+    for _ in range(8):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, file], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": source}
+        )
+        assert writer.stdout is not None
+        for _ in range(random.randrange(1, 60)):
+            answered = int(writer.stdout.readline())
+        writer.send_signal(signal.SIGKILL)
+        answered = int((writer.stdout.read().split() or [b"%d" % answered])[-1])
+        writer.wait()
+        nodes = asyncio.run(contents(file))
+        lefts = {path.removeprefix("/left-") for path in nodes if path.startswith("/left-")}
+        rights = {path.removeprefix("/right-") for path in nodes if path.startswith("/right-")}
+        assert lefts == rights == {str(number) for number in range(int(nodes["/count"]))}
+        assert len(lefts) in (answered + 1, answered + 2), "at most the one in flight is more than was answered"
+        assert "/me" not in nodes
+
+
+async def contents(file: str) -> dict[str, bytes]:
+    keeper = await opened(file)
+    nodes = {path: node.data for path, node in (await keeper.tree("/")).items()}
+    await keeper.close()
+    return nodes

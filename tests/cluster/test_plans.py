@@ -1,0 +1,178 @@
+"""The controller's decisions: what is made of a wish, and Kafka's code and words for what cannot be."""
+
+import pytest
+
+from ottla.cluster import plans
+from ottla.cluster.image import EMPTY, Broker, Image, Topic
+from ottla.cluster.plans import APPEND, DELETE, SET, SUBTRACT, Change, FoundLog, NewTopic
+from ottla.config import BrokerConfig, load
+from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
+from ottla.errors import BrokerError, ErrorCode
+
+CONFIG = load({})
+ID = bytes(range(16))
+
+
+def cluster(*brokers: int) -> Image:
+    image = EMPTY
+    for broker in brokers:
+        image = image.with_broker(Broker(broker, {"PLAINTEXT": ("h", broker)}, None, 0))
+    return image
+
+
+def made(image: Image, wish: NewTopic, config: BrokerConfig = CONFIG) -> Topic:
+    return plans.new_topic(image, config, wish, ID, 0)
+
+
+def test_defaults_are_the_brokers() -> None:
+    config = load({"num.partitions": "3", "default.replication.factor": "2"})
+    topic = made(cluster(1, 2), NewTopic("t"), config)
+    assert [partition.replicas for partition in topic.partitions] == [(1, 2), (2, 1), (1, 2)]
+    assert all(one.isr == one.replicas and one.leader == one.replicas[0] for one in topic.partitions)
+    assert {one.leader_epoch for one in topic.partitions} == {0}
+
+
+def test_an_assignment_is_taken_as_given() -> None:
+    topic = made(cluster(1, 2, 3), NewTopic("t", assignments={1: [3, 1], 0: [2, 3]}))
+    assert [partition.replicas for partition in topic.partitions] == [(2, 3), (3, 1)]
+
+
+def test_options_are_kept_as_written() -> None:
+    assert made(cluster(1), NewTopic("t", configs={"retention.ms": " 5"})).configs == {"retention.ms": " 5"}
+
+
+@pytest.mark.parametrize(
+    ("wish", "code", "words"),
+    [
+        (NewTopic("t", 0), ErrorCode.INVALID_PARTITIONS, "an invalid non-positive value"),
+        (NewTopic("t", -2), ErrorCode.INVALID_PARTITIONS, "an invalid non-positive value"),
+        (NewTopic("t", 10_001), ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions"),
+        (NewTopic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "larger than 0, or -1"),
+        (NewTopic("t", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR, r"only 1 broker\(s\) are registered"),
+        (NewTopic("there"), ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'there' already exists"),
+        (NewTopic("d.e"), ErrorCode.INVALID_TOPIC_EXCEPTION, "collides with existing topic: d_e"),
+        (NewTopic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "contains one or more characters"),
+        (NewTopic("__cluster_metadata"), ErrorCode.INVALID_REQUEST, "is prohibited"),
+        (NewTopic("t", 1, assignments={0: [1]}), ErrorCode.INVALID_REQUEST, "numPartitions was not set to -1"),
+        (NewTopic("t", -1, 1, {0: [1]}), ErrorCode.INVALID_REQUEST, "replication factor was not set to -1"),
+        (NewTopic("t", assignments={0: [5]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 5, but no such broker"),
+        (NewTopic("t", assignments={0: []}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "an empty replica list"),
+        (NewTopic("t", assignments={0: [1, 1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "broker 1 more than once"),
+        (NewTopic("t", assignments={1: [1]}), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "consecutive 0-based"),
+        (NewTopic("t", configs={"x": "1"}), ErrorCode.INVALID_CONFIG, "Unknown topic config name: x"),
+        (NewTopic("t", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG, "Null value not supported for topic"),
+        (NewTopic("t", configs={"retention.ms": "x"}), ErrorCode.INVALID_CONFIG, "Not a number of type LONG"),
+    ],
+)
+def test_wishes_that_cannot_be(wish: NewTopic, code: ErrorCode, words: str) -> None:
+    image = cluster(1).with_topics(Topic("there", ID, (), {}), Topic("d_e", b"x" * 16, (), {}))
+    with pytest.raises(BrokerError, match=words) as raised:
+        made(image, wish)
+    assert raised.value.code is code
+
+
+def test_replicas_of_partitions_are_of_one_number() -> None:
+    with pytest.raises(BrokerError, match="not consistent with previous partitions"):
+        made(cluster(1, 2), NewTopic("t", assignments={0: [1], 1: [1, 2]}))
+
+
+def test_more_partitions_continue_where_the_others_end() -> None:
+    image = cluster(1, 2, 3)
+    topic = made(image, NewTopic("t", 2, 2))
+    grown = plans.more_partitions(image.with_topics(topic), "t", 4, None)
+    assert grown.partitions[:2] == topic.partitions
+    assert [(one.index, one.replicas) for one in grown.partitions[2:]] == [(2, (3, 1)), (3, (1, 3))]
+    given = plans.more_partitions(image.with_topics(topic), "t", 3, [[3, 2]])
+    assert given.partitions[2].replicas == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "assignments", "code", "words"),
+    [
+        ("no", 3, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "UNKNOWN_TOPIC"),
+        ("t", 2, None, ErrorCode.INVALID_PARTITIONS, r"Topic already has 2 partition\(s\)"),
+        ("t", 1, None, ErrorCode.INVALID_PARTITIONS, "1 would not be an increase"),
+        ("t", 4, [[1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, r"add 2 additional partition\(s\), but only 1 assign"),
+        ("t", 3, [[9]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no such broker"),
+        ("t", 3, [[]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "an empty replica list"),
+        ("t", 20_000, None, ErrorCode.POLICY_VIOLATION, "Excessively"),
+    ],
+)
+def test_partitions_that_cannot_be(
+    name: str, count: int, assignments: list[list[int]] | None, code: ErrorCode, words: str
+) -> None:
+    image = cluster(1)
+    image = image.with_topics(made(image, NewTopic("t", 2)))
+    with pytest.raises(BrokerError, match=words) as raised:
+        plans.more_partitions(image, name, count, assignments)
+    assert raised.value.code is code
+
+
+def test_logs_without_metadata_become_topics() -> None:
+    logs = [
+        FoundLog("t", 2, b"i" * 16, 4),
+        FoundLog("t", 0, None, -1),
+        FoundLog("__consumer_offsets", 0, None, 0),
+        FoundLog("__cluster_metadata", 0, None, 9),
+    ]
+    offsets, topic = plans.adopted(EMPTY, logs, 7, iter([b"n" * 16]))
+    assert (topic.name, topic.id) == ("t", b"i" * 16)
+    assert [(one.index, one.leader, one.leader_epoch) for one in topic.partitions] == [(0, 7, 0), (1, 7, 0), (2, 7, 5)]
+    assert (offsets.id, offsets.configs["cleanup.policy"]) == (b"n" * 16, "compact")
+
+
+def test_changes_of_options() -> None:
+    defaults = plans.topic_defaults(CONFIG)
+
+    def after(before: dict[str, str], *changes: Change) -> dict[str, str]:
+        return plans.changed_configs(before, changes, TOPIC_OPTIONS, defaults)
+
+    assert after({"a": "1"}, Change("b", SET, "2")) == {"a": "1", "b": "2"}
+    assert after({"a": "1"}, Change("a", DELETE, None), Change("z", DELETE, None)) == {}
+    policy = "cleanup.policy"
+    assert after({}, Change(policy, APPEND, "compact")) == {policy: "delete,compact"}, "to the default"
+    assert after({policy: "compact"}, Change(policy, APPEND, "compact, delete")) == {policy: "compact,delete"}
+    assert after({policy: "compact,delete"}, Change(policy, SUBTRACT, "compact,x")) == {policy: "delete"}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (Change("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG, "Can't APPEND to key retention.ms"),
+        (Change("x", SUBTRACT, "1"), ErrorCode.INVALID_CONFIG, "Can't SUBTRACT to key x"),
+        (Change("retention.ms", SET, None), ErrorCode.INVALID_REQUEST, "Null value not supported"),
+        (Change("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST, "Unknown operation type 9"),
+    ],
+)
+def test_changes_that_cannot_be(change: Change, code: ErrorCode, words: str) -> None:
+    with pytest.raises(BrokerError, match=words) as raised:
+        plans.changed_configs({}, [change], TOPIC_OPTIONS, {})
+    assert raised.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("broker", "pairs", "code", "words"),
+    [
+        ("1", {"num.partitions": "5"}, ErrorCode.INVALID_REQUEST, r"dynamically: \[num.partitions\]"),
+        ("1", {"no.such": "5"}, ErrorCode.INVALID_CONFIG, "no.such"),
+        ("1", {"num.io.threads": "5"}, ErrorCode.INVALID_CONFIG, "num.io.threads"),
+        ("1", {"log.segment.bytes": "5"}, ErrorCode.INVALID_REQUEST, "Value must be at least 14"),
+        ("1", {"log.retention.ms": "0"}, ErrorCode.INVALID_REQUEST, "log.retention.ms must be unlimited"),
+        (
+            "",
+            {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "8"},
+            ErrorCode.INVALID_REQUEST,
+            "conflict",
+        ),
+    ],
+)
+def test_broker_options_that_cannot_change_while_running(
+    broker: str, pairs: dict[str, str], code: ErrorCode, words: str
+) -> None:
+    with pytest.raises(BrokerError, match=words) as raised:
+        plans.check_broker_configs(CONFIG, broker, {}, pairs)
+    assert raised.value.code is code
+
+
+def test_broker_options_that_may_change_while_running() -> None:
+    plans.check_broker_configs(CONFIG, "", {}, {"log.retention.ms": "5", "log.segment.bytes": "5000"})
