@@ -398,6 +398,9 @@ def _check(values: Mapping[str, Value], pairs: Mapping[str, str]) -> None:
         raise ConfigError("log.roll.jitter.ms must be equal or greater than 0")
     if not values["log_dirs"]:
         raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
+    for pair in str(values["max_connections_per_ip_overrides"]).split(","):
+        if pair.strip() and not pair.strip().rpartition(":")[2].isdecimal():
+            raise ConfigError(f"max.connections.per.ip.overrides: {pair.strip()} is not host:count")
     roles = values["process_roles"]
     if isinstance(roles, tuple) and "broker" not in roles:
         raise ConfigError("process.roles must include broker: Ottla has no process that is a controller only.")

@@ -1,16 +1,25 @@
 """Log directories: DescribeLogDirs (35), AlterReplicaLogDirs (34).
 
 DescribeLogDirs v3 an error for all; v4 the disk's size; v5 cordoned directories, of which there are none. A directory
-that is offline is listed with its error and without partitions.
+that is offline is listed with its error and without partitions. A partition on its way to another directory is listed
+in both, in the new one as the future one with what it still lacks.
+
+A move that was taken goes on after the answer. For a partition that is not here the directory is remembered, and used
+when it comes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.errors import ErrorCode
+from ottla.cluster.topic_names import check_name
+from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.wire.messages.folders import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -19,7 +28,14 @@ from ottla.wire.messages.folders import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ottla.log.store import Usage
+
+    Key = tuple[str, int]
+
+
+REMEMBERED_MAX = 1000  # partitions that are not here and have a directory chosen; names cost nothing to invent
 
 
 @handles(DescribeLogDirsRequest)
@@ -27,16 +43,22 @@ def describe_log_dirs(parts: Parts, call: Call, request: DescribeLogDirsRequest)
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    return DescribeLogDirsResponse(results=[described(usage, wanted) for usage in parts.store.usage()])
+    sizes = {key: size for usage in parts.store.usage() for key, size in usage.sizes.items()}
+    return DescribeLogDirsResponse(results=[described(usage, wanted, sizes) for usage in parts.store.usage()])
 
 
-def described(usage: Usage, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResult:
+def described(usage: Usage, wanted: set[Key] | None, sizes: Mapping[Key, int]) -> DescribeLogDirsResult:
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for (topic, index), size in usage.sizes.items():
-        if usage.error is None and (wanted is None or (topic, index) in wanted):
-            topics.setdefault(topic, []).append(
-                DescribeLogDirsPartition(partition_index=index, partition_size=size, offset_lag=0, is_future_key=False)
-            )
+    if usage.error is None:
+        present = [(key, size, 0, False) for key, size in usage.sizes.items()]
+        future = [(key, size, sizes.get(key, size) - size, True) for key, size in usage.futures.items()]
+        for (topic, index), size, lag, is_future in present + future:
+            if wanted is None or (topic, index) in wanted:
+                topics.setdefault(topic, []).append(
+                    DescribeLogDirsPartition(
+                        partition_index=index, partition_size=size, offset_lag=lag, is_future_key=is_future
+                    )
+                )
     return DescribeLogDirsResult(
         error_code=ErrorCode.NONE if usage.error is None else ErrorCode.KAFKA_STORAGE_ERROR,
         log_dir=usage.path,
@@ -44,3 +66,36 @@ def described(usage: Usage, wanted: set[tuple[str, int]] | None) -> DescribeLogD
         total_bytes=usage.total,
         usable_bytes=usage.free,
     )
+
+
+@handles(AlterReplicaLogDirsRequest)
+def alter_replica_log_dirs(
+    parts: Parts, call: Call, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                code = moved(parts, topic.name, index, directory.path)
+                results.setdefault(topic.name, []).append(
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                )
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=partitions)
+            for name, partitions in results.items()
+        ]
+    )
+
+
+def moved(parts: Parts, topic: str, index: int, path: str) -> ErrorCode:
+    """Have a partition moved; what comes of it is seen with DescribeLogDirs."""
+    store = parts.store
+    try:
+        check_name(topic)
+        here = (topic, index) in store.logs
+        if here or len(store.preferred) < REMEMBERED_MAX:
+            store.move(topic, index, path)
+    except BrokerError as error:
+        return error.code
+    return ErrorCode.NONE if here else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
