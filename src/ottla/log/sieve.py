@@ -72,8 +72,11 @@ def sift(
 
 
 def emptied(head: Header) -> Sifted:
-    """A batch without records that still carries its offsets, producer and last sequence."""
-    return Sifted(_rewrite(head, [], None), head.count, 0, head.last_offset, head.max_timestamp)
+    """A batch without records that still carries its offsets, producer and last sequence.
+
+    Its timestamp is of no record any more and has no place in the time index, where Kafka's verification looks for one.
+    """
+    return Sifted(_rewrite(head, [], None), head.count, 0, head.last_offset, batch.NO_TIMESTAMP)
 
 
 def _rewrite(head: Header, kept: list[Record], delete_horizon: int | None) -> bytes:
