@@ -14,7 +14,6 @@ full disk has no block kills the process, while a refused claim only leaves the 
 
 from __future__ import annotations
 
-import os
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -307,11 +306,3 @@ class TimeIndex:
         count = self.table.count
         view = self.table.view() if count else b""
         return [Mark(t, self.base + o) for t, o in _TIME.iter_unpack(bytes(view[: count * 12]))]
-
-
-def length_of(disk: Disk, path: str) -> int | None:
-    """Size of an index file, None when it is missing."""
-    try:
-        return disk.stat(os.fspath(path)).st_size
-    except FileNotFoundError:
-        return None

@@ -23,12 +23,12 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.log.checkpoints import LEADER_EPOCHS, read_topic_id, write_topic_id
+from ottla.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_topic_id, write_topic_id
 from ottla.log.epochs import Epochs
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
-from ottla.log.producers import SUFFIX as SNAPSHOT_SUFFIX
 from ottla.log.producers import Marker, Producers, read_marker
 from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SUFFIXES, SWAP, Segment
+from ottla.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from ottla.log.spans import walk
 from ottla.log.transactions import Aborted
 from ottla.records import batch
@@ -121,7 +121,16 @@ def load(
         if not (clean and not producers.snapshots):
             replay(segments, producers, start=start, end=end, now_ms=now_ms)
     recovery_point = end if clean and not recovered else min(recovery_point, end)
-    return Loaded(segments, start, end, recovery_point, epochs, producers, read_topic_id(disk, folder), now_ms)
+    return Loaded(segments, start, end, recovery_point, epochs, producers, _topic_id(disk, folder), now_ms)
+
+
+def _topic_id(disk: Disk, folder: str) -> bytes | None:
+    try:
+        return read_topic_id(disk, folder)
+    except CorruptCheckpointError as error:
+        # A power cut may have emptied it. The cluster knows the id and has it written again.
+        logger.warning("topic id unknown", extra={"folder": folder, "reason": str(error)})
+        return None
 
 
 def tidy(folder: str, disk: Disk) -> tuple[dict[str, int], list[int]]:

@@ -236,10 +236,10 @@ class Segment:
 
     def must_roll(self, size: int, last: int, max_timestamp: int, *, now_ms: int, config: TopicConfig) -> bool:
         """Whether a batch belongs into the next segment: for its size, its time, its offset, or a full index."""
-        if self.size + size > config.segment_bytes or last > self.offset_max or self.offsets.full or self.times.full:
-            return True
         if self.size == 0:
             return False
+        if self.size + size > config.segment_bytes or last > self.offset_max or self.offsets.full or self.times.full:
+            return True
         limit = config.segment_ms - self._jitter(config)
         if self._first() < 0:
             return now_ms - self.created_ms > limit  # batches without a time go by the clock
@@ -314,6 +314,8 @@ class Segment:
         """Scan headers from an index entry on. (-1, -1): the entry does not point at its batch."""
         fd, size, pread, unpack = self.file.fd, self.size, self.disk.pread, LOOK.unpack_from
         suspect = position > 0
+        if position >= size:
+            return (-1, -1) if suspect else None
         while position < size:
             window = pread(fd, _WINDOW, position)
             if len(window) < LOOK_SIZE:
