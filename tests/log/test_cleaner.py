@@ -11,8 +11,8 @@ import pytest
 from log.making import NOW_MS, TOPIC_ID, FaultyDisk, StillClock, a_store, append, everything, settings
 
 from ottla.config import load
-from ottla.log.cleaner import SLICE_SIZE, Cleaner, Throttle, plan, survey, swap
-from ottla.log.compaction import Compaction, StoppedError
+from ottla.log.cleaner import Cleaner, survey, swap
+from ottla.log.compaction import SLICE_SIZE, Compaction, StoppedError, Throttle, plan
 from ottla.records import batch
 from ottla.records.batch import Record
 
@@ -203,7 +203,7 @@ def test_a_result_is_thrown_away_when_the_log_has_changed_meanwhile(tmp_path: Pa
     store = a_store(tmp_path)
     log = a_dirty_log(store, "orders", cleanup_policy="compact,delete", retention_ms=HOUR_MS)
     segments = log.segments[:-1]
-    run = Compaction(plan(survey(log, None, NOW_MS), BROKER, NOW_MS), store.disk)
+    run = Compaction(plan(*survey(log, None, NOW_MS)[:3], BROKER, NOW_MS), store.disk)
     run.map_keys()
     cleaned = run.clean(run.groups[0])
     if change == "retention":

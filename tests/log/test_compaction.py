@@ -18,8 +18,8 @@ from log.making import NOW_MS, TOPIC_ID, FaultyDisk, a_log, a_store, append, eve
 
 from ottla.config import load
 from ottla.disk import RealDisk
-from ottla.log.cleaner import plan, survey, swap
-from ottla.log.compaction import Compaction, Plan, Source, StoppedError, group, name
+from ottla.log.cleaner import survey, swap
+from ottla.log.compaction import Compaction, Plan, Source, StoppedError, group, name, plan
 from ottla.log.producers import LastBatch, Producers
 from ottla.log.recovery import load as load_folder
 from ottla.log.recovery import marker_of
@@ -92,7 +92,7 @@ def compact(log: Log, first_dirty: int = 0, *, now_ms: int = NOW_MS, keys_max: i
     """One run, as the cleaner does it. Returns the new first dirty offset."""
     segments = log.segments[:-1]
     run = Compaction(
-        plan(survey(log, first_dirty, now_ms), BROKER, now_ms)._replace(keys_max=keys_max, read_size=256), log.disk
+        plan(*survey(log, first_dirty, now_ms)[:3], BROKER, now_ms)._replace(keys_max=keys_max, read_size=256), log.disk
     )
     run.map_keys()
     for sources in run.groups:

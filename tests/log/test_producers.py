@@ -15,16 +15,14 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.log.producers import (
     Active,
     Completed,
-    CorruptSnapshotError,
     Duplicate,
     LastBatch,
     Marker,
     Producers,
-    decode_snapshot,
-    encode_snapshot,
     read_marker,
 )
 from ottla.log.recovery import marker_of
+from ottla.log.snapshots import CorruptSnapshotError, decode_snapshot, encode_snapshot
 from ottla.records import batch
 from ottla.records.batch import Header
 

@@ -13,7 +13,7 @@ from log import kafka_compacted
 from log.making import NOW_MS, TOPIC_ID, a_store, append, settings
 
 from ottla.log.cleaner import Cleaner
-from ottla.log.producers import encode_snapshot
+from ottla.log.snapshots import encode_snapshot
 from ottla.records import batch, legacy
 from ottla.records.batch import Record
 from ottla.records.compress import Codec

@@ -21,14 +21,11 @@ from threading import Event
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.log.checkpoints import CorruptCheckpointError, read_offsets, write_offsets
-from ottla.log.compaction import KEY_COST, Compaction, Plan, Source, StoppedError
-from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SWAP, Segment, stem_of
+from ottla.log.segment import CLEANED, DELETED, SWAP, Segment, stem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ottla.clock import Clock
-    from ottla.config import BrokerConfig
     from ottla.log.checkpoints import Offsets
     from ottla.log.compaction import Cleaned
     from ottla.log.directory import Directory
@@ -36,10 +33,6 @@ if TYPE_CHECKING:
     from ottla.log.store import Store
 
 CHECKPOINT = "cleaner-offset-checkpoint"
-
-# A thread that computes holds the interpreter for milliseconds; a short sleep after this many bytes lets the loop in.
-SLICE_SIZE = 1 << 16
-SLICE_PAUSE_S = 0.0001
 
 T = TypeVar("T")
 
@@ -92,6 +85,8 @@ class Cleaner:
         candidate = self.choose(self._store.clock.now_ms())
         if candidate is None:
             return False
+        from ottla.log.compaction import StoppedError  # a broker that never compacts starts faster without it
+
         log = candidate.log
         self._busy.add(log)
         try:
@@ -125,10 +120,12 @@ class Cleaner:
         return survey(log, self._offsets(log.directory).get((log.topic, log.index)), now_ms)
 
     async def _clean(self, candidate: Candidate) -> bool:
+        from ottla.log.compaction import Compaction, Throttle, plan
+
         log, store = candidate.log, self._store
         segments = log.segments[:-1]
         throttle = Throttle(store.config, store.clock, self._stop)
-        compaction = Compaction(plan(candidate, store.config, store.clock.now_ms()), store.disk, throttle)
+        compaction = Compaction(plan(*candidate[:3], store.config, store.clock.now_ms()), store.disk, throttle)
         await self._in_thread(compaction.map_keys)
         size, size_before = 0, 0
         for group in compaction.groups:
@@ -178,27 +175,6 @@ class Cleaner:
         write_offsets(directory.disk, os.path.join(directory.path, CHECKPOINT), offsets, sync=True)
 
 
-class Throttle:
-    """What a compaction calls with the bytes it has read: keeps it slow enough, and stops it."""
-
-    def __init__(self, config: BrokerConfig, clock: Clock, stop: Event) -> None:
-        self._rate = config.log_cleaner_io_max_bytes_per_second
-        self._clock = clock
-        self._stop = stop
-        self._begin = clock.monotonic()
-        self._total = 0
-        self._slice = 0
-
-    def __call__(self, size: int) -> None:
-        self._total += size
-        self._slice += size
-        if self._slice >= SLICE_SIZE:
-            self._slice = 0
-            ahead_s = self._total / self._rate - (self._clock.monotonic() - self._begin)
-            if self._stop.wait(max(SLICE_PAUSE_S, ahead_s)):
-                raise StoppedError
-
-
 def survey(log: Log, checkpoint: int | None, now_ms: int) -> Candidate:
     """Where the dirty part of a log begins and ends, in whole segments at the end."""
     first_dirty = log.start if checkpoint is None else checkpoint
@@ -226,40 +202,6 @@ def survey(log: Log, checkpoint: int | None, now_ms: int) -> Candidate:
 def _first_timestamp(segment: Segment) -> int:
     first = next(segment.spans(), None)
     return -1 if first is None else first.span.max_timestamp
-
-
-def plan(candidate: Candidate, config: BrokerConfig, now_ms: int) -> Plan:
-    """What the thread needs to know of a log, taken now."""
-    log = candidate.log
-    sources = [
-        Source(
-            segment.base,
-            segment.end,
-            segment.stem + LOG_SUFFIX,
-            segment.size,
-            segment.offsets.table.count * segment.offsets.table.width,
-            segment.times.table.count * segment.times.table.width,
-            segment.modified_ms(),
-        )
-        for segment in log.segments[:-1]
-        if segment.base < candidate.first_uncleanable
-    ]
-    memory = config.log_cleaner_dedupe_buffer_size / config.log_cleaner_threads
-    return Plan(
-        folder=str(log.folder),
-        sources=tuple(sources),
-        first_dirty=candidate.first_dirty,
-        first_uncleanable=candidate.first_uncleanable,
-        aborted=tuple(entry for segment in log.segments for entry in segment.transactions.entries),
-        last_batches=log.producers.last_batches(),
-        now_ms=now_ms,
-        delete_retention_ms=log.config.delete_retention_ms,
-        segment_bytes=log.config.segment_bytes,
-        segment_index_bytes=log.config.segment_index_bytes,
-        index_interval_bytes=log.config.index_interval_bytes,
-        keys_max=int(memory * config.log_cleaner_io_buffer_load_factor / KEY_COST),
-        read_size=config.log_cleaner_io_buffer_size,
-    )
 
 
 def swap(log: Log, planned: Sequence[Segment], cleaned: Cleaned, *, now_ms: int) -> bool:

@@ -23,14 +23,13 @@ headers, for their sequence and offset; tombstones and markers of emptied transa
 
 from __future__ import annotations
 
-import heapq
 import struct
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.log import sieve, transactions
+from ottla.log.fates import Fates, overlapping
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
-from ottla.log.producers import ABORT, COMMIT
 from ottla.log.recovery import checksum_ok
 from ottla.log.segment import CLEANED, LOG_SUFFIX, RELATIVE_MAX, SUFFIXES, stem_of
 from ottla.log.spans import walk
@@ -38,9 +37,13 @@ from ottla.records import batch
 from ottla.records.compress import CorruptError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from threading import Event
 
+    from ottla.clock import Clock
+    from ottla.config import BrokerConfig
     from ottla.disk import Disk, File
+    from ottla.log.log import Log
     from ottla.log.producers import LastBatch
     from ottla.log.spans import Span
     from ottla.log.transactions import Aborted
@@ -49,6 +52,10 @@ if TYPE_CHECKING:
 # What one key costs in a dict: key object, offset object and its share of the table just after it has doubled. Kafka's
 # table takes 24 bytes a key; the option bounds bytes, so we map fewer keys in a pass and make more passes.
 KEY_COST = 160
+
+# A thread that computes holds the interpreter for milliseconds; a short sleep after this many bytes lets the loop in.
+SLICE_SIZE = 1 << 16
+SLICE_PAUSE_S = 0.0001
 
 _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
@@ -100,6 +107,60 @@ class Cleaned(NamedTuple):
 
 class StoppedError(Exception):
     """The run was told to end; its unfinished files are removed."""
+
+
+def plan(log: Log, first_dirty: int, first_uncleanable: int, config: BrokerConfig, now_ms: int) -> Plan:
+    """What the thread needs to know of a log, taken now."""
+    sources = [
+        Source(
+            segment.base,
+            segment.end,
+            segment.stem + LOG_SUFFIX,
+            segment.size,
+            segment.offsets.table.count * segment.offsets.table.width,
+            segment.times.table.count * segment.times.table.width,
+            segment.modified_ms(),
+        )
+        for segment in log.segments[:-1]
+        if segment.base < first_uncleanable
+    ]
+    memory = config.log_cleaner_dedupe_buffer_size / config.log_cleaner_threads
+    return Plan(
+        folder=str(log.folder),
+        sources=tuple(sources),
+        first_dirty=first_dirty,
+        first_uncleanable=first_uncleanable,
+        aborted=tuple(entry for segment in log.segments for entry in segment.transactions.entries),
+        last_batches=log.producers.last_batches(),
+        now_ms=now_ms,
+        delete_retention_ms=log.config.delete_retention_ms,
+        segment_bytes=log.config.segment_bytes,
+        segment_index_bytes=log.config.segment_index_bytes,
+        index_interval_bytes=log.config.index_interval_bytes,
+        keys_max=int(memory * config.log_cleaner_io_buffer_load_factor / KEY_COST),
+        read_size=config.log_cleaner_io_buffer_size,
+    )
+
+
+class Throttle:
+    """What a compaction calls with the bytes it has read: keeps it slow enough, and stops it."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock, stop: Event) -> None:
+        self._rate = config.log_cleaner_io_max_bytes_per_second
+        self._clock = clock
+        self._stop = stop
+        self._begin = clock.monotonic()
+        self._total = 0
+        self._slice = 0
+
+    def __call__(self, size: int) -> None:
+        self._total += size
+        self._slice += size
+        if self._slice >= SLICE_SIZE:
+            self._slice = 0
+            ahead_s = self._total / self._rate - (self._clock.monotonic() - self._begin)
+            if self._stop.wait(max(SLICE_PAUSE_S, ahead_s)):
+                raise StoppedError
 
 
 class Compaction:
@@ -243,63 +304,6 @@ def group(sources: Sequence[Source], plan: Plan) -> list[tuple[Source, ...]]:
 def name(key: bytes) -> bytes:
     """A key as the map holds it: long ones as a digest, whose length no short key has."""
     return key if len(key) < 16 else blake2b(key, digest_size=16).digest()
-
-
-def overlapping(aborted: Iterable[Aborted], start: int, end: int) -> list[Aborted]:
-    return [entry for entry in aborted if entry.last >= start and entry.first < end]
-
-
-class Fates:
-    """Which transaction ends how, learnt while batches go by in order, and which abort markers must stay."""
-
-    def __init__(self) -> None:
-        self._coming: list[tuple[int, Aborted]] = []
-        self._aborted: dict[int, tuple[Aborted, bool]] = {}  # producer id → transaction, whether data of it was seen
-        self._committed: set[int] = set()
-        self._kept: list[Aborted] = []
-
-    def add(self, aborted: Iterable[Aborted]) -> None:
-        for entry in aborted:
-            heapq.heappush(self._coming, (entry.first, entry))
-
-    def take(self) -> list[Aborted]:
-        """The aborted transactions of the group that still have data: its transaction index."""
-        kept, self._kept = self._kept, []
-        return kept
-
-    def data(self, head: Header) -> bool:
-        """Take note of a data batch; True if its transaction was aborted."""
-        self._arrive(head.last_offset)
-        if not head.transactional:
-            return False
-        aborted = self._aborted.get(head.producer_id)
-        if aborted is None:
-            self._committed.add(head.producer_id)
-            return False
-        self._aborted[head.producer_id] = aborted[0], True
-        return True
-
-    def marker(self, head: Header, kind: int | None) -> bool:
-        """Take note of a control batch; True if no data of its transaction is left, so that it may go one day."""
-        self._arrive(head.last_offset)
-        if kind is None:
-            return True
-        if kind == ABORT:
-            aborted = self._aborted.pop(head.producer_id, None)
-            if aborted is None or not aborted[1]:
-                return True
-            self._kept.append(aborted[0])
-            return False
-        if kind == COMMIT:
-            seen = head.producer_id in self._committed
-            self._committed.discard(head.producer_id)
-            return not seen
-        return False
-
-    def _arrive(self, offset: int) -> None:
-        while self._coming and self._coming[0][0] <= offset:
-            _, entry = heapq.heappop(self._coming)
-            self._aborted.setdefault(entry.producer_id, (entry, False))
 
 
 class Target:

@@ -5,15 +5,6 @@ open transaction and the epoch of the coordinator that ended the last one. The l
 tells `update` after. Nothing here is a source of truth: the state is a function of the batch headers in the log, and
 recovery rebuilds it from the newest valid snapshot by replaying the headers behind it.
 
-A snapshot `<end offset, 20 digits>.snapshot` holds the state of all batches before that offset. Big endian:
-
-    version i16 = 1 | CRC-32C u32 of all that follows | count i32 | count entries of
-    producer id i64 | epoch i16 | last sequence i32 | last offset i64 | offset delta i32 | timestamp i64 |
-    coordinator epoch i32 | first offset of the open transaction i64 (-1: none)
-
-It keeps one batch of the five, and that is enough: a producer that retries an older one across a restart is told
-OUT_OF_ORDER_SEQUENCE_NUMBER, as Apache Kafka does.
-
 Law of sequences: within an epoch they follow each other, wrapping from 2^31-1 to 0; a new epoch starts at 0; a producer
 of whom nothing is known may start anywhere, because its records may have been deleted by retention.
 """
@@ -25,10 +16,10 @@ from bisect import insort
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import BrokerError, ErrorCode
-from ottla.records.native import crc32c
+from ottla.log.snapshots import SEQUENCE_MASK, SUFFIX, CorruptSnapshotError, Producer, decode_snapshot, encode_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from pathlib import Path
 
     from ottla.disk import Disk
@@ -36,18 +27,12 @@ if TYPE_CHECKING:
 
 WINDOW = 5
 EXPIRATION_MS = 86_400_000
-SUFFIX = ".snapshot"
 ABORT, COMMIT = 0, 1
 
-_SEQUENCE_MASK = 0x7FFF_FFFF
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 _NO_EPOCH = -1
 _EPOCH_LAST = 32767
 
-_HEAD = struct.Struct(">hI")
-_COUNT = struct.Struct(">i")
-_ENTRY = struct.Struct(">qhiqiqiq")
-_VERSION = 1
 _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
 
@@ -93,29 +78,6 @@ class LastBatch(NamedTuple):
 
     offset: int | None
     epoch: int
-
-
-class CorruptSnapshotError(ValueError):
-    """The snapshot file is not one, or its checksum does not fit."""
-
-
-class Producer:
-    """State of one producer id. A batch is (first sequence, last sequence, base, last, timestamp)."""
-
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "first", "next_sequence", "producer_id", "timestamp")
-
-    def __init__(self, producer_id: int, epoch: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.next_sequence = 0
-        self.batches: list[tuple[int, int, int, int, int]] = []
-        self.timestamp = -1
-        self.coordinator_epoch = -1
-        self.first = -1
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1][1] if self.batches else -1
 
 
 class Producers:
@@ -207,12 +169,12 @@ class Producers:
             producer.epoch = epoch
             producer.batches.clear()
         first_sequence = header.base_sequence
-        last_sequence = (first_sequence + last - base) & _SEQUENCE_MASK if first_sequence >= 0 else -1
+        last_sequence = (first_sequence + last - base) & SEQUENCE_MASK if first_sequence >= 0 else -1
         window = producer.batches
         if len(window) == WINDOW:
             del window[0]
         window.append((first_sequence, last_sequence, base, last, timestamp))
-        producer.next_sequence = (last_sequence + 1) & _SEQUENCE_MASK
+        producer.next_sequence = (last_sequence + 1) & SEQUENCE_MASK
         producer.timestamp = timestamp
         if header.attributes & _TRANSACTIONAL and producer.first < 0:
             producer.first = base
@@ -358,7 +320,7 @@ class Producers:
 
 def _retry(producer: Producer, header: Header) -> Duplicate | None:
     first = header.base_sequence
-    last = (first + header.last_offset_delta) & _SEQUENCE_MASK if first >= 0 else -1
+    last = (first + header.last_offset_delta) & SEQUENCE_MASK if first >= 0 else -1
     for batch_first, batch_last, base, end, timestamp in producer.batches:
         if batch_first == first and batch_last == last:
             return Duplicate(base, end, timestamp)
@@ -381,41 +343,3 @@ def read_marker(key: bytes | None, value: bytes | None) -> Marker | None:
         return None
     _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
     return Marker(kind == COMMIT, coordinator_epoch)
-
-
-def encode_snapshot(producers: Iterable[Producer]) -> bytes:
-    ordered = sorted(producers, key=lambda producer: producer.producer_id)
-    body = bytearray(_COUNT.pack(len(ordered)))
-    for p in ordered:
-        _, last_sequence, base, last, _ = p.batches[-1] if p.batches else (-1, -1, -1, -1, -1)
-        body += _ENTRY.pack(
-            p.producer_id, p.epoch, last_sequence, last, last - base, p.timestamp, p.coordinator_epoch, p.first
-        )
-    return _HEAD.pack(_VERSION, crc32c(body)) + bytes(body)
-
-
-def decode_snapshot(data: bytes) -> list[Producer]:
-    if len(data) < _HEAD.size + _COUNT.size:
-        raise CorruptSnapshotError(f"{len(data)} bytes are too few")
-    version, crc = _HEAD.unpack_from(data)
-    if version != _VERSION:
-        raise CorruptSnapshotError(f"version {version}, only {_VERSION} is known")
-    if crc != (computed := crc32c(memoryview(data)[_HEAD.size :])):
-        raise CorruptSnapshotError(f"checksum {crc:#010x}, computed {computed:#010x}")
-    (count,) = _COUNT.unpack_from(data, _HEAD.size)
-    begin = _HEAD.size + _COUNT.size
-    if count < 0 or begin + count * _ENTRY.size > len(data):
-        raise CorruptSnapshotError(f"{count} entries do not fit into {len(data)} bytes")
-    return list(_entries(data[begin : begin + count * _ENTRY.size]))
-
-
-def _entries(data: bytes) -> Iterator[Producer]:
-    for row in _ENTRY.iter_unpack(data):
-        producer_id, epoch, last_sequence, last, delta, timestamp, coordinator_epoch, first = row
-        producer = Producer(producer_id, epoch)
-        producer.timestamp, producer.coordinator_epoch, producer.first = timestamp, coordinator_epoch, first
-        if last >= 0:
-            first_sequence = (last_sequence - delta) & _SEQUENCE_MASK if last_sequence >= 0 else -1
-            producer.batches.append((first_sequence, last_sequence, last - delta, last, timestamp))
-            producer.next_sequence = (last_sequence + 1) & _SEQUENCE_MASK
-        yield producer

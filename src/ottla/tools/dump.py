@@ -23,10 +23,11 @@ from ottla.errors import BrokerError
 from ottla.log import checkpoints
 from ottla.log.directory import parse
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
-from ottla.log.producers import SUFFIX as SNAPSHOT_SUFFIX
-from ottla.log.producers import CorruptSnapshotError, decode_snapshot, read_marker
+from ottla.log.producers import read_marker
 from ottla.log.recovery import checksum_ok
 from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SWAP
+from ottla.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from ottla.log.snapshots import CorruptSnapshotError, decode_snapshot
 from ottla.log.spans import walk
 from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
 from ottla.log.transactions import CorruptTransactionIndexError, decode
