@@ -118,6 +118,7 @@ class Controller:
             for wish in wishes:
                 try:
                     topic = plans.new_topic(image, self.config, wish, self._new_id(), self._shift())
+                    plans.check_count(sum(len(one.partitions) for one in (*made, topic)))
                 except BrokerError as error:
                     results.append(error)
                     continue

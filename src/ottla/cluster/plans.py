@@ -237,10 +237,14 @@ def check_broker_configs(
     config: BrokerConfig, broker: str, before: Mapping[str, str], pairs: Mapping[str, str]
 ) -> None:
     """Whether these options may be set while running, for one broker or (EVERY_BROKER) for all."""
+    from ottla.config.others import OTHERS  # a long table that a start can do without
+
     changed = [name for name in pairs if before.get(name) != pairs[name]]
     for name in changed:
+        if name in OTHERS:
+            raise BrokerError(ErrorCode.INVALID_CONFIG, f"{name} cannot be set while running: {OTHERS[name].reason}")
         if name not in BROKER_OPTIONS:
-            raise BrokerError(ErrorCode.INVALID_CONFIG, f"Unknown or idle broker config name: {name}")
+            raise BrokerError(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {name}")
     fixed = [name for name in changed if BROKER_OPTIONS[name].live == READ_ONLY]
     if fixed:
         reason = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"

@@ -103,8 +103,16 @@ def _broker_synonyms(layers: Layers, row: Option) -> list[Synonym]:
         for name in names
         if name in layer
     ]
-    for name in names:
-        default = (BROKER_OPTIONS.get(name) or row).default
-        if default is not None:
-            synonyms.append(Synonym(name, text_of(default), DEFAULT))
-    return synonyms
+    return synonyms + _default_synonyms(row)
+
+
+_DEFAULTS: dict[Option, list[Synonym]] = {}  # what the rows say, made once: every new topic's answer lists it all
+
+
+def _default_synonyms(row: Option) -> list[Synonym]:
+    known = _DEFAULTS.get(row)
+    if known is None:
+        rows = (row, *(BROKER_OPTIONS[name] for name, _ in row.chain))
+        known = [Synonym(one.name, text_of(one.default), DEFAULT) for one in rows if one.default is not None]
+        _DEFAULTS[row] = known
+    return known
