@@ -8,7 +8,8 @@ Laws:
 - A frame is only lent to the handler. The shared buffer is overwritten by the next read of any connection, so whatever
   a handler wants to keep after it returned it must copy. (Record batches are written to the log before it returns.)
 - Memory follows the bytes that have arrived: a frame that is not whole yet is held in a buffer that grows with them,
-  whatever length it declared.
+  whatever length it declared. After a large frame the next read goes straight into a buffer of that size, so that a
+  stream of large frames is not copied either; between frames these buffers belong to all connections.
 - Answers leave in request order. A late answer (a Future) holds back the ones behind it, not their handling.
 - Two bounds stop the reading of a connection until it drains: requests not yet answered, and bytes not yet sent.
 """
@@ -34,6 +35,11 @@ log = logging.getLogger("ottla.net")
 LENGTH = Struct(">i")
 # One read takes at most this much. Larger reads save nothing measurable once a batch of 128 kB fits whole.
 RECEIVE_SIZE = 256 * 1024
+# A frame of this size and more seldom arrives in one piece.
+LARGE_SIZE = 32 * 1024
+# Buffers kept for the next large frame: how many, and how large they may be.
+SPARES_MAX = 16
+SPARE_SIZE_MAX = 1 << 20
 # A region up to this size is cheaper to copy into the answer (one pread) than to send by a system call of its own.
 COPY_SIZE_MAX = 16 * 1024
 # How many buffers one sendmsg may gather; far below the kernel's limit of 1024.
@@ -74,13 +80,24 @@ Answer = list[Part] | Deferred | None
 
 
 class Receiver:
-    """The one buffer that all connections of a loop receive into."""
+    """The buffers that the connections of a loop receive into: one shared by all, and a few for large frames."""
 
-    __slots__ = ("buffer", "view")
+    __slots__ = ("_spare", "shared")
 
     def __init__(self) -> None:
-        self.buffer = bytearray(RECEIVE_SIZE)
-        self.view = memoryview(self.buffer)
+        self.shared = memoryview(bytearray(RECEIVE_SIZE))
+        self._spare: list[memoryview] = []
+
+    def take(self, size: int) -> memoryview:
+        """A buffer of at least this size; its content is anything."""
+        for at, spare in enumerate(self._spare):
+            if len(spare) >= size:
+                return self._spare.pop(at)
+        return memoryview(bytearray(size))
+
+    def give(self, buffer: memoryview) -> None:
+        if LARGE_SIZE <= len(buffer) <= SPARE_SIZE_MAX and len(self._spare) < SPARES_MAX:
+            self._spare.append(buffer)
 
 
 class Limits:
@@ -104,8 +121,8 @@ class Connection:
         "_answers",
         "_backlog",
         "_closing",
+        "_expected",
         "_fd",
-        "_frame_size",
         "_handle",
         "_held",
         "_held_size",
@@ -151,9 +168,9 @@ class Connection:
         self.active_at = loop.time()
         self.closed = False
         self._closing = False  # no more requests are read; the connection ends when the last answer has left
-        self._held: bytearray | None = None  # the beginning of a frame that is not whole yet
+        self._held: memoryview | None = None  # where a frame gathers that is not whole yet
         self._held_size = 0  # how much of it has arrived
-        self._frame_size = 0  # how much it will be, with its length; 4 while the length itself is incomplete
+        self._expected = 0  # the size of the last frame, if it was large: the next is likely to be like it
         self._backlog: bytes | None = None  # whole or partial frames that arrived while handling was stopped
         self._answers: deque[list[Part] | Deferred] = deque()
         self._out: deque[Part] = deque()
@@ -167,12 +184,13 @@ class Connection:
     def _readable(self) -> None:
         self.active_at = self._loop.time()
         held = self._held
+        if held is None and self._expected:
+            held = self._held = self._receiver.take(self._expected)
         try:
             if held is None:
-                size = self._socket.recv_into(self._receiver.buffer)
+                size = self._socket.recv_into(self._receiver.shared)
             else:
-                with memoryview(held) as view, view[self._held_size :] as rest:
-                    size = self._socket.recv_into(rest)
+                size = self._socket.recv_into(held[self._held_size : self._wanted(held)])
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -183,18 +201,24 @@ class Connection:
             return
         try:
             if held is None:
-                self._consume(self._receiver.view[:size])
+                self._consume(self._receiver.shared[:size])
             else:
                 self._held_size += size
-                self._grow(held)
+                self._gather(held)
         except Hangup as reason:
             self.hang_up(str(reason))
             return
         if self._out or self._answers:
             self._flush()
 
+    def _wanted(self, held: memoryview) -> int:
+        """Up to where to fill the buffer: the end of the frame, as far as it is known."""
+        if self._held_size < 4:
+            return self._expected or len(held)
+        return min(4 + LENGTH.unpack_from(held)[0], len(held))
+
     def _consume(self, data: memoryview) -> None:
-        """Handle every whole frame in data; keep the rest."""
+        """Handle every whole frame in data; hold the rest."""
         position, size = 0, len(data)
         while size - position >= 4:
             if self._stopped():
@@ -218,30 +242,31 @@ class Connection:
             raise Hangup(f"a frame of {length} bytes, allowed are {self._limits.frame_size_max}")
 
     def _hold(self, data: memoryview) -> None:
+        """Keep the beginning of a frame. Room is made for as much again as has come, not for what was announced."""
         arrived = len(data)
-        self._frame_size = 4 + LENGTH.unpack_from(data)[0] if arrived >= 4 else 4
-        # Room for as much again as has come, never for what was only announced.
-        room = min(self._frame_size, max(2 * arrived, 4096))
-        held = bytearray(room)
+        room = max(2 * arrived, 4096, self._expected)
+        if arrived >= 4:
+            room = min(room, 4 + LENGTH.unpack_from(data)[0])
+        held = self._receiver.take(room)
         held[:arrived] = data
         self._held, self._held_size = held, arrived
 
-    def _grow(self, held: bytearray) -> None:
-        """More of the held frame came: handle it if it is whole, else make room for the next piece."""
-        if self._held_size == self._frame_size == 4:
-            (length,) = LENGTH.unpack_from(held)
-            self._check_length(length)
-            self._frame_size = 4 + length
-        if self._held_size < self._frame_size:
-            if self._held_size == len(held):
-                held.extend(bytes(min(self._frame_size, max(2 * self._held_size, 4096)) - len(held)))
+    def _gather(self, held: memoryview) -> None:
+        """More bytes came into the held buffer: handle what is whole, or make room for more."""
+        arrived = self._held_size
+        if arrived < 4:
             return
-        self._held = None
-        if self._stopped():
-            self._stop_reading()
-            self._backlog = bytes(held[: self._frame_size])
+        (length,) = LENGTH.unpack_from(held)
+        self._check_length(length)
+        if arrived < 4 + length:
+            if arrived == len(held):
+                self._hold(held)
+                self._receiver.give(held)
             return
-        self._frame(memoryview(held)[4 : self._frame_size])
+        self._held, self._held_size = None, 0
+        self._expected = 4 + length if LARGE_SIZE <= length < SPARE_SIZE_MAX else 0
+        self._consume(held[:arrived])
+        self._receiver.give(held)
 
     def _frame(self, frame: memoryview) -> None:
         answer = self._handle(self, frame)
