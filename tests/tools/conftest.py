@@ -45,7 +45,7 @@ def run(ottla_broker: BrokerProcess | BrokerThread) -> Run:
             env={**os.environ, "OTTLA_BOOTSTRAP": ottla_broker.bootstrap, "NO_COLOR": "1", **environment},
         )
         result = Result(done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode())
-        assert result.code == code, result
+        assert result.code == code, (result, getattr(ottla_broker, "log", ""))
         return result
 
     return call

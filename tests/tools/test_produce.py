@@ -1,4 +1,5 @@
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,8 +116,12 @@ def test_a_refused_record_fails_the_command(run: Run, ottla_namespace: Namespace
     assert "1 of 1 records not accepted" in failed.err
 
 
-def test_no_broker_no_record(run: Run) -> None:
-    failed = run("produce", "t", "x", "--bootstrap", "127.0.0.1:1", "--timeout", "1", code=1)
+def test_a_broker_that_hears_and_does_not_answer_is_given_up(run: Run) -> None:
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        address = f"127.0.0.1:{deaf.getsockname()[1]}"
+        failed = run("produce", "t", "x", "--bootstrap", address, "--timeout", "1", code=1)
     assert "1 of 1 records not accepted" in failed.err
     assert "is a broker running there?" in failed.err
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from ottla.embed import BrokerProcess, BrokerThread
+
 Run = Callable[..., Any]
 
 WITHOUT = """
@@ -37,9 +39,14 @@ def test_help_lists_every_command(run: Run) -> None:
 
 
 def test_no_cluster_is_one_line(run: Run) -> None:
-    failed = run("topics", "list", "-X", "socket.timeout.ms=1000", code=1, OTTLA_BOOTSTRAP="127.0.0.1:1")
-    assert failed.err.count("\n") == 1
-    assert "is a broker running there?" in failed.err
+    for address in ("127.0.0.1:1", "localhost:1,127.0.0.1:1", "no.such.host.invalid:9092", "127.0.0.1:port"):
+        failed = run("topics", "list", "--bootstrap", address, code=1)
+        assert failed.err.count("\n") == 1
+        assert f"nothing answers at {address}" in failed.err
+
+
+def test_one_address_that_answers_is_enough(run: Run, ottla_broker: BrokerProcess | BrokerThread) -> None:
+    assert run("topics", "list", "--json", "--bootstrap", f"127.0.0.1:1,{ottla_broker.bootstrap}").code == 0
 
 
 def test_an_unknown_client_option_is_one_line(run: Run) -> None:

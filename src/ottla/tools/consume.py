@@ -4,6 +4,7 @@ Without a group: the command says where to begin and nothing is committed. The e
 the command began, so that it returns even while others produce; `--follow` goes on.
 """
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ class Reader:
     def batch(self, size_max: int, *, follow: bool) -> list[Message]:
         """What has come in, possibly nothing. Unless following, nothing beyond the ends."""
         taken: list[Message] = []
-        for message in self._consumer.consume(min(size_max, BATCH), timeout=WAIT_S):
+        for message in self._arrived(min(size_max, BATCH)):
             index, offset = message.partition(), message.offset()
             assert index is not None
             if error := message.error():
@@ -50,6 +51,11 @@ class Reader:
             if follow or offset < self._ends[index]:
                 taken.append(message)
         return taken
+
+    def _arrived(self, size_max: int) -> list[Message]:
+        """Wait for one, then take what came with it: asked for many, the library waits until it has as many."""
+        first = self._consumer.poll(WAIT_S)
+        return [] if first is None else [first, *self._consumer.consume(size_max - 1, timeout=0)]
 
 
 def consume(
@@ -83,6 +89,9 @@ def consume(
     try:
         reader = Reader(consumer, topic, chosen(consumer, topic, partition), begin)
         copy(reader, form if not json else None, max_records or sys.maxsize, follow=follow)
+    except BrokenPipeError:
+        # The reader has seen enough, as in `ottla consume ... | head`. Python flushes stdout once more at exit: let it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         consumer.close()
 

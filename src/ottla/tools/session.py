@@ -1,6 +1,7 @@
 """What every command shares: which cluster, how to talk to it, and how to say that it said no."""
 
 import os
+import socket
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -33,7 +34,21 @@ class Failed(Exception):
 
 def client(bootstrap: str, properties: Iterable[str] = (), **more: Any) -> dict[str, Any]:
     """Options of a librdkafka client. Its own log lines are off: what matters comes back as an error."""
+    reach(bootstrap)
     return {"bootstrap.servers": bootstrap, "client.id": "ottla", "log_level": 0, **more, **pairs(properties)}
+
+
+def reach(bootstrap: str) -> None:
+    """Fail at once when nobody listens: the client would go on trying until its timeout."""
+    for address in bootstrap.split(","):
+        host, _, port = address.strip().rpartition(":") if ":" in address else (address.strip(), "", "9092")
+        try:
+            socket.create_connection((host.rpartition("://")[2].strip("[]"), int(port)), timeout=TIMEOUT_S).close()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+        else:
+            return
+    raise Failed(f"nothing answers at {bootstrap} ({reason}): is a broker running there? See --bootstrap")
 
 
 def admin(bootstrap: str, properties: Iterable[str] = ()) -> AdminClient:
@@ -78,7 +93,7 @@ def explained(error: KafkaException) -> str:
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._TIMED_OUT,
-        KafkaError._RESOLVE,
+        KafkaError._MSG_TIMED_OUT,
     ):
         return f"the cluster does not answer ({cause.str()}): is a broker running there? See --bootstrap"
     return f"{cause.str()} ({cause.name()})"

@@ -3,7 +3,6 @@
 0 done, 1 the cluster or a record said no, 2 the command line made no sense. Needs the extra `tools`, and says so.
 """
 
-import os
 import sys
 
 LIBRARIES = {"typer", "rich", "confluent_kafka"}
@@ -27,9 +26,6 @@ def tools(arguments: list[str]) -> int:
         return complain(str(error))
     except KafkaException as error:
         return complain(explained(error))
-    except BrokenPipeError:
-        # The reader has seen enough, as in `ottla consume ... | head`. Python flushes stdout once more at exit: let it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return 130
     return 0
