@@ -196,7 +196,7 @@ class Compaction:
             if span.last >= first and not decided:
                 found = {name(r.key): r.offset for r in batch.iterate(data) if r.key is not None and r.offset >= first}
                 # The first batch is taken whatever its size, or the run would never get anywhere.
-                if offsets and len(offsets) + len(found.keys() - offsets.keys()) > room:
+                if offsets and len(offsets) + sum(key not in offsets for key in found) > room:
                     return False
                 offsets.update(found)
             self.end = max(self.end, span.last + 1)
