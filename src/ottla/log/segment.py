@@ -240,7 +240,8 @@ class Segment:
             return False
         if self.size + size > config.segment_bytes or last > self.offset_max or self.offsets.full or self.times.full:
             return True
-        limit = config.segment_ms - self._jitter(config)
+        longest = min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
+        limit = longest - self._jitter(config)  # only closed segments are compacted
         if self._first() < 0:
             return now_ms - self.created_ms > limit  # batches without a time go by the clock
         self.roll_at = self.first_timestamp + limit
