@@ -28,7 +28,6 @@ from ottla.disk import RealDisk
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Parts
 from ottla.log.checkpoints import Meta
-from ottla.log.cleaner import Cleaner
 from ottla.log.store import Store
 from ottla.net.connection import Limits, Receiver
 from ottla.net.dispatch import Dispatch
@@ -92,7 +91,7 @@ class Broker:
         self._store.set_aside(log for log in self._store.logs.values() if not replicas.hosts(log))
         self._dispatch = dispatch = self._serve(controller, replicas)
         self._own(self._store.run())
-        self._own(Cleaner(self._store).run())
+        self._own(self._store.cleaner.run())
         self._listen(sockets, dispatch)
         controller.subscribe(lambda old, new: self._reconfigure(controller.config))
 
