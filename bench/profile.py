@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pstats
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -72,6 +74,7 @@ def profile(row: Row, how: str, seconds: float, *, lines: bool) -> None:
         with Profiled(how).start() as broker:
             setting = Setting(client, seconds=seconds)
             row.prepare(broker, setting)
+            os.kill(broker.pid, signal.SIGUSR1)
             sample = row.run(broker, setting)
             print(f"{row.name}: {', '.join(f'{key} {value:.4g}' for key, value in sample.items())}")
             broker.stop()
@@ -88,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("row", help="part of the name of the row; the first that has it is taken")
     parser.add_argument("--how", choices=("sample", "calls"), default="sample")
-    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--lines", action="store_true", help="count lines instead of functions")
     options = parser.parse_args()
     profile(chosen(every_row(), [options.row])[0], options.how, options.seconds, lines=options.lines)

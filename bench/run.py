@@ -52,7 +52,8 @@ def chosen(rows: Sequence[Row], words: Sequence[str]) -> list[Row]:
 
 def warm_up(brokers: Sequence[Broker], setting: Setting, seconds: float) -> None:
     """Let both compilers of both JVMs see every path before anything counts."""
-    longer = Setting(setting.client, seconds=seconds, fill_mb=64)
+    long = Setting(setting.client, seconds=seconds, fill_mb=64)
+    short = Setting(setting.client, seconds=setting.seconds, fill_mb=64)
     rows = [
         replay.replay(100, 16),
         replay.replay(100, 16, -1, "lz4", 6),
@@ -65,9 +66,9 @@ def warm_up(brokers: Sequence[Broker], setting: Setting, seconds: float) -> None
     ]
     for row in rows:
         for broker in brokers:
-            row.prepare(broker, longer)
-            row.run(broker, longer if broker.name == "kafka" else setting)
-            row.clean(broker, longer)
+            row.prepare(broker, long)
+            row.run(broker, long if broker.name == "kafka" else short)
+            row.clean(broker, long)
 
 
 def measure(row: Row, brokers: Sequence[Broker], setting: Setting, repeat: int) -> dict[str, table.Numbers]:

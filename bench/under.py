@@ -1,9 +1,10 @@
 """Run `ottla serve` under a profiler: python bench/under.py sample|calls OUTPUT serve ARGUMENT...
 
-sample   every millisecond of CPU time a signal notes the stack: cheap, and true about what is slow; C functions count
-         for the Python line that called them
+sample   a few hundred times a CPU second a signal notes the stack: cheap, and true about what is slow; C functions
+         count for the Python line that called them
 calls    cProfile: how often each function is called, C functions by name; its own cost inflates small functions
 
+Sampling begins at SIGUSR1, so that the start-up is not in it; cProfile sees everything.
 The product knows nothing of this file.
 """
 
@@ -38,9 +39,12 @@ def sampled(output: Path, arguments: list[str]) -> int:
             frame = frame.f_back
         stacks[tuple(stack)] += 1
 
+    def begin(_number: int, _frame: FrameType | None) -> None:
+        signal.setitimer(signal.ITIMER_PROF, PERIOD_S, PERIOD_S)
+
     signal.signal(signal.SIGPROF, note)
     signal.siginterrupt(signal.SIGPROF, False)
-    signal.setitimer(signal.ITIMER_PROF, PERIOD_S, PERIOD_S)
+    signal.signal(signal.SIGUSR1, begin)
     try:
         return serve(arguments)
     finally:
@@ -53,6 +57,7 @@ def called(output: Path, arguments: list[str]) -> int:
 
     from ottla.serve import serve
 
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     profile = cProfile.Profile()
     try:
         return int(profile.runcall(serve, arguments))

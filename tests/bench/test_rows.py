@@ -19,6 +19,8 @@ from bench.rows import Goal, Row, Setting
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.xdist_group("bench")  # one broker and one JVM for all of them
+
 RAW = [
     replay.replay(100, 16),
     replay.replay(100, 16, -1, "lz4", 6),
