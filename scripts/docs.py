@@ -11,9 +11,14 @@ sys.path.insert(0, str(ROOT / "src"))
 
 
 def pages() -> dict[str, str]:
-    from ottla.config.manual import page as options
+    from ottla import handlers
+    from ottla.config import manual
+    from ottla.handlers.call import REGISTRY
+    from ottla.wire import table
 
-    return {"docs/options.md": options()}
+    handlers.load()
+    served = {key: registered.versions for key, registered in REGISTRY.items()}
+    return {"docs/options.md": manual.page(), "docs/protocol.md": table.page(served)}
 
 
 if __name__ == "__main__":

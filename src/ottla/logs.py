@@ -8,7 +8,6 @@ loggers are children of `ottla`; a library that embeds a broker configures that 
 it does.
 """
 
-import json
 import logging
 import time
 
@@ -38,6 +37,12 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__()
+        from json import dumps  # costs milliseconds of a start that does without
+
+        self._dumps = dumps
+
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         event = {
@@ -49,7 +54,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             event["error"] = self.formatException(record.exc_info)
-        return json.dumps(event, default=str)
+        return self._dumps(event, default=str)
 
 
 def source(record: logging.LogRecord) -> str:

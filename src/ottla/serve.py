@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import errno
 import gc
-import json
 import logging
 import os
 import signal
@@ -193,6 +192,8 @@ def announce(broker: "Broker", plan: Plan) -> None:
     print("\n".join(lines), flush=True)
     logger.info("ready", extra={"node": broker.node_id, "cluster": broker.cluster_id, "addresses": ",".join(addresses)})
     if plan.ready is not None:
+        import json  # as `tempfile` and others: not in the way of those who do without
+
         facts = {"bootstrap": addresses[0], "node_id": broker.node_id, "cluster_id": broker.cluster_id}
         with open(plan.ready, "w", encoding="utf-8") as ready:
             ready.write(json.dumps(facts) + "\n")
