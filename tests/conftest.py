@@ -1,20 +1,60 @@
-"""What the whole suite shares: how many worlds the seeded and property tests visit.
+"""What the whole suite shares: how many worlds the seeded and property tests visit, and the broker that is judged.
 
 SEEDS=1000 (as `make sim` and `make fuzz` set it) raises the number of examples of every Hypothesis test; a failing
 example is printed as code that repeats it. The profile "plain" is the everyday one, for two cores and a few minutes.
+
+`--judge` puts Apache Kafka in the place of Ottla: the same scenarios must pass on both, or the scenario is wrong.
+Clients that Kafka 4 no longer serves meet `old_broker`, which is then Apache Kafka 3.9; with Ottla it is the same broker.
 """
 
-import os
+from __future__ import annotations
 
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+import judge
 import pytest
 from hypothesis import HealthCheck, settings
+from process import Ottla
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 settings.register_profile("plain", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("many", parent=settings.get_profile("plain"), max_examples=int(os.environ.get("SEEDS", "50")))
 settings.load_profile("many" if "SEEDS" in os.environ else "plain")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--judge", action="store_true", help="run the compatibility scenarios against Apache Kafka")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and ("seed" in item.fixturenames or item.get_closest_marker("hypothesis")):
             item.add_marker(pytest.mark.seeded)
+
+
+@pytest.fixture(scope="session")
+def broker(pytestconfig: pytest.Config) -> Iterator[Ottla | judge.Kafka]:
+    """The broker under judgement, for the whole run of a worker; a process of its own, empty at the start."""
+    with judge.Kafka() if pytestconfig.getoption("judge") else Ottla() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def old_broker(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> Iterator[Ottla | judge.Kafka]:
+    """The same, for clients of versions that Apache Kafka 4 has dropped."""
+    if not pytestconfig.getoption("judge"):
+        yield request.getfixturevalue("broker")
+        return
+    with judge.Kafka(version=judge.ZOOKEEPER) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def fresh() -> Callable[[str], str]:
+    """Names that no other topic of this run has."""
+    counter = itertools.count()
+    return lambda name: f"{name}-{next(counter)}"

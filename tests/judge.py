@@ -183,11 +183,13 @@ def scala_classpath(version: str, scala: str = "2.11") -> str:
 
 
 def compiled(source: Path, path: str) -> Path:
-    """The folder of the classes of one source file, compiled once for each text and class path."""
-    digest = hashlib.sha256(source.read_bytes() + path.encode()).hexdigest()[:16]
+    """The classes of one source file and of those beside it that it uses, compiled once for each text and class path."""
+    texts = [beside.read_bytes() for beside in sorted(source.parent.glob("*.java"))]
+    digest = hashlib.sha256(b"\0".join([*texts, path.encode()])).hexdigest()[:16]
 
     def compile_into(folder: Path) -> None:
-        run(["javac", "-nowarn", "-Xlint:none", "-cp", path, "-d", folder, source], f"compiling {source.name}")
+        flags = ["-nowarn", "-Xlint:none", "-implicit:class", "-cp", path, "-sourcepath", source.parent, "-d", folder]
+        run(["javac", *flags, source], f"compiling {source.name}")
 
     return cached(f"classes/{source.stem}-{digest}", compile_into)
 
