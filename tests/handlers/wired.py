@@ -1,0 +1,60 @@
+"""A connection that speaks in messages: for tests that ask a broker, ours or Kafka's, exactly what they want to ask."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import TYPE_CHECKING, Any
+
+from ottla.wire import apis, codec, frame
+from ottla.wire.schema import fields, spec
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+
+class Wired:
+    def __init__(self, port: int, *, timeout_s: float = 30.0) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+        self._count = 0
+
+    def ask(self, request: object, version: int) -> Any:
+        """Send a request and wait for its answer."""
+        key = spec(type(request)).key
+        assert key is not None
+        self._count += 1
+        body = frame.request_header(key, version, self._count, "test") + codec.encode(request, version)
+        self._socket.sendall(struct.pack(">i", len(body)) + body)
+        answer = self._take(struct.unpack(">i", self._take(4))[0])
+        correlation, position = frame.parse_response_header(key, version, answer)
+        assert correlation == self._count, "an answer to another request"
+        response, end = codec.decoder(apis.BY_KEY[key].response, version)(answer, position)
+        assert end == len(answer), "an answer is read to its end"
+        return response
+
+    def _take(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self._socket.recv(size - len(data))
+            if not piece:
+                raise ConnectionError("the broker closed the connection")
+            data += piece
+        return data
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+
+def plain(value: Any) -> Any:
+    """A message as dictionaries and lists, the lists in an order of their own: brokers answer in any."""
+    if isinstance(value, list):
+        return sorted(map(plain, value), key=repr)
+    if hasattr(value, "__wire__"):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(type(value))}
+    return value
