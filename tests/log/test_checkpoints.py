@@ -43,7 +43,8 @@ def test_a_missing_or_empty_file_says_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["0\n", "1\n0\n", "0\n1\n", "0\n2\nt 0 1\n", "0\n1\nt 0\n", "0\n1\nt x 1\n", "a\nb\n", "0\n1\nt 0 1\nt 1 1\n"]
+    "text",
+    ["0\n", "1\n0\n", "0\n1\n", "0\n2\nt 0 1\n", "0\n1\nt 0\n", "0\n1\nt x 1\n", "a\nb\n", "0\n1\nt 0 1\nt 1 1\n"],
 )
 def test_a_torn_or_strange_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "file").write_text(text)

@@ -120,7 +120,9 @@ def test_a_full_disk_does_not_stop_the_leader(tmp_path: Path) -> None:
     assert (tmp_path / "epochs").read_text() == "0\n1\n5 0\n"
 
 
-@pytest.mark.parametrize("content", [b"1\n0\n", b"0\n2\n0 0\n", b"0\nx\n", b"0\n1\n0 0 0\n", b"0\n1\n-1 0\n", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "content", [b"1\n0\n", b"0\n2\n0 0\n", b"0\nx\n", b"0\n1\n0 0 0\n", b"0\n1\n-1 0\n", b"\xff\xfe"]
+)
 def test_a_file_that_cannot_be_understood_is_not_guessed_at(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "epochs").write_bytes(content)
     assert Epochs.open(str(tmp_path / "epochs"), RealDisk()) is None

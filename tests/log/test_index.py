@@ -54,7 +54,9 @@ def test_files_of_the_active_segment_are_as_long_as_they_may_become(tmp_path: Pa
 
 
 @given(st.sets(st.integers(0, 5000), max_size=60), st.integers(-5, 5005))
-def test_floor_is_the_last_entry_not_above(tmp_path_factory: pytest.TempPathFactory, held: set[int], asked: int) -> None:
+def test_floor_is_the_last_entry_not_above(
+    tmp_path_factory: pytest.TempPathFactory, held: set[int], asked: int
+) -> None:
     index = offsets_at(tmp_path_factory.mktemp("index"))
     for relative in sorted(held):
         index.append(BASE + relative, relative * 10 + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,7 +88,7 @@ def test_the_entry_names_the_last_offset_of_the_batch_it_points_at(tmp_path: Pat
     assert len(entries) > 5
     for offset, position in entries:
         assert next(segment.spans(position)).span.last == offset
-    gaps = [after - before for (_, before), (_, after) in zip(entries, entries[1:], strict=False)]
+    gaps = [after - before for (_, before), (_, after) in pairwise(entries)]
     assert all(gap > 300 for gap in gaps)
 
 

@@ -22,6 +22,7 @@ class Flush(NamedTuple):
     indexes: tuple[str, ...]
     folders: tuple[str, ...]
     end: int
+    cuts: int  # of the log when the plan was made
 
 
 def carry_out(flush: Flush) -> None:

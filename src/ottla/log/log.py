@@ -477,7 +477,7 @@ class Log:
         folders: tuple[str, ...] = ()
         if self._durable <= chosen[-1].base:
             folders = (str(self.folder), self.directory.path)  # new files, perhaps in a new folder
-        return Flush(self.disk, tuple(segment.file for segment in chosen), tuple(indexes), folders, end)
+        return Flush(self.disk, tuple(segment.file for segment in chosen), tuple(indexes), folders, end, self.cuts)
 
     def flush_due(self, now_ms: int) -> Flush | None:
         """What `flush.ms`, or a roll, asks to be forced to disk by now."""
@@ -494,13 +494,14 @@ class Log:
             except OSError as error:
                 self.directory.fail(error)
                 raise self.directory.refusal(error) from error
-            self.flushed(flush.end, now_ms)
+            self.flushed(flush, now_ms)
 
-    def flushed(self, end: int, now_ms: int) -> None:
-        """Everything below `end` is on disk."""
-        self.recovery_point = max(self.recovery_point, min(end, self.end))
-        self._durable = max(self._durable, min(end, self.end))
-        self.flushed_ms = now_ms
+    def flushed(self, flush: Flush, now_ms: int) -> None:
+        """What was named is on disk. If something was cut off meanwhile, it says nothing of what came in its place."""
+        if flush.cuts == self.cuts:
+            self.recovery_point = max(self.recovery_point, flush.end)
+            self._durable = max(self._durable, flush.end)
+            self.flushed_ms = now_ms
 
     def set_topic_id(self, topic_id: bytes) -> None:
         if topic_id != self.topic_id:

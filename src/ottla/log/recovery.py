@@ -63,10 +63,14 @@ class Loaded(NamedTuple):
 def create(
     folder: str, disk: Disk, config: TopicConfig, *, topic_id: bytes, epoch: int, now_ms: int, expiration_ms: int
 ) -> Loaded:
-    """An empty log in a new folder."""
+    """An empty log in a new folder. On OSError there is no folder."""
     disk.make_folder(folder)
-    segment = Segment.create(folder, 0, disk, config, now_ms=now_ms)
-    write_topic_id(disk, folder, topic_id)
+    try:
+        segment = Segment.create(folder, 0, disk, config, now_ms=now_ms)
+        write_topic_id(disk, folder, topic_id)
+    except OSError:
+        disk.remove_folder(folder)
+        raise
     epochs = Epochs(os.path.join(folder, LEADER_EPOCHS), disk, [])
     if epoch >= 0:
         epochs.assign(epoch, 0)

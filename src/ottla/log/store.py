@@ -340,7 +340,7 @@ class Store:
         while True:
             await asyncio.sleep(TICK_S)
             for log, flush in self.tick(self.clock.now_ms()):
-                await self._flush(log, flush)
+                await self.flush(log, flush)
             for move in list(self.moves.values()):
                 await self.carry_out(move)
 
@@ -408,18 +408,18 @@ class Store:
                 logger.warning("folder not removed", extra={"folder": doomed.path, "reason": str(error)})
                 doomed.directory.refusal(error)
 
-    async def _flush(self, log: Log, flush: Flush) -> None:
+    async def flush(self, log: Log, flush: Flush) -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(None, carry_out, flush)
         except OSError as error:
             log.directory.fail(error)
         else:
-            log.flushed(flush.end, self.clock.now_ms())
+            log.flushed(flush, self.clock.now_ms())
 
     async def close(self) -> None:
         """Stop in good order: everything on disk, then the checkpoints, then the marker that says so."""
         flushes = [(log, flush) for log in self.logs.values() if log.fault is None and (flush := log.unflushed())]
-        await asyncio.gather(*(self._flush(log, flush) for log, flush in flushes))
+        await asyncio.gather(*(self.flush(log, flush) for log, flush in flushes))
         points = {key: log.recovery_point for key, log in self.logs.items()}
         starts = self._starts()
         self._checkpoint(RECOVERY_POINTS, points, sync=True)

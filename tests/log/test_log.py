@@ -1,0 +1,493 @@
+"""The log of a partition: offsets given out, bytes handed on, old ones let go, faults survived."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import pytest
+from log.making import NOW_MS, TOPIC_ID, FaultyDisk, a_log, append, everything, produced, records, settings
+
+from ottla.errors import BrokerError, ErrorCode
+from ottla.log.log import Appended
+from ottla.records import batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ottla.log.log import Log
+
+
+def code_of(failure: pytest.ExceptionInfo[BrokerError]) -> ErrorCode:
+    return failure.value.code
+
+
+def from_producer(sequence: int, *, count: int = 1, producer_id: int = 7, epoch: int = 0) -> memoryview:
+    return memoryview(
+        batch.build(records(count), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    )
+
+
+def in_transaction(sequence: int, producer_id: int = 7) -> memoryview:
+    return memoryview(
+        batch.build(records(2), producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+    )
+
+
+def marker(*, commit: bool, producer_id: int = 7) -> memoryview:
+    key, value = b"\0\0" + (b"\0\1" if commit else b"\0\0"), b"\0\0" + b"\0\0\0\0"
+    return memoryview(
+        batch.build(
+            [batch.Record(0, NOW_MS, key, value)],
+            producer_id=producer_id,
+            producer_epoch=0,
+            transactional=True,
+            control=True,
+        )
+    )
+
+
+def end_transaction(log: Log, *, commit: bool, producer_id: int = 7, epoch: int = 0) -> Appended:
+    data = marker(commit=commit, producer_id=producer_id)
+    return log.append(data, epoch=epoch, now_ms=NOW_MS, produce_version=9, client=False)
+
+
+# Appending and reading.
+
+
+def test_offsets_are_dense_and_the_epoch_is_stamped(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    assert append(log, produced(3), epoch=4) == Appended(0, 2, -1, 0, False)
+    assert append(log, produced(2), epoch=5) == Appended(3, 4, -1, 0, False)
+    headers = [batch.header(everything(log), entry.position) for entry in batch.entries(everything(log))]
+    assert [(header.base_offset, header.leader_epoch) for header in headers] == [(0, 4), (3, 5)]
+    assert all(
+        batch.crc_ok(everything(log), at, header) for at, header in zip([0, headers[0].size], headers, strict=True)
+    )
+    assert log.epochs.entries == [(4, 0), (5, 3)]
+    assert log.epoch_end(4) == (4, 3)
+    assert log.latest_epoch == 5
+
+
+def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    append(log, produced())
+    broken = bytearray(produced())
+    broken[-1] ^= 1
+    with pytest.raises(BrokerError) as failure:
+        append(log, memoryview(broken), epoch=3)
+    assert code_of(failure) == ErrorCode.CORRUPT_MESSAGE
+    assert (log.end, log.size, log.epochs.latest) == (1, len(produced()), 0)
+
+
+def test_a_new_segment_begins_when_the_batch_would_not_fit(tmp_path: Path) -> None:
+    one = len(produced(2))
+    log = a_log(tmp_path, segment_bytes=one * 3)
+    for _ in range(7):
+        append(log, produced(2))
+    assert [(segment.base, segment.size) for segment in log.segments] == [(0, one * 3), (6, one * 3), (12, one)]
+    assert log.size == one * 7
+    assert (log.folder / "00000000000000000006.snapshot").exists()
+
+
+def test_a_read_begins_with_the_batch_that_holds_the_offset(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    for _ in range(5):
+        append(log, produced(3))
+    one = len(produced(3))
+    for offset in range(15):
+        found = log.read(offset, 1 << 20, offset_max=log.end)
+        assert found is not None
+        assert (found.position, found.size) == (offset // 3 * one, (5 - offset // 3) * one)
+
+
+def test_a_read_at_the_end_is_empty_and_beyond_it_an_error(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    assert log.read(0, 100, offset_max=0) is None
+    append(log, produced(3))
+    assert log.read(3, 100, offset_max=3) is None
+    for offset in (-1, 4):
+        with pytest.raises(BrokerError) as failure:
+            log.read(offset, 100, offset_max=3)
+        assert code_of(failure) == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_nothing_at_or_above_the_limit_is_handed_out(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    for _ in range(4):
+        append(log, produced(3))
+    one = len(produced(3))
+    sizes = [found.size if (found := log.read(3, 1 << 20, offset_max=limit)) else 0 for limit in (3, 5, 6, 9, 12, 99)]
+    assert sizes == [0, 0, one, 2 * one, 3 * one, 3 * one], "half a batch cannot be shown"
+
+
+def test_sizes_of_reads(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    for _ in range(4):
+        append(log, produced(3))
+    one = len(produced(3))
+
+    def size(size_max: int, *, min_one: bool = True, partial: bool = False) -> int:
+        found = log.read(0, size_max, offset_max=log.end, min_one=min_one, partial=partial)
+        return found.size if found else 0
+
+    assert size(one * 2) == one * 2
+    assert size(one * 2 + 5) == one * 2 + 5, "clients cope with half a batch at the end"
+    assert size(1) == one, "but need a whole one to get on"
+    assert size(0) == one
+    assert size(one - 1, min_one=False) == 0
+    assert size(one, min_one=False) == one
+    assert size(one - 1, min_one=False, partial=True) == one - 1, "as the oldest fetch versions expect"
+    assert size(0, min_one=False, partial=True) == 0
+
+
+def test_a_read_ends_with_its_segment_and_goes_on_in_the_next(tmp_path: Path) -> None:
+    one = len(produced(2))
+    log = a_log(tmp_path, segment_bytes=one * 2)
+    for _ in range(5):
+        append(log, produced(2))
+    sizes = [found.size for offset in (0, 3, 4, 8) if (found := log.read(offset, 1 << 20, offset_max=log.end))]
+    assert sizes == [one * 2, one, one * 2, one]
+
+
+def test_a_read_in_a_gap_gives_the_next_batch_there_is(tmp_path: Path) -> None:
+    """Compaction may have emptied the rest of a segment, or all of it."""
+    log = a_log(tmp_path, segment_bytes=100)
+    for _ in range(4):
+        append(log, produced(2))
+    for segment in log.segments[1:3]:
+        segment.disk.cut(segment.file.fd, 0)
+        segment.size = 0
+        segment.reindex()
+    found = log.read(3, 1 << 20, offset_max=log.end)
+    assert found is not None
+    assert batch.header(found.read()).base_offset == 6
+
+
+def test_old_clients_may_send_nothing(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    assert log.append(memoryview(b""), epoch=0, now_ms=NOW_MS, produce_version=0).base == -1
+    assert log.end == 0
+
+
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.2"])
+def test_a_topic_in_an_old_format_is_stored_message_by_message(tmp_path: Path, version: str) -> None:
+    log = a_log(tmp_path, message_format_version=version, index_interval_bytes=50)
+    for _ in range(5):
+        append(log, produced(4))
+    assert log.end == 20
+    assert [entry.last_offset for entry in batch.entries(everything(log))] == list(range(20))
+    assert log.epochs.entries == [(0, 0)], "only since it was created: such messages carry no epoch"
+    found = log.read(13, 1 << 20, offset_max=20)
+    assert found is not None
+    assert next(batch.entries(found.read())).last_offset == 13
+
+
+# Producers and transactions.
+
+
+def test_a_retry_is_answered_with_the_offsets_of_the_first_try(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    first = append(log, from_producer(0, count=3))
+    append(log, from_producer(3))
+    assert append(log, from_producer(0, count=3)) == first._replace(duplicate=True, append_time=NOW_MS)
+    assert log.end == 4
+    with pytest.raises(BrokerError) as failure:
+        append(log, from_producer(9))
+    assert code_of(failure) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.end == 4
+
+
+def test_an_open_transaction_holds_the_last_stable_offset(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    append(log, produced(3))
+    append(log, in_transaction(0))
+    append(log, produced(1))
+    assert log.last_stable(log.end) == 3
+    end_transaction(log, commit=True)
+    assert log.last_stable(log.end) == log.end == 7
+    assert log.aborted(0, log.end) == []
+
+
+def test_aborted_transactions_are_listed_over_segments(tmp_path: Path) -> None:
+    log = a_log(tmp_path, segment_bytes=400)
+    for producer_id in (7, 8):
+        append(log, in_transaction(0, producer_id))
+    for _ in range(4):
+        append(log, produced(3))
+    end_transaction(log, commit=False, producer_id=7)
+    end_transaction(log, commit=False, producer_id=8)
+    assert len(log.segments) > 1
+    assert log.aborted(0, log.end) == [(7, 0), (8, 2)]
+    assert log.aborted(2, log.end) == [(7, 0), (8, 2)], "they end later"
+    assert log.aborted(0, 2) == [(7, 0)]
+    assert log.aborted(log.end - 1, log.end) == [(8, 2)]
+
+
+def test_a_transaction_index_that_cannot_be_written_takes_the_directory_offline(tmp_path: Path) -> None:
+    """A reader would take aborted records for committed ones."""
+    disk = FaultyDisk()
+    log = a_log(tmp_path, disk=disk)
+    append(log, in_transaction(0))
+    (log.folder / "00000000000000000000.txnindex").mkdir()
+    end_transaction(log, commit=False)
+    assert not log.directory.online
+    with pytest.raises(BrokerError) as failure:
+        log.read(0, 100, offset_max=log.end)
+    assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+# Replicating.
+
+
+def test_a_copy_is_the_same_bytes(tmp_path: Path) -> None:
+    leader = a_log(tmp_path / "leader", segment_bytes=300)
+    follower = a_log(tmp_path / "follower", segment_bytes=500)
+    append(leader, produced(3), epoch=2)
+    append(leader, from_producer(0, count=2), epoch=2)
+    append(leader, in_transaction(0, 8), epoch=4)
+    end_transaction(leader, commit=False, producer_id=8, epoch=4)
+    offset = 0
+    while found := leader.read(offset, 200, offset_max=leader.end):
+        offset = follower.replicate(memoryview(found.read()), now_ms=NOW_MS)
+    assert everything(follower) == everything(leader)
+    assert follower.epochs.entries == leader.epochs.entries == [(2, 0), (4, 5)]
+    assert follower.aborted(0, follower.end) == leader.aborted(0, leader.end) == [(8, 5)]
+    assert [one[:4] for one in follower.producers.active()] == [one[:4] for one in leader.producers.active()]
+
+
+def test_a_broken_or_backward_copy_is_refused_whole(tmp_path: Path) -> None:
+    leader, follower = a_log(tmp_path / "leader"), a_log(tmp_path / "follower")
+    append(leader, produced(3))
+    append(leader, produced(3))
+    data = everything(leader)
+    broken = bytearray(data)
+    broken[-1] ^= 1
+    with pytest.raises(BrokerError) as failure:
+        follower.replicate(memoryview(broken), now_ms=NOW_MS)
+    assert code_of(failure) == ErrorCode.CORRUPT_MESSAGE
+    assert follower.end == follower.size == 0
+    assert follower.replicate(memoryview(data), now_ms=NOW_MS) == 6
+    with pytest.raises(BrokerError):
+        follower.replicate(memoryview(data), now_ms=NOW_MS)
+    assert follower.end == 6
+    assert follower.replicate(memoryview(data[:10]), now_ms=NOW_MS) == 6, "a piece of a batch is nothing"
+
+
+# Deleting and truncating.
+
+
+def test_deleting_records_hides_them_at_once_and_their_segments_with_the_next_retention(tmp_path: Path) -> None:
+    log = a_log(tmp_path, segment_bytes=200, file_delete_delay_ms=1000)
+    for _ in range(6):
+        append(log, produced(2))
+    assert log.delete_before(5) == 5
+    with pytest.raises(BrokerError):
+        log.read(4, 100, offset_max=log.end)
+    found = log.read(5, 1, offset_max=log.end)
+    assert found is not None
+    assert batch.header(found.read()).base_offset == 4, "the batch that holds it stays whole"
+    before = len(log.segments)
+    assert log.retain(NOW_MS) == 1
+    assert len(log.segments) == before - 1
+    deleted = {path.name for path in log.folder.iterdir() if path.name.endswith(".deleted")}
+    assert deleted == {f"00000000000000000000{suffix}.deleted" for suffix in (".log", ".index", ".timeindex")}
+    assert log.sweep(NOW_MS + 999) == 0
+    assert log.sweep(NOW_MS + 1000) == 1
+    assert not [path for path in log.folder.iterdir() if path.name.endswith(".deleted")]
+    assert log.delete_before(3) == 5, "never back"
+
+
+def test_records_above_the_high_watermark_cannot_be_deleted(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    append(log, produced(4))
+    log.high = 2
+    with pytest.raises(BrokerError) as failure:
+        log.delete_before(3)
+    assert code_of(failure) == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.delete_before(2) == 2
+
+
+def test_truncation_takes_producers_epochs_and_the_high_watermark_along(tmp_path: Path) -> None:
+    log = a_log(tmp_path, segment_bytes=300)
+    append(log, from_producer(0, count=2), epoch=1)
+    append(log, from_producer(2, count=2), epoch=2)
+    append(log, from_producer(4, count=2), epoch=3)
+    log.high = 6
+    log.flush(NOW_MS)
+    log.truncate(4, now_ms=NOW_MS)
+    assert (log.end, log.high, log.recovery_point, log.epochs.latest, log.cuts) == (4, 4, 4, 2, 1)
+    assert append(log, from_producer(4), epoch=5).base == 4, "the producer's next sequence is the one that was cut off"
+    log.truncate(99, now_ms=NOW_MS)
+    assert (log.end, log.cuts) == (5, 1)
+
+
+def test_truncation_below_the_first_segment_starts_anew(tmp_path: Path) -> None:
+    log = a_log(tmp_path, segment_bytes=200, file_delete_delay_ms=0)
+    for _ in range(4):
+        append(log, produced(2))
+    log.delete_before(6)
+    log.retain(NOW_MS)
+    log.truncate(1, now_ms=NOW_MS)
+    assert (log.start, log.end, log.size) == (1, 1, 0)
+    assert append(log, produced(1)).base == 1
+    log.restart(1000, now_ms=NOW_MS)
+    assert (log.start, log.end) == (1000, 1000)
+    assert log.epochs.entries == []
+    assert append(log, produced(1)).base == 1000
+    assert {path.name for path in log.folder.glob("*.log")} == {"00000000000000001000.log"}
+
+
+# Flushing.
+
+
+def test_flush_messages_1_is_on_disk_before_it_is_acknowledged(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = a_log(tmp_path, disk=disk, flush_messages=1)
+    append(log, produced(2))
+    assert log.recovery_point == 2
+    assert disk.synced == [log.active.file.fd]
+
+
+def test_flush_messages_counts_records(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = a_log(tmp_path, disk=disk, flush_messages=5)
+    points = []
+    for _ in range(5):
+        append(log, produced(2))
+        points.append(log.recovery_point)
+    assert points == [0, 0, 6, 6, 6]
+
+
+def test_after_a_roll_closed_segments_are_to_be_flushed_with_their_indexes(tmp_path: Path) -> None:
+    log = a_log(tmp_path, segment_bytes=200)
+    append(log, produced(2))
+    assert log.flush_due(NOW_MS) is None, "nothing asks for the active segment"
+    append(log, produced(5))
+    flush = log.flush_due(NOW_MS)
+    assert flush is not None
+    assert flush.end == 2
+    assert [file.path for file in flush.files] == [log.segments[0].stem + ".log"]
+    assert set(flush.indexes) == {log.segments[0].stem + suffix for suffix in (".index", ".timeindex", ".txnindex")}
+    log.flushed(flush, NOW_MS)
+    assert log.recovery_point == 2
+    assert log.flush_due(NOW_MS) is None
+
+
+def test_flush_ms_asks_for_everything_when_it_is_over(tmp_path: Path) -> None:
+    log = a_log(tmp_path, flush_ms=1000)
+    append(log, produced(2))
+    assert log.flush_due(NOW_MS + 999) is None
+    flush = log.flush_due(NOW_MS + 1000)
+    assert flush is not None
+    assert flush.end == 2
+
+
+def test_the_names_of_new_files_are_flushed_once(tmp_path: Path) -> None:
+    log = a_log(tmp_path, flush_messages=1000)
+    append(log, produced())
+    first = log.unflushed()
+    assert first is not None
+    assert first.folders == (str(log.folder), str(tmp_path))
+    log.flush(NOW_MS)
+    append(log, produced())
+    second = log.unflushed()
+    assert second is not None
+    assert second.folders == ()
+
+
+# Faults.
+
+
+def test_a_full_disk_refuses_appends_serves_reads_and_recovers_by_itself(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = a_log(tmp_path, disk=disk)
+    append(log, produced(3))
+    whole = everything(log)
+    for space in (0, 1, 30, len(produced(3)) - 1):
+        disk.space_left = space
+        with pytest.raises(BrokerError) as failure:
+            append(log, produced(3))
+        assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert everything(log) == whole
+        assert (log.folder / "00000000000000000000.log").read_bytes() == whole
+    assert log.directory.online
+    disk.space_left = None
+    assert append(log, produced(3)).base == 3
+
+
+def test_a_full_disk_at_a_roll_leaves_the_old_segment_in_use(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = a_log(tmp_path, disk=disk, segment_bytes=200)
+    append(log, produced(2))
+    for space in range(4):
+        disk.space_left = space
+        with pytest.raises(BrokerError):
+            append(log, produced(5))
+        assert log.end == 2
+    disk.space_left = None
+    assert append(log, produced(5)).base == 2
+    assert [segment.base for segment in log.segments] == [0, 2]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EROFS])
+def test_a_broken_disk_takes_the_directory_offline(tmp_path: Path, number: int) -> None:
+    disk = FaultyDisk()
+    log = a_log(tmp_path, disk=disk)
+    append(log, produced())
+    disk.broken = number
+    for _ in range(2):
+        with pytest.raises(BrokerError) as failure:
+            append(log, produced())
+        assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert not log.directory.online
+    disk.broken = None
+    for use in (
+        lambda: append(log, produced()),
+        lambda: log.read(0, 100, offset_max=1),
+        lambda: log.delete_before(1),
+        lambda: log.replicate(produced(), now_ms=NOW_MS),
+    ):
+        with pytest.raises(BrokerError) as failure:
+            use()
+        assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR, "it stays offline until a restart"
+
+
+def test_a_flush_that_fails_takes_the_directory_offline(tmp_path: Path) -> None:
+    """What the disk holds after a failed fsync is unknown, and a second try would lie."""
+    disk = FaultyDisk()
+    log = a_log(tmp_path, disk=disk, flush_messages=2)
+    append(log, produced())
+    disk.sync = lambda fd: (_ for _ in ()).throw(OSError(errno.ENOSPC, "late allocation"))  # type: ignore[method-assign]
+    with pytest.raises(BrokerError) as failure:
+        append(log, produced())
+    assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert not log.directory.online
+
+
+# The rest.
+
+
+def test_options_change_while_it_is_written_to(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    append(log, produced(2))
+    log.reconfigure(settings(segment_bytes=len(produced(2)) * 2))
+    append(log, produced(2))
+    append(log, produced(2))
+    assert [segment.base for segment in log.segments] == [0, 4]
+
+
+def test_the_topic_id_is_written_when_the_cluster_tells_it(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    assert log.topic_id == TOPIC_ID
+    log.set_topic_id(b"x" * 16)
+    assert "eHh4" in (log.folder / "partition.metadata").read_text()
+
+
+def test_a_new_leader_notes_its_epoch_before_it_writes(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    append(log, produced(3))
+    log.assign_epoch(6)
+    log.assign_epoch(4)
+    assert log.epochs.entries == [(0, 0), (6, 3)]
+    assert log.epoch_end(0) == (0, 3)
