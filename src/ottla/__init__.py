@@ -9,16 +9,16 @@
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ottla.embed import Broker, BrokerFailed, BrokerProcess, BrokerThread
-
 __version__ = "0.1.0"
 __all__ = ["Broker", "BrokerFailed", "BrokerProcess", "BrokerThread", "__version__"]
 
+if TYPE_CHECKING:
+    from ottla.embed import Broker, BrokerFailed, BrokerProcess, BrokerThread
+else:
 
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ottla import embed
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from ottla import embed
 
-    return getattr(embed, name)
+        return getattr(embed, name)
