@@ -19,6 +19,7 @@ from ottla.wire.messages.configs import (
     IncrementalAlterConfigsResource,
     ListConfigResourcesRequest,
 )
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 TOPIC, BROKER, LOGGERS, CLIENT_METRICS = 2, 4, 8, 16
 SET, DELETE = 0, 1
@@ -121,3 +122,21 @@ def test_a_change_takes_effect_on_the_next_produce(tmp_path: Path, kind: int, na
         assert errors[0] is None
         assert errors[1] is not None
         assert errors[1].code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def test_old_formats_may_be_refused(tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        replica_id=-1, max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic="t", partitions=[partition])]
+    )
+    with BrokerThread(data=tmp_path) as broker, Wired(port_of(broker)) as wired:
+        create(wired, "t")
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        producer.produce("t", b"x")
+        producer.flush(20)
+        assert wired.ask(request, 2).responses[0].partitions[0].error_code == 0
+        assert alter(wired, TOPIC, "t", "message.downconversion.enable", "false") == 0
+        assert wired.ask(request, 2).responses[0].partitions[0].error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert wired.ask(request, 4).responses[0].partitions[0].error_code == 0

@@ -371,7 +371,7 @@ SECURITY = [
         0,
     ),
 ]
-STORIES = {
+STORIES: dict[str, list[tuple[Any, int]]] = {
     "creations": CREATIONS,
     "partitions": PARTITIONS,
     "deletions": DELETIONS,

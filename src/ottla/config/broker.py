@@ -90,11 +90,6 @@ class BrokerConfig(Table):
         importance=LOW,
     )
     inter_broker_listener_name: str | None = maybe("The listener that brokers use among themselves.")
-    security_inter_broker_protocol: str = string(
-        "PLAINTEXT",
-        "Chooses the inter-broker listener by protocol when it is not named.",
-        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-    )
     controller_listener_names: tuple[str, ...] = strings(
         (),
         "Listeners meant for a KRaft quorum. Ottla has none, so sockets of these names are not opened.",
@@ -128,10 +123,6 @@ class BrokerConfig(Table):
     max_connections_per_ip_overrides: str = string(
         "", "Other limits for some addresses, as host:count pairs.", live=CLUSTER_WIDE
     )
-    queued_max_requests: int = integer(
-        500, "Requests waiting for an answer before reading stops.", least=1, importance=HIGH
-    )
-    queued_max_request_bytes: int = long(-1, "Bytes of waiting requests before reading stops; -1 for no limit.")
     max_request_partition_size_limit: int = integer(2000, "Partitions in one DescribeTopicPartitions answer.", least=1)
     fetch_max_bytes: int = integer(55 * MB, "Most bytes in one fetch answer, whatever the client asks for.", least=1024)
     max_incremental_fetch_session_cache_slots: int = integer(1000, "Fetch sessions remembered at once.", least=0)
@@ -166,9 +157,6 @@ class BrokerConfig(Table):
     )
     num_recovery_threads_per_data_dir: int = integer(
         2, "Threads that check the logs of a folder after a crash.", least=1, live=CLUSTER_WIDE, importance=HIGH
-    )
-    log_initial_task_delay_ms: int = long(
-        30 * SECOND_MS, "Pause after start before background work on logs.", least=0, importance=LOW
     )
 
     # Segments

@@ -21,6 +21,12 @@ background.threads INT 10
 num.io.threads INT 8
 num.network.threads INT 3
 num.replica.alter.log.dirs.threads INT -
+# Each connection is bounded by itself: it is read no further while its answers are on their way.
+queued.max.request.bytes LONG -1
+queued.max.requests INT 500
+# Background work on logs begins with the broker, and silent producers are forgotten along with old segments.
+log.initial.task.delay.ms LONG 30000
+producer.id.expiration.check.interval.ms INT 600000
 # There is one node: nothing is copied between brokers yet.
 auto.leader.rebalance.enable BOOLEAN true
 control.plane.listener.name STRING -
@@ -312,6 +318,7 @@ sasl.oauthbearer.sub.claim.name STRING sub
 sasl.oauthbearer.token.endpoint.url STRING -
 sasl.server.callback.handler.class CLASS -
 sasl.server.max.receive.size INT 524288
+security.inter.broker.protocol STRING PLAINTEXT
 security.providers STRING -
 ssl.allow.dn.changes BOOLEAN false
 ssl.allow.san.changes BOOLEAN false

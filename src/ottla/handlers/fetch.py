@@ -203,4 +203,6 @@ def convert(partition: Partition, offset: int, size_max: int, limit: int, magic:
     found = partition.log.read(offset, size_max, offset_max=limit, min_one=True)
     if found is None:
         return b""
+    if not partition.log.config.message_downconversion_enable:
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, "records are not converted to older formats here")
     return down_convert(found.read(), magic, offset)[:size_max]
