@@ -5,6 +5,8 @@ SEEDS ?= 200
 ARGS ?=
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# Start-up time is a promise: let Python keep what it compiled, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup setup-test run test check format bench sim fuzz docs clean
 

@@ -85,6 +85,7 @@ def has_ensurepip() -> bool:
 def install(step: str) -> None:
     say(f"installing Ottla for `make {step}` into .venv")
     pip("--editable", f"{ROOT}[{EXTRAS[step]}]")
+    runs([BIN / "python", "-m", "compileall", "-q", ROOT / "src"])  # as for any package that pip installs
     if step == "test":
         missing = [program for program in PROGRAMS if not serves(program)]
         for manager in ("pip", "apt", "brew"):
