@@ -57,6 +57,17 @@ def test_when_one_of_several_folders_is_taken_none_is_kept(tmp_path: Path) -> No
     taken.release()
 
 
+def test_a_broken_folder_does_not_keep_the_others_from_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    good, bad = tmp_path / "good", tmp_path / "file" / "bad"
+    locks = FolderLocks([bad, good])
+    with pytest.raises(FolderInUse):
+        FolderLocks([good])
+    locks.release()
+    with pytest.raises(OSError, match="Not a directory"):
+        FolderLocks([bad])
+
+
 def test_a_folder_in_memory_is_removed_with_what_is_in_it() -> None:
     made = memory_folder()
     (made / "file").write_text("text")

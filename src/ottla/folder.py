@@ -42,13 +42,19 @@ class FolderLocks:
     taken: set[Path] = set()  # noqa: RUF012 - shared on purpose: one set for the whole process
 
     def __init__(self, folders: Sequence[Path]) -> None:
+        """OSError only when none of the folders can be used: a broken one among several goes offline later."""
         self._held: list[tuple[Path, int]] = []
-        try:
-            for folder in folders:
+        broken: list[OSError] = []
+        for folder in folders:
+            try:
                 self._take(folder)
-        except BaseException:
-            self.release()
-            raise
+            except OSError as error:
+                broken.append(error)
+            except FolderInUse:
+                self.release()
+                raise
+        if broken and not self._held:
+            raise broken[0]
 
     def _take(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
