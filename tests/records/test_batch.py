@@ -166,6 +166,13 @@ def test_hostile_counts_are_corrupt() -> None:
         records_of(good, attributes=6)
 
 
+def test_a_varint_has_five_bytes_and_32_bits() -> None:
+    """Bits past the 32nd are dropped, as Java drops them; a sixth byte is too many."""
+    assert records_of(b"\x14\x00\x00\x82\x80\x80\x80\x70\x01\x01\x00") == [Record(8, 1000, None, None)]
+    with pytest.raises(CorruptError, match="5 bytes"):
+        records_of(b"\x16\x00\x00\x82\x80\x80\x80\x80\x00\x01\x01\x00")
+
+
 def test_a_header_key_that_is_not_utf8_is_read_as_java_reads_it() -> None:
     assert records_of(b"\x12\x00\x00\x00\x01\x01\x02\x02\xff\x01")[0].headers == (("\ufffd", None),)
 

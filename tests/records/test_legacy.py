@@ -86,6 +86,8 @@ def test_the_wrapper_of_another_magic_decides_the_offsets() -> None:
     """Kafka reads messages of magic 0 inside wrappers of magic 1 and the other way round."""
     old, new = (legacy.build([Record(offset, NOW, None, b"v") for offset in range(3)], magic=m) for m in (0, 1))
     assert [r[:2] for r in legacy.iterate(wrapper(old, magic=1, offset=12))] == [(10, -1), (11, -1), (12, -1)]
+    append = wrapper(old, magic=1, offset=2, attributes=batch.LOG_APPEND_TIME)
+    assert [r[:2] for r in legacy.iterate(append)] == [(0, -1), (1, -1), (2, -1)], "magic 0 has no time to replace"
     assert [r[:2] for r in legacy.iterate(wrapper(new, magic=0, offset=12))] == [(0, NOW), (1, NOW), (2, NOW)]
 
 

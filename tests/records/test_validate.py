@@ -120,7 +120,6 @@ def test_what_does_not_fit_a_segment_is_too_large() -> None:
         {"count": 0, "last_offset_delta": -1},
         {"count": -3, "last_offset_delta": -4},
         {"last_offset_delta": 3},
-        {"count": 4, "last_offset_delta": 3},
         {"count": 2**31 - 1, "last_offset_delta": 2**31 - 2},
         {"attributes": batch.CONTROL},
         {"attributes": batch.TRANSACTIONAL},
@@ -128,8 +127,15 @@ def test_what_does_not_fit_a_segment_is_too_large() -> None:
     ],
 )
 def test_headers_that_contradict_themselves_are_invalid(fields: dict[str, int]) -> None:
-    keys = topic(cleanup_policy="compact")  # which opens the batch, so that a wrong count shows
-    refuse(ErrorCode.INVALID_RECORD, changed(batch.build(KEYED), **fields), keys)
+    data = changed(batch.build(KEYED), **fields)
+    for config in (topic(cleanup_policy="compact"), topic(message_timestamp_type="LogAppendTime"), PLAIN):
+        refuse(ErrorCode.INVALID_RECORD, data, config)
+
+
+def test_a_wrong_count_that_agrees_with_the_offsets_shows_where_somebody_looks() -> None:
+    data = changed(batch.build(KEYED), count=4, last_offset_delta=3)
+    refuse(ErrorCode.INVALID_RECORD, data, topic(cleanup_policy="compact"))
+    assert accept(data).last == 1003, "nothing needed the records"
 
 
 def test_more_records_than_could_fit_are_invalid_without_a_look_inside() -> None:
