@@ -4,7 +4,7 @@ SEEDS=1000 (as `make sim` and `make fuzz` set it) raises the number of examples 
 example is printed as code that repeats it. The profile "plain" is the everyday one, for two cores and a few minutes.
 
 `--judge` puts Apache Kafka in the place of Ottla: the same scenarios must pass on both, or the scenario is wrong.
-Clients that Kafka 4 no longer serves meet `old_broker`, which is then Apache Kafka 3.9; with Ottla it is the same broker.
+Clients that Kafka 4 no longer serves meet `old_broker`, which is then Apache Kafka 3.9; Ottla is one for all.
 """
 
 from __future__ import annotations

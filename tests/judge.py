@@ -183,7 +183,7 @@ def scala_classpath(version: str, scala: str = "2.11") -> str:
 
 
 def compiled(source: Path, path: str) -> Path:
-    """The classes of one source file and of those beside it that it uses, compiled once for each text and class path."""
+    """The classes of one source file and of those beside it that it uses, compiled once for a text and class path."""
     texts = [beside.read_bytes() for beside in sorted(source.parent.glob("*.java"))]
     digest = hashlib.sha256(b"\0".join([*texts, path.encode()])).hexdigest()[:16]
 

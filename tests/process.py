@@ -1,4 +1,4 @@
-"""A broker of ours in a process of its own, as a user starts it: `python -m ottla serve`, killed and started at will."""
+"""A broker of ours in a process of its own, as users start it (`python -m ottla serve`), killed and started at will."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ class Ottla:
         """Start and wait for the first good answer; `start_s` says how long that took."""
         self.folder.mkdir(parents=True, exist_ok=True)
         sets = [word for name, value in self._settings.items() for word in ("--set", f"{name}={value}")]
-        place = ["--host", "127.0.0.1", "--port", str(self.port), "--data", str(self.log_dir)]
+        place = ["--host", "127.0.0.1", "--port", str(self.port)]
+        if "log.dirs" not in self._settings:
+            place += ["--data", str(self.log_dir)]
         started = time.monotonic()
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(

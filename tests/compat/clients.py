@@ -1,9 +1,9 @@
-"""What the suite asks of every Kafka client, and the two ways to ask: in this process, or of a program in another language.
+"""What the suite asks of every Kafka client: in this process, or of a program in another language.
 
 A program (an agent) reads one command per line from its standard input and prints one JSON object per line:
 
     produce  topic  partition  codec  acks  idempotent  record  record ...      -> {"ok": [offset, ...]}
-    consume  topic  partition  offset  count                    -> {"ok": [[offset, timestamp, key, value, headers], ...]}
+    consume  topic  partition  offset  count                  -> {"ok": [[offset, timestamp, key, value, headers], ...]}
     offset   topic  partition  timestamp (-1 latest, -2 earliest)               -> {"ok": offset or null}
     create   topic  partitions  name=value,...                                  -> {"ok": null}
     delete   topic                                                              -> {"ok": null}

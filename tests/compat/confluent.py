@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from confluent_kafka.admin import (
 )
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
     from collections.abc import Iterable, Mapping, Sequence
 
 
@@ -91,8 +91,10 @@ class Confluent(Client):
             send = partial(producer.produce, topic, record.value, record.key, partition=partition, on_delivery=report)
             try:
                 send(**moment, **headers)
-            except KafkaException as failure:  # a partition younger than what the producer knows of the topic
-                assert failure.args[0].code() == KafkaError._UNKNOWN_PARTITION
+            except KafkaException as failure:
+                if failure.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                    raise
+                # A partition younger than what the producer knows of the topic.
                 producer.list_topics(topic, TIMEOUT_S)
                 send(**moment, **headers)
         assert producer.flush(TIMEOUT_S) == 0, "messages left in the queue"

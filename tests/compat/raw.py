@@ -247,7 +247,7 @@ def pairs(data: bytes, count: int) -> Iterator[tuple[bytes | None, bytes | None]
 
 
 def batches(data: bytes) -> list[Batch]:
-    """Every whole batch of fetched bytes; each must be magic 2 and have a good checksum. A torn last one is left out."""
+    """Every whole batch of fetched bytes, magic 2 and with a good checksum, or else it fails; a torn tail is left out."""
     found, position = [], 0
     while position + 12 <= len(data):
         (size,) = struct.unpack_from(">i", data, position + 8)
@@ -272,7 +272,7 @@ def batches(data: bytes) -> list[Batch]:
                 first,
                 most,
                 data[position:end],
-            )  # fmt: skip
+            )
         )
         position = end
     return found

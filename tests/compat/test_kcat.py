@@ -36,7 +36,7 @@ def test_keys_headers_and_empty_values_round_trip(
     assert [record["payload"] for record in stored] == ["value", "no key but empty", None, "again " * 400]
     assert all(record["headers"] == ["name", "value", "empty", ""] for record in stored)
     with Raw(broker.port) as raw:
-        assert {batch.codec for batch in read_all(raw, topic)} == {codec}
+        assert read_all(raw, topic)[-1].codec == codec, "the batch of the long line; a short one may stay as it is"
 
 
 def test_offsets_times_and_metadata(kcat: Kcat, fresh: Callable[[str], str]) -> None:
