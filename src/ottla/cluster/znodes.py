@@ -7,6 +7,7 @@
     /controller                             ephemeral; who decides
     /controller_epoch                       how often that has changed; every write of a controller checks its version
     /cluster/id, /latest_producer_id_block
+    /consumers/G/offsets/T/0                offsets that consumers of the 0.8 era have committed, as decimal numbers
 
 Old tools read these files with small parsers: numbers stay below 2^31 and timestamps are strings.
 """
@@ -80,6 +81,10 @@ def topic_config_path(topic: str) -> str:
 
 def broker_config_path(broker: str) -> str:
     return f"{BROKER_CONFIGS}/{broker or DEFAULT_ENTITY}"
+
+
+def consumer_offset_path(group: str, topic: str, index: int) -> str:
+    return f"/consumers/{group}/offsets/{topic}/{index}"
 
 
 def encode_broker(broker: Broker, now_ms: int) -> bytes:

@@ -29,6 +29,7 @@ from ottla.config.option import (
     long,
     maybe,
     rows,
+    short,
     string,
     strings,
 )
@@ -317,12 +318,72 @@ class BrokerConfig(Table):
         True, "Convert records for clients that ask for an older format.", live=CLUSTER_WIDE, importance=LOW
     )
 
+    # Transactions
+    transaction_max_timeout_ms: int = integer(
+        15 * MINUTE_MS, "Longest time that a producer may ask for its transactions to stay open.", least=1, importance=HIGH
+    )
+    transactional_id_expiration_ms: int = integer(
+        7 * 24 * HOUR_MS, "Forget a transactional id that was not used for so long.", least=1, importance=HIGH
+    )
+    transaction_partition_verification_enable: bool = boolean(
+        True,
+        "Before the first record of a transaction in a partition, ask the coordinator whether it is part of it.",
+        live=CLUSTER_WIDE,
+        importance=LOW,
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
+        10_000, "How often to look for transactions that were left open.", least=1, importance=LOW
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
+        HOUR_MS, "How often to look for transactional ids that were not used.", least=1, importance=LOW
+    )
+    transaction_state_log_num_partitions: int = integer(
+        50, "Partitions of __transaction_state; fixed when it is made.", least=1, importance=HIGH
+    )
+    transaction_state_log_replication_factor: int = short(
+        3, "Replicas of __transaction_state; fewer while there are fewer brokers.", least=1, importance=HIGH
+    )
+    transaction_state_log_segment_bytes: int = integer(
+        100 * MB, "Roll a segment of __transaction_state at this size.", least=1, importance=HIGH
+    )
+
     # Idempotent producers
     producer_id_expiration_ms: int = integer(
         DAY_MS, "Forget a producer that has been silent for so long.", least=1, live=CLUSTER_WIDE, importance=LOW
     )
-    producer_id_expiration_check_interval_ms: int = integer(
-        10 * MINUTE_MS, "How often to look for such producers.", least=1, importance=LOW
+
+    # Groups and what they commit
+    group_min_session_timeout_ms: int = integer(
+        6 * SECOND_MS, "Shortest session that a member of a classic group may ask for."
+    )
+    group_max_session_timeout_ms: int = integer(30 * MINUTE_MS, "Longest session that it may ask for.")
+    group_initial_rebalance_delay_ms: int = integer(
+        3 * SECOND_MS, "How long the first members of a classic group wait for more; each newcomer prolongs it."
+    )
+    group_max_size: int = integer(INT_MAX, "Most members of a classic group.", least=1)
+    offset_metadata_max_bytes: int = integer(
+        4 * KB, "Longest text that may be committed beside an offset.", importance=HIGH
+    )
+    offsets_retention_minutes: int = integer(
+        7 * 24 * 60,
+        "How long offsets are kept after their group has lost its last member or, without members, after the commit.",
+        least=1,
+        importance=HIGH,
+    )
+    offsets_retention_check_interval_ms: int = long(
+        10 * MINUTE_MS, "How often to look for offsets that have expired.", least=1, importance=HIGH
+    )
+    offsets_topic_num_partitions: int = integer(
+        50, "Partitions of __consumer_offsets when it is made.", least=1, importance=HIGH
+    )
+    offsets_topic_replication_factor: int = short(
+        3,
+        "Replicas of __consumer_offsets when it is made; fewer while there are fewer brokers.",
+        least=1,
+        importance=HIGH,
+    )
+    offsets_topic_segment_bytes: int = integer(
+        100 * MB, "Segment size of __consumer_offsets when it is made.", least=1, importance=HIGH
     )
 
     @property

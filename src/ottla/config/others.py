@@ -50,7 +50,17 @@ request.timeout.ms INT 30000
 socket.connection.setup.timeout.max.ms LONG 30000
 socket.connection.setup.timeout.ms LONG 10000
 unclean.leader.election.interval.ms LONG 300000
-# Consumer groups are not built yet.
+# A coordinator decides, writes and answers in one go on the event loop.
+group.coordinator.append.linger.ms INT -1
+group.coordinator.background.threads INT 2
+group.coordinator.cached.buffer.max.bytes INT 1048588
+group.coordinator.new.enable BOOLEAN false
+group.coordinator.threads INT 4
+offsets.commit.required.acks SHORT -1
+offsets.commit.timeout.ms INT 5000
+offsets.load.buffer.size INT 5242880
+offsets.topic.compression.codec INT 0
+# Groups whose assignment the broker computes are not built yet.
 group.consumer.assignment.interval.ms INT 1000
 group.consumer.assignors LIST uniform,range
 group.consumer.heartbeat.interval.ms INT 5000
@@ -64,40 +74,13 @@ group.consumer.min.heartbeat.interval.ms INT 5000
 group.consumer.min.session.timeout.ms INT 45000
 group.consumer.regex.refresh.interval.ms INT 600000
 group.consumer.session.timeout.ms INT 45000
-group.coordinator.append.linger.ms INT -1
-group.coordinator.background.threads INT 2
-group.coordinator.cached.buffer.max.bytes INT 1048588
-group.coordinator.new.enable BOOLEAN false
 group.coordinator.rebalance.protocols LIST classic,consumer,streams
-group.coordinator.threads INT 4
-group.initial.rebalance.delay.ms INT 3000
-group.max.session.timeout.ms INT 1800000
-group.max.size INT 2147483647
-group.min.session.timeout.ms INT 6000
-offset.metadata.max.bytes INT 4096
-offsets.commit.required.acks SHORT -1
-offsets.commit.timeout.ms INT 5000
-offsets.load.buffer.size INT 5242880
-offsets.retention.check.interval.ms LONG 600000
-offsets.retention.minutes INT 10080
-offsets.topic.compression.codec INT 0
-offsets.topic.num.partitions INT 50
-offsets.topic.replication.factor SHORT 3
-offsets.topic.segment.bytes INT 104857600
-# Transactions are not built yet.
+# Transactions: with one node the coordinator is asked directly, and its log has one replica.
 add.partitions.to.txn.retry.backoff.max.ms INT 100
 add.partitions.to.txn.retry.backoff.ms INT 20
-transaction.abort.timed.out.transaction.cleanup.interval.ms INT 10000
-transaction.max.timeout.ms INT 900000
-transaction.partition.verification.enable BOOLEAN true
-transaction.remove.expired.transaction.cleanup.interval.ms INT 3600000
 transaction.state.log.load.buffer.size INT 5242880
 transaction.state.log.min.isr INT 2
-transaction.state.log.num.partitions INT 50
-transaction.state.log.replication.factor SHORT 3
-transaction.state.log.segment.bytes INT 104857600
 transaction.two.phase.commit.enable BOOLEAN false
-transactional.id.expiration.ms INT 604800000
 # Share groups and Streams groups are not built.
 group.share.assignment.interval.ms INT 1000
 group.share.assignors LIST simple

@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.clock import Clock
+    from ottla.cluster.consumer_offsets import ConsumerOffsets
     from ottla.cluster.controller import Controller
     from ottla.cluster.producer_ids import ProducerIds
     from ottla.config import BrokerConfig
+    from ottla.coord.groups.coordinator import Groups
+    from ottla.coord.transactions.coordinator import Transactions
+    from ottla.coord.transactions.markers import MarkerWriter
     from ottla.log.store import Store
     from ottla.replica.replicas import Replicas
     from ottla.replica.sessions import Sessions
@@ -59,6 +63,10 @@ class Parts:
     replicas: Replicas
     sessions: Sessions
     producer_ids: ProducerIds
+    groups: Groups
+    transactions: Transactions
+    markers: MarkerWriter
+    old_offsets: ConsumerOffsets
 
 
 @dataclass(frozen=True, slots=True)

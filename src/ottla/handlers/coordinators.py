@@ -1,40 +1,86 @@
-"""Who coordinates, and who a producer is: FindCoordinator (10), InitProducerId (22).
+"""Who coordinates: FindCoordinator (10).
 
-FindCoordinator v1 kinds of keys; v3 flexible; v4 many keys at once; v5-6 newer kinds and errors. On one node every
-coordinator is this broker.
-InitProducerId v2 flexible; v3 a producer that asks again; v4-5 newer errors. Idempotent producers get a fresh id; a
-transactional one needs a transaction coordinator, which this broker does not have yet.
+v1 kinds of keys: groups and transactional ids; v3 flexible; v4 many keys at once; v5-6 newer errors and kinds.
+A key is coordinated by the leader of its partition of the internal topic, which is made when it is first asked for.
 """
 
 from __future__ import annotations
 
-from ottla.errors import ErrorCode
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ottla.errors import BrokerError, ErrorCode, description
 from ottla.handlers.call import Call, Parts, handles
-from ottla.handlers.metadata import address
+from ottla.handlers.metadata import brokers
 from ottla.wire.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from ottla.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from ottla.coord.coordinator import Coordinator as Machines
+
+log = logging.getLogger("ottla.coordinators")
 
 GROUP, TRANSACTION = 0, 1
+MANY_KEYS = 4
 
 
 @handles(FindCoordinatorRequest, versions=(0, 6))
-def find_coordinator(parts: Parts, call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    known = request.key_type in (GROUP, TRANSACTION)
-    code, message = (0, None) if known else (ErrorCode.INVALID_REQUEST, f"key type {request.key_type} is not known")
-    node_id, (host, port) = (parts.node_id, address(parts, call)) if known else (-1, ("", -1))
-    if call.version < 4:
-        return FindCoordinatorResponse(error_code=code, error_message=message, node_id=node_id, host=host, port=port)
+def find_coordinator(
+    parts: Parts, call: Call, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Coroutine[None, None, FindCoordinatorResponse]:
+    kinds: dict[int, Machines[Any]] = {GROUP: parts.groups, TRANSACTION: parts.transactions}
+    machines = kinds.get(request.key_type)
+    if machines is not None and not machines.exists:
+        return make_and_find(parts, call, request, machines)
+    return find_all(parts, call, request, machines)
+
+
+async def make_and_find(
+    parts: Parts, call: Call, request: FindCoordinatorRequest, machines: Machines[Any]
+) -> FindCoordinatorResponse:
+    try:
+        await machines.ensure()
+    except BrokerError as error:  # the keys have no coordinator then, and will be asked for again
+        log.warning("cannot make %s: %s", machines.topic, error)
+    return find_all(parts, call, request, machines)
+
+
+def find_all(
+    parts: Parts, call: Call, request: FindCoordinatorRequest, machines: Machines[Any] | None
+) -> FindCoordinatorResponse:
+    if call.version >= MANY_KEYS:
+        return FindCoordinatorResponse(
+            coordinators=[find(parts, call, key, machines) for key in request.coordinator_keys]
+        )
+    found = find(parts, call, request.key, machines)
     return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message)
-            for key in request.coordinator_keys
-        ]
+        error_code=found.error_code,
+        error_message=found.error_message or "NONE",  # Kafka's word for it
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
     )
 
 
-@handles(InitProducerIdRequest, versions=(0, 5))
-async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    if request.transactional_id is not None:
-        code = ErrorCode.INVALID_REQUEST if request.transactional_id == "" else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
-    return InitProducerIdResponse(error_code=0, producer_id=await parts.producer_ids.take(), producer_epoch=0)
+def find(parts: Parts, call: Call, key: str, machines: Machines[Any] | None) -> Coordinator:
+    try:
+        if machines is None:
+            raise BrokerError(ErrorCode.INVALID_REQUEST)
+        topic = parts.controller.image.topics.get(machines.topic)
+        if topic is None:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        leader = topic.partitions[machines.index_of(key)].leader
+        address = {node_id: (host, port) for node_id, host, port, _ in brokers(parts, call)}.get(leader)
+        if address is None:
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except BrokerError as error:
+        return Coordinator(
+            key=key,
+            node_id=-1,
+            host="",
+            port=-1,
+            error_code=error.code,
+            error_message=error.message or description(error.code),
+        )
+    return Coordinator(key=key, node_id=leader, host=address[0], port=address[1], error_code=0, error_message=None)

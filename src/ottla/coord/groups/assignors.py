@@ -1,0 +1,103 @@
+"""Who gets which partitions of a consumer group: the broker's own assignors, `uniform` and `range`.
+
+    range     each topic is cut into runs of neighbouring partitions, one run per member; topics with equally many
+              partitions are cut alike, so that the same member has the same numbers of each
+    uniform   members have equally many partitions, give or take one, and keep as many as possible of those they have
+
+Both are functions of the members, of what they had, and of the sizes of topics; they look at no clock and no order but
+that of the members' ids, so any broker comes to the same result. Racks are not considered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.coord.groups.balance import balanced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Part = dict[bytes, frozenset[int]]  # topic id → partitions; topics without any are left out
+NO_PART: Final[Part] = {}
+
+
+class Spec(NamedTuple):
+    """What an assignor is told of a member."""
+
+    instance: str | None  # of a static member
+    topics: frozenset[bytes]  # it is subscribed to; all of them exist
+    part: Part  # that it was to have until now
+
+
+Specs = dict[str, Spec]  # by member id
+Sizes = dict[bytes, int]  # topic id → number of partitions
+
+
+def range_assignor(members: Specs, sizes: Sizes) -> dict[str, Part]:
+    subscribers: dict[bytes, int] = {}
+    for spec in members.values():
+        for topic in spec.topics:
+            subscribers[topic] = subscribers.get(topic, 0) + 1
+    served = dict.fromkeys(subscribers, 0)  # topic → members that have their run
+    parts: dict[str, Part] = {}
+    for member in sorted(members, key=lambda one: _rank(one, members[one].instance)):
+        part: Part = {}
+        for topic in members[member].topics:
+            share, extra = divmod(sizes[topic], subscribers[topic])
+            turn = served[topic]
+            served[topic] += 1
+            first = turn * share + min(turn, extra)
+            run = range(first, first + share + (turn < extra))
+            if run:
+                part[topic] = frozenset(run)
+        parts[member] = part
+    return parts
+
+
+def _rank(member: str, instance: str | None) -> tuple[bool, str]:
+    """Static members come first: their names stay, so their runs do."""
+    return (instance is None, member if instance is None else instance)
+
+
+def uniform_assignor(members: Specs, sizes: Sizes) -> dict[str, Part]:
+    if not members:
+        return {}
+    first = next(iter(members.values())).topics
+    if all(spec.topics == first for spec in members.values()):
+        return _uniform(members, {topic: sizes[topic] for topic in sorted(first)})
+    return balanced(members, sizes)
+
+
+def _uniform(members: Specs, sizes: Mapping[bytes, int]) -> dict[str, Part]:
+    """All are subscribed to the same: what a member has beyond its share goes to those who have less."""
+    taken = {topic: {index for spec in members.values() for index in spec.part.get(topic, ())} for topic in sizes}
+    free = [(topic, index) for topic, size in sizes.items() for index in range(size) if index not in taken[topic]]
+    share, extra = divmod(sum(sizes.values()), len(members))
+    parts: dict[str, dict[bytes, set[int]]] = {}
+    wanting: list[tuple[str, int]] = []
+    for turn, (member, spec) in enumerate(members.items()):
+        room = share + (turn < extra)
+        kept: dict[bytes, set[int]] = {}
+        for topic, indexes in spec.part.items():
+            if topic in sizes:
+                ordered = sorted(indexes)
+                if ordered[:room]:
+                    kept[topic] = set(ordered[:room])
+                free += [(topic, index) for index in ordered[room:]]
+                room -= min(room, len(ordered))
+        parts[member] = kept
+        if room:
+            wanting.append((member, room))
+    place = 0
+    for member, room in wanting:
+        for topic, index in free[place : place + room]:
+            parts[member].setdefault(topic, set()).add(index)
+        place += room
+    assert place >= len(free), "every partition has an owner"
+    return {member: {topic: frozenset(indexes) for topic, indexes in part.items()} for member, part in parts.items()}
+
+
+ASSIGNORS: Final[Mapping[str, Callable[[Specs, Sizes], dict[str, Part]]]] = {
+    "uniform": uniform_assignor,
+    "range": range_assignor,
+}

@@ -1,0 +1,161 @@
+"""The uniform assignor when members are subscribed to different topics: balance first, then keep what was.
+
+1. A member keeps what it has of the topics it is still subscribed to.
+2. What nobody has goes to the least loaded subscriber of its topic, hardest topics (most partitions for a subscriber)
+   first.
+3. Topic by topic, the most loaded subscribers give to the least loaded ones until they differ by one at most; again
+   and again over all topics until a whole round moves nothing. Subscriptions that overlap in part can make that slow,
+   so the rounds are counted.
+
+Members are worked with as numbers, their places in the group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.coord.groups.assignors import Part, Sizes, Specs
+
+NOBODY: Final = -1
+ROUNDS_MAX: Final = 16  # a round about halves the imbalance
+
+
+def balanced(members: Specs, sizes: Sizes) -> dict[str, Part]:
+    return Balance(members, sizes).run()
+
+
+class Balance:
+    def __init__(self, members: Specs, sizes: Sizes) -> None:
+        self.names = list(members)
+        self.subscribers: dict[bytes, list[int]] = {}
+        for number, spec in enumerate(members.values()):
+            for topic in spec.topics:
+                self.subscribers.setdefault(topic, []).append(number)
+        self.owners = {topic: [NOBODY] * sizes[topic] for topic in self.subscribers}
+        self.loads = [0] * len(self.names)
+        for number, spec in enumerate(members.values()):
+            for topic in spec.part.keys() & spec.topics:
+                for index in spec.part[topic]:
+                    self.owners[topic][index] = number
+                self.loads[number] += len(spec.part[topic])
+
+    def run(self) -> dict[str, Part]:
+        for topic in self._hardest_first(self.subscribers):
+            self._give_out(topic)
+        self._level([topic for topic in self.subscribers if len(self.subscribers[topic]) > 1])
+        parts: dict[str, dict[bytes, set[int]]] = {name: {} for name in self.names}
+        for topic, owners in self.owners.items():
+            for index, number in enumerate(owners):
+                parts[self.names[number]].setdefault(topic, set()).add(index)
+        return {name: {topic: frozenset(indexes) for topic, indexes in part.items()} for name, part in parts.items()}
+
+    def _hardest_first(self, topics: Iterable[bytes]) -> list[bytes]:
+        def rank(topic: bytes) -> tuple[float, int, int, int]:
+            count = len(self.subscribers[topic])
+            high, low = (int.from_bytes(half, signed=True) for half in (topic[:8], topic[8:]))
+            return (-len(self.owners[topic]) / count, count, high, low)  # an id counts as Java's two signed longs
+
+        return sorted(topics, key=rank)
+
+    def _give_out(self, topic: bytes) -> None:
+        owners = self.owners[topic]
+        free = [index for index, owner in enumerate(owners) if owner == NOBODY]
+        if free:
+            ladder = Ladder(self.subscribers[topic], self.loads)
+            for index in free:
+                owners[index] = number = ladder.least()
+                self.loads[number] += 1
+
+    def _level(self, topics: list[bytes]) -> None:
+        ordered = self._hardest_first(topics)
+        last = NOBODY  # where in the order something was moved last
+        for _ in range(ROUNDS_MAX):
+            for place, topic in enumerate(ordered):
+                if place == last:
+                    return
+                if self._level_topic(topic) or last == NOBODY:
+                    last = place
+
+    def _level_topic(self, topic: bytes) -> int:
+        """Move partitions of one topic from those who have most to those who have least; how many were moved."""
+        ladder = Ladder(self.subscribers[topic], self.loads)
+        if ladder.spread <= 1:
+            return 0
+        owners = self.owners[topic]
+        held: dict[int, list[int]] = {}
+        for index, owner in enumerate(owners):
+            held.setdefault(owner, []).append(index)
+        moved = 0
+        while not ladder.level:
+            giver = ladder.most()
+            while giver != NOBODY and not held.get(giver):
+                ladder.exclude()
+                giver = ladder.most()
+            if giver == NOBODY:
+                break
+            index = held[giver].pop()
+            taker = ladder.least()
+            if ladder.level:
+                break
+            owners[index] = taker
+            self.loads[giver] -= 1
+            self.loads[taker] += 1
+            moved += 1
+        return moved
+
+
+class Ladder:
+    """Members by load, with a range of the least loaded at one end and of the most loaded at the other.
+
+    Within a range all begin with the same load. Who is taken from a range is assumed to gain or lose one; when all of
+    a range were taken its level moves by one, and it takes in the neighbours that it has come level with.
+    """
+
+    def __init__(self, members: list[int], loads: list[int]) -> None:
+        assert members, "somebody is subscribed"
+        self.loads = loads[:]  # as they were: the ranges count the changes themselves
+        self.members = sorted(members, key=lambda number: (loads[number], number))
+        lowest, highest = loads[self.members[0]], loads[self.members[-1]]
+        self.spread = highest - lowest
+        self.low_end, self.low_level, self.low_next = 0, lowest - 1, 0
+        self.high_start = self.high_end = len(self.members)
+        self.high_level, self.high_next = highest + 1, len(self.members) - 1
+
+    @property
+    def level(self) -> bool:
+        return self.high_level - self.low_level <= 1
+
+    def least(self) -> int:
+        if self.low_next >= self.low_end:
+            self.low_level += 1
+            while self.low_end < len(self.members) and self.loads[self.members[self.low_end]] == self.low_level:
+                self.low_end += 1
+            self.low_next = 0
+        number = self.members[self.low_next]
+        self.low_next += 1
+        return number
+
+    def most(self) -> int:
+        """Who is to give next; NOBODY when all were excluded."""
+        if self.high_next < self.high_start:
+            if self.high_end <= self.high_start and self.high_start > 0:
+                self.high_level = self.loads[self.members[self.high_start - 1]]  # the range was emptied by exclusions
+            else:
+                self.high_level -= 1
+            while self.high_start > 0 and self.loads[self.members[self.high_start - 1]] == self.high_level:
+                self.high_start -= 1
+            self.high_next = self.high_end - 1
+        if self.high_next < 0:
+            return NOBODY
+        number = self.members[self.high_next]
+        self.high_next -= 1
+        return number
+
+    def exclude(self) -> None:
+        """The one that was just named has nothing to give."""
+        place, last = self.high_next + 1, self.high_end - 1
+        self.members[place], self.members[last] = self.members[last], self.members[place]
+        self.high_end -= 1

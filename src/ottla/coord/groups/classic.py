@@ -1,0 +1,481 @@
+"""A classic group: members join, one of them (the leader) shares out the work, the others are told their part.
+
+    Empty ──join──► PreparingRebalance ──all joined, or time is up──► CompletingRebalance ──leader's sync──► Stable
+                        │      ▲                                             │                                  │
+                        │      └──── somebody joins, leaves or falls silent ─┴──────────────────────────────────┘
+                        └──── all have left ──► Empty
+
+Every pass through CompletingRebalance is a generation, and only members of the current one may commit. Joins wait for
+the other members, syncs wait for the leader's. The group is written down when it becomes stable and when it becomes
+empty: `written` is that record, all of the group that outlives the broker. The rest is soft: who waits, who is due.
+
+A member's deadline moves with each sign of life; the group's one timer is set for the earliest and finds out when it
+fires whether that has moved. So a heartbeat costs no more than an assignment.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ottla.coord.formats import GroupMetadataKey, GroupMetadataValue, MemberMetadata, written
+from ottla.coord.groups.member import NEVER, Member
+from ottla.coord.groups.offsets import NO_EXPIRY
+from ottla.coord.groups.outcome import Outcome
+from ottla.coord.groups.roster import Roster
+from ottla.errors import BrokerError, ErrorCode
+from ottla.wire.codec import DecodeError, decoder
+from ottla.wire.messages.groups import (
+    ConsumerProtocolSubscription,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.coord.groups.group import Rules
+    from ottla.coord.groups.offsets import Committed
+    from ottla.coord.machine import Decision, Record, Token
+    from ottla.wire.messages.groups import SyncGroupRequest
+
+CONSUMER = "consumer"  # the protocol type of consumers, the one whose subscriptions can be read
+PROTOCOL_NULLABLE = 7  # the first version of JoinGroup in which an answer may have no protocol
+NO_TIME = -1
+
+
+class State(StrEnum):
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+class ClassicGroup:
+    kind = "classic"
+
+    def __init__(self, group_id: str, rules: Rules, now_ms: int | None = None) -> None:
+        self.id = group_id
+        self.written: GroupMetadataValue | None = None
+        self.rules = rules
+        self.state = State.EMPTY
+        self.since_ms = now_ms  # when it came into this state; None: from before that was recorded
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.generation = 0
+        self.roster = Roster()
+        self.invited: dict[str, int] = {}  # member ids that were given out and are not joined with yet → until when
+        self.unsynced: set[str] = set()  # members that have not fetched their part of this generation
+        self.first = False  # in a rebalance that began with nobody: it waits a while for more to come
+        self.grown = False  # somebody new has come since that wait began
+        self.wait_ms = self.wait_left_ms = 0  # the present length of that wait, and how much may be added to it
+        self.armed_ms = NEVER  # what the session timer is set for
+        self._topics: tuple[int, frozenset[str] | None] | None = None  # subscribed to, as of a generation
+
+    @property
+    def phase(self) -> str:
+        return self.state.value
+
+    @property
+    def empty(self) -> bool:
+        return self.state is State.EMPTY
+
+    def wake(self, now_ms: int, out: Outcome) -> None:
+        """Live on after a load, as the record says, every member with its whole session before it."""
+        value = self.written
+        if value is None:
+            return
+        self.protocol_type = value.protocol_type or None
+        self.protocol, self.generation = value.protocol, value.generation
+        self.since_ms = None if value.current_state_timestamp == NO_TIME else value.current_state_timestamp
+        for one in value.members:
+            member = Member.written(value.protocol, one)
+            self.roster.add(member)
+            self.expect(member, now_ms + member.session_ms, out)
+        self.roster.leader = value.leader if value.leader in self.roster.members else self.roster.leader
+        if value.members:
+            self.state = State.STABLE
+        if len(value.members) > self.rules.size_max:  # lowered since: let consumers commit, then sort it out
+            self.prepare(now_ms, out)
+
+    # What the machine asks of any group.
+
+    def check_commit(
+        self, member_id: str, instance: str | None, epoch: int, *, version: int, transactional: bool
+    ) -> None:
+        if epoch < 0 and self.state is State.EMPTY:
+            return  # somebody who only keeps offsets here
+        if epoch >= 0 or member_id or instance is not None:
+            self.roster.check(member_id, instance)
+            if epoch != self.generation:
+                raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
+        elif not transactional:
+            raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if self.state is State.COMPLETING and not transactional:
+            raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def committed(self, member_id: str, now_ms: int) -> None:
+        member = self.roster.members.get(member_id)
+        if member is not None and self.state is not State.COMPLETING:
+            member.deadline_ms = now_ms + member.session_ms
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """Anybody may."""
+
+    def check_deletion(self) -> None:
+        if self.state is not State.EMPTY:
+            raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
+
+    def check_offset_deletion(self) -> None:
+        if self.state is not State.EMPTY and self.protocol_type != CONSUMER:
+            raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
+
+    def subscribes(self, topic: str) -> bool:
+        topics = self.topics
+        return self.protocol_type == CONSUMER if topics is None else topic in topics
+
+    def expired(self, one: Committed, now_ms: int, retention_ms: int) -> bool:
+        if self.protocol_type is None:
+            base = one.time_ms
+        elif self.state is State.EMPTY:
+            base = one.time_ms if self.since_ms is None else self.since_ms
+        elif self.state is State.STABLE and self.topics is not None:
+            base = one.time_ms
+        else:
+            return False
+        return now_ms >= one.expires_ms if one.expires_ms != NO_EXPIRY else now_ms - base >= retention_ms
+
+    def tombstones(self) -> list[Record]:
+        return [written(GroupMetadataKey(group=self.id), None)]
+
+    @property
+    def topics(self) -> frozenset[str] | None:
+        """What the members are subscribed to; None when that cannot be told, for their protocol is not consumers'."""
+        if self.protocol_type != CONSUMER:
+            return None
+        if self._topics is None or self._topics[0] != self.generation:
+            self._topics = self.generation, self._read_topics()
+        return self._topics[1]
+
+    def _read_topics(self) -> frozenset[str] | None:
+        if not self.roster.members:
+            return frozenset()
+        if self.protocol is None:
+            return None
+        read = decoder(ConsumerProtocolSubscription, 0)  # whose fields every later version begins with
+        try:
+            subscriptions = [read(one.metadata(self.protocol), 2)[0] for one in self.roster.members.values()]
+        except DecodeError:
+            return None
+        return frozenset(topic for one in subscriptions for topic in one.topics)
+
+    # Rebalances.
+
+    def rebalance(self, now_ms: int, out: Outcome) -> None:
+        """The members are others than before, or want something else: begin a rebalance, or go on with the present."""
+        if self.state is not State.PREPARING:
+            self.prepare(now_ms, out)
+        elif not self.first and self.all_joined:
+            self.complete(now_ms, out)
+
+    def prepare(self, now_ms: int, out: Outcome) -> None:
+        if self.state is State.COMPLETING:
+            self._refuse_syncs(ErrorCode.REBALANCE_IN_PROGRESS, now_ms, out)
+        self._stop_waiting_for_syncs(out)
+        self.first = self.state is State.EMPTY
+        self._become(State.PREPARING, now_ms)
+        if self.first:
+            self.wait_ms = self.rules.initial_delay_ms
+            self.wait_left_ms = max(self.roster.rebalance_ms - self.wait_ms, 0)
+            out.timer(("join", self.id), now_ms + self.wait_ms)
+        elif self.all_joined:
+            self.complete(now_ms, out)
+        else:
+            out.timer(("join", self.id), now_ms + self.roster.rebalance_ms)
+
+    def join_time_is_up(self, now_ms: int, out: Outcome) -> None:
+        if self.state is not State.PREPARING:
+            return
+        if self.first and self.grown and self.wait_left_ms:
+            self.grown = False
+            before, self.wait_ms = self.wait_ms, min(self.rules.initial_delay_ms, self.wait_left_ms)
+            self.wait_left_ms = max(self.wait_left_ms - before, 0)
+            out.timer(("join", self.id), now_ms + self.wait_ms)
+        else:
+            self.complete(now_ms, out)
+
+    def complete(self, now_ms: int, out: Outcome) -> None:
+        """Go on with those who have joined: the next generation, or none if nobody is left."""
+        out.timer(("join", self.id), None)
+        roster = self.roster
+        for member in [one for one in roster.members.values() if one.join is None and one.instance is None]:
+            self.remove(member.id)
+        if not roster.elect() and roster.members:
+            # Static members alone, and none of them has come: wait until their sessions end, or one of them comes.
+            out.timer(("join", self.id), now_ms + roster.rebalance_ms)
+            return
+        self.first = self.grown = False
+        self.generation += 1
+        self.unsynced.clear()
+        if not roster.members:
+            self.protocol = None
+            self._become(State.EMPTY, now_ms)
+            out.records.append(self.record({}))
+            out.failed = out.without_records  # nobody is in a generation that is empty: an older record does no harm
+            return
+        self.protocol = roster.choose()
+        self._become(State.COMPLETING, now_ms)
+        for member in roster.members.values():
+            self.answer_join(member, out)
+            self.expect(member, now_ms + member.session_ms, out)
+            member.fresh = False
+            self.unsynced.add(member.id)
+        out.timer(("sync", self.id), now_ms + roster.rebalance_ms)
+
+    def answer_join(self, member: Member, out: Outcome, *, skip_assignment: bool = False) -> None:
+        """Tell a member that waits about the generation; the leader also who is in it."""
+        waiting = self.roster.wait(member, None)
+        if waiting is not None:
+            out.reply(waiting.token, self.generation_for(member, skip_assignment=skip_assignment))
+
+    def generation_for(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
+        leads = member.id == self.roster.leader
+        return JoinGroupResponse(
+            error_code=0,
+            generation_id=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
+            leader=self.roster.leader or "",
+            skip_assignment=skip_assignment,
+            member_id=member.id,
+            members=[
+                JoinGroupResponseMember(
+                    member_id=one.id, group_instance_id=one.instance, metadata=one.metadata(self.protocol)
+                )
+                for one in self.roster.members.values()
+            ]
+            if leads
+            else [],
+        )
+
+    def remove(self, member_id: str) -> None:
+        self.roster.remove(member_id)
+        self.invited.pop(member_id, None)
+        self.unsynced.discard(member_id)
+
+    def dismiss(self, member: Member, out: Outcome) -> None:
+        """Remove a member. One whose join waits is told, so that it can come again."""
+        waiting = self.roster.wait(member, None)
+        if waiting is not None:
+            out.reply(waiting.token, refused_join(waiting.version, "", ErrorCode.UNKNOWN_MEMBER_ID))
+        if member.sync is not None:
+            out.reply(member.sync, refused_sync(ErrorCode.UNKNOWN_MEMBER_ID))
+        self.remove(member.id)
+
+    @property
+    def all_joined(self) -> bool:
+        return self.roster.joined == len(self.roster.members) and not self.invited
+
+    def _become(self, state: State, now_ms: int) -> None:
+        self.state, self.since_ms = state, now_ms
+
+    # Syncs.
+
+    def sync(self, request: SyncGroupRequest, token: Token, now_ms: int, out: Outcome) -> None:
+        member = self.roster.check(request.member_id, request.group_instance_id)
+        if request.generation_id != self.generation:
+            raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
+        if _differ(request.protocol_type, self.protocol_type) or _differ(request.protocol_name, self.protocol):
+            raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if self.state is State.PREPARING:
+            raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
+        self.unsynced.discard(member.id)
+        if not self.unsynced:
+            out.timer(("sync", self.id), None)
+        if self.state is State.STABLE:
+            out.reply(token, self._part_of(member))
+            return
+        if member.sync is not None:
+            out.reply(member.sync, refused_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # asked again, for whatever reason
+        member.sync = token
+        if member.id == self.roster.leader:
+            self._settle({one.member_id: one.assignment for one in request.assignments}, now_ms, out)
+
+    def _settle(self, parts: Mapping[str, bytes], now_ms: int, out: Outcome) -> None:
+        """The leader has shared out the work: write it down, then tell everybody who has asked."""
+        out.records.append(self.record(parts))
+        for member in self.roster.members.values():
+            member.assignment = parts.get(member.id, b"")
+        self._become(State.STABLE, now_ms)
+        waiting = [member for member in self.roster.members.values() if member.sync is not None]
+        for member in waiting:
+            assert member.sync is not None
+            out.reply(member.sync, self._part_of(member))
+            self.expect(member, now_ms + member.session_ms, out)
+        tokens = [(member, member.sync) for member in waiting]
+        for member in waiting:
+            member.sync = None
+
+        def failed(code: ErrorCode) -> Decision:
+            for member, token in tokens:
+                member.sync = token
+            self._become(State.COMPLETING, now_ms)
+            instead = Outcome()
+            self._refuse_syncs(code, now_ms, instead)
+            self.prepare(now_ms, instead)
+            return instead.decision()
+
+        out.failed = failed
+
+    def _part_of(self, member: Member) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            error_code=0,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
+            assignment=member.assignment,
+        )
+
+    def _refuse_syncs(self, code: ErrorCode, now_ms: int, out: Outcome) -> None:
+        for member in self.roster.members.values():
+            member.assignment = b""
+            if member.sync is not None:
+                out.reply(member.sync, refused_sync(code))
+                member.sync = None
+                self.expect(member, now_ms + member.session_ms, out)
+
+    def _stop_waiting_for_syncs(self, out: Outcome) -> None:
+        if self.unsynced:
+            self.unsynced.clear()
+            out.timer(("sync", self.id), None)
+
+    def sync_time_is_up(self, now_ms: int, out: Outcome) -> None:
+        """Members that joined this generation and never asked for their part are gone."""
+        if self.state in (State.COMPLETING, State.STABLE) and self.unsynced:
+            for member_id in list(self.unsynced):
+                self.remove(member_id)
+            self.prepare(now_ms, out)
+
+    # Signs of life.
+
+    def heartbeat(self, member_id: str, instance: str | None, generation: int, now_ms: int) -> ErrorCode:
+        member = self.roster.check(member_id, instance)
+        if generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        member.deadline_ms = now_ms + member.session_ms
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else ErrorCode.NONE
+
+    def expect(self, member: Member, deadline_ms: int, out: Outcome) -> None:
+        member.deadline_ms = deadline_ms
+        self.arm(deadline_ms, out)
+
+    def arm(self, deadline_ms: int, out: Outcome) -> None:
+        if deadline_ms < self.armed_ms:
+            self.armed_ms = deadline_ms
+            out.timer(("session", self.id), deadline_ms)
+
+    def sessions_are_due(self, now_ms: int, out: Outcome) -> None:
+        """Remove who has been silent for too long, and set the timer for whoever is next."""
+        self.armed_ms = NEVER
+        for member_id, deadline_ms in list(self.invited.items()):
+            if deadline_ms <= now_ms:
+                del self.invited[member_id]
+                self._go_on(now_ms, out)
+        for member in list(self.roster.members.values()):
+            if member.deadline_ms > now_ms or self.roster.members.get(member.id) is not member:
+                continue
+            if member.excused:
+                member.deadline_ms = NEVER  # until it is answered
+                continue
+            self.dismiss(member, out)
+            if self.state is State.PREPARING:
+                self._go_on(now_ms, out)
+            else:
+                self.prepare(now_ms, out)
+        deadlines = [member.deadline_ms for member in self.roster.members.values()]
+        self.arm(min([*deadlines, *self.invited.values()], default=NEVER), out)
+
+    def _go_on(self, now_ms: int, out: Outcome) -> None:
+        """Somebody that a rebalance waited for is gone."""
+        if self.state is State.PREPARING and self.all_joined:
+            self.complete(now_ms, out)
+
+    # Leaving.
+
+    def leave(self, member_id: str, instance: str | None, out: Outcome) -> bool:
+        """Let a member go; by its instance alone, if it names no id. False: it had not joined yet."""
+        if member_id in self.invited:
+            del self.invited[member_id]
+            return False
+        if not member_id and instance is not None:
+            member_id = self.static.get(instance, "")
+        self.dismiss(self.roster.check(member_id, instance), out)
+        return True
+
+    def after_leaving(self, left: bool, now_ms: int, out: Outcome) -> None:
+        """Once for all who left with one request."""
+        if left and self.state is not State.EMPTY:
+            self.rebalance(now_ms, out)
+        elif not self.first:
+            self._go_on(now_ms, out)
+
+    @property
+    def static(self) -> Mapping[str, str]:
+        return self.roster.static
+
+    def unload(self) -> list[tuple[Token, JoinGroupResponse | SyncGroupResponse]]:
+        """What to tell those who wait when another broker takes over."""
+        replies: list[tuple[Token, JoinGroupResponse | SyncGroupResponse]] = []
+        for member in self.roster.members.values():
+            if member.join is not None:
+                refusal = refused_join(member.join.version, member.id, ErrorCode.NOT_COORDINATOR)
+                replies.append((member.join.token, refusal))
+            if member.sync is not None:
+                replies.append((member.sync, refused_sync(ErrorCode.NOT_COORDINATOR)))
+        return replies
+
+    # Writing.
+
+    def record(self, parts: Mapping[str, bytes]) -> Record:
+        """The group as it is written down, with this assignment."""
+        return written(
+            GroupMetadataKey(group=self.id),
+            GroupMetadataValue(
+                protocol_type=self.protocol_type or "",
+                generation=self.generation,
+                protocol=self.protocol,
+                leader=self.roster.leader,
+                current_state_timestamp=NO_TIME if self.since_ms is None else self.since_ms,
+                members=[
+                    MemberMetadata(
+                        member_id=one.id,
+                        group_instance_id=one.instance,
+                        client_id=one.client_id,
+                        client_host=one.host,
+                        rebalance_timeout=one.rebalance_ms,
+                        session_timeout=one.session_ms,
+                        subscription=one.metadata(self.protocol),
+                        assignment=parts.get(one.id, b""),
+                    )
+                    for one in self.roster.members.values()
+                ],
+            ),
+        )
+
+
+def refused_join(version: int, member_id: str, code: ErrorCode) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=code,
+        protocol_name=None if version >= PROTOCOL_NULLABLE else "",
+        leader="",
+        member_id=member_id,
+        members=[],
+    )
+
+
+def refused_sync(code: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=code, assignment=b"")
+
+
+def _differ(asked: str | None, present: str | None) -> bool:
+    return asked is not None and present is not None and asked != present

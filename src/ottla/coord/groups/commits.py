@@ -1,0 +1,278 @@
+"""The operations on committed offsets: commit, commit in a transaction, fetch, delete, and let them expire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.coord.groups.offsets import NO_EXPIRY, record, tombstone
+from ottla.coord.machine import Decision
+from ottla.errors import BrokerError, ErrorCode
+from ottla.wire.messages.commits import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from ottla.wire.messages.transactions import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ottla.coord.groups.machine import GroupMachine
+    from ottla.coord.groups.offsets import Committed
+    from ottla.coord.groups.outcome import Outcome
+    from ottla.coord.machine import Caller, Record, Token
+    from ottla.wire.messages.commits import (
+        OffsetCommitRequest,
+        OffsetDeleteRequest,
+        OffsetFetchRequestGroup,
+    )
+    from ottla.wire.messages.transactions import TxnOffsetCommitRequest
+
+NOW = -1  # a commit time or a retention that was not given
+NOT_FOUND_SINCE = 9  # from this version of OffsetCommit on a missing group is told from a wrong generation
+NOTHING_COMMITTED = -1
+
+
+def commit(
+    machine: GroupMachine,
+    request: OffsetCommitRequest,
+    caller: Caller,
+    token: Token,
+    now_ms: int,
+    missing: Collection[tuple[str, int]],
+) -> Decision:
+    group_id, member_id, epoch = request.group_id, request.member_id, request.generation_id_or_member_epoch
+    group = machine.groups.get(group_id)
+    try:
+        if group is None:
+            if epoch >= 0:
+                late = caller.version >= NOT_FOUND_SINCE
+                raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND if late else ErrorCode.ILLEGAL_GENERATION)
+        else:
+            group.check_commit(member_id, request.group_instance_id, epoch, version=caller.version, transactional=False)
+            group.committed(member_id, now_ms)
+    except BrokerError as error:
+        return Decision(replies=[(token, refused_commit(request, error.code, missing))])
+    retention_ms = request.retention_time_ms
+    expires_ms = NO_EXPIRY if retention_ms == NOW else now_ms + retention_ms
+    size_max = machine.rules.metadata_size_max
+    records: list[Record] = []
+    topics = []
+    for topic in request.topics:
+        name = topic.name
+        results = []
+        for one in topic.partitions:
+            index, metadata = one.partition_index, one.committed_metadata or ""
+            code = 0
+            if missing and (name, index) in missing:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif len(metadata) > size_max:
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                time_ms = now_ms if one.commit_timestamp == NOW else one.commit_timestamp
+                offset, leader_epoch = one.committed_offset, one.committed_leader_epoch
+                records.append(record(group_id, name, index, offset, leader_epoch, metadata, time_ms, expires_ms))
+            results.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
+        topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=results))
+    return Decision(records, ((token, OffsetCommitResponse(topics=topics)),))
+
+
+def refused_commit(
+    request: OffsetCommitRequest, code: ErrorCode, missing: Collection[tuple[str, int]] = ()
+) -> OffsetCommitResponse:
+    """The same error for every partition there is."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=one.partition_index,
+                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        if (topic.name, one.partition_index) in missing
+                        else code,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def commit_in_transaction(
+    machine: GroupMachine,
+    request: TxnOffsetCommitRequest,
+    caller: Caller,
+    token: Token,
+    now_ms: int,
+    missing: Collection[tuple[str, int]],
+) -> Decision:
+    group = machine.groups.get(request.group_id)
+    try:
+        if group is None:
+            if request.generation_id >= 0:
+                raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
+        else:
+            group.check_commit(
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id,
+                version=caller.version,
+                transactional=True,
+            )
+    except BrokerError as error:
+        return Decision(replies=[(token, refused_in_transaction(request, error.code, missing))])
+    records: list[Record] = []
+    topics = []
+    for topic in request.topics:
+        results = []
+        for one in topic.partitions:
+            index, metadata = one.partition_index, one.committed_metadata or ""
+            code = ErrorCode.NONE
+            if (topic.name, index) in missing:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif len(metadata) > machine.rules.metadata_size_max:
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                offset, epoch = one.committed_offset, one.committed_leader_epoch
+                records.append(record(request.group_id, topic.name, index, offset, epoch, metadata, now_ms, NO_EXPIRY))
+            results.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=results))
+    reply = token, TxnOffsetCommitResponse(topics=topics)
+    return Decision(records, [reply], producer=(request.producer_id, request.producer_epoch))
+
+
+def refused_in_transaction(
+    request: TxnOffsetCommitRequest, code: ErrorCode, missing: Collection[tuple[str, int]] = ()
+) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=one.partition_index,
+                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        if (topic.name, one.partition_index) in missing
+                        else code,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def fetch(machine: GroupMachine, request: OffsetFetchRequestGroup, *, stable: bool) -> OffsetFetchResponseGroup:
+    """A group's offsets; all of them when the request names no topics. BrokerError when the member may not ask."""
+    group = machine.groups.get(request.group_id)
+    if group is not None:
+        group.check_fetch(request.member_id, request.member_epoch)
+    offsets, name = machine.offsets, request.group_id
+    known = offsets.by_group.get(name, {})
+    unstable = stable and name in offsets.open
+
+    def found(topic: str, index: int, one: Committed | None) -> OffsetFetchResponsePartitions:
+        if unstable and offsets.unstable(name, topic, index):
+            return no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        if one is None:
+            return no_offset(index, ErrorCode.NONE)
+        return OffsetFetchResponsePartitions(
+            partition_index=index,
+            committed_offset=one.offset,
+            committed_leader_epoch=one.leader_epoch,
+            metadata=one.metadata,
+            error_code=0,
+        )
+
+    if request.topics is None:
+        topics = [
+            OffsetFetchResponseTopics(
+                name=topic, partitions=[found(topic, index, one) for index, one in partitions.items()]
+            )
+            for topic, partitions in known.items()
+        ]
+    else:
+        topics = []
+        for wanted in request.topics:
+            partitions = known.get(wanted.name, {})
+            results = []
+            for index in wanted.partition_indexes:
+                one = partitions.get(index)
+                if one is not None and _of_another(one.topic_id, wanted.topic_id):
+                    one = None
+                results.append(found(wanted.name, index, one))
+            topics.append(OffsetFetchResponseTopics(name=wanted.name, topic_id=wanted.topic_id, partitions=results))
+    return OffsetFetchResponseGroup(group_id=name, topics=topics)
+
+
+def no_offset(index: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=NOTHING_COMMITTED, metadata="", error_code=code
+    )
+
+
+def _of_another(committed: bytes, wanted: bytes) -> bool:
+    """Whether an offset was committed for a former topic of the same name."""
+    return committed != wanted and committed != ZERO_UUID and wanted != ZERO_UUID
+
+
+def delete(
+    machine: GroupMachine, request: OffsetDeleteRequest, token: Token, missing: Collection[tuple[str, int]]
+) -> Decision:
+    group = machine.groups.get(request.group_id)
+    try:
+        if group is None:
+            raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND)
+        group.check_offset_deletion()
+    except BrokerError as error:
+        return Decision(replies=[(token, OffsetDeleteResponse(error_code=error.code, topics=[]))])
+    present = set(machine.offsets.partitions(group.id))
+    records: list[Record] = []
+    topics = []
+    for topic in request.topics:
+        subscribed = group.subscribes(topic.name)
+        results = []
+        for one in topic.partitions:
+            partition = topic.name, one.partition_index
+            code = ErrorCode.NONE
+            if partition in missing:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif subscribed:
+                code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            elif partition in present:
+                records.append(tombstone(group.id, *partition))
+            results.append(OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=code))
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
+    return Decision(records, [(token, OffsetDeleteResponse(error_code=0, topics=topics))])
+
+
+def expire(machine: GroupMachine, now_ms: int, out: Outcome) -> None:
+    """Remove offsets that have been kept long enough, and groups that are empty and have none left."""
+    offsets, retention_ms = machine.offsets, machine.rules.retention_ms
+    for name, group in machine.groups.items():
+        left = name in offsets.open
+        for topic, partitions in offsets.by_group.get(name, {}).items():
+            subscribed = group.subscribes(topic)
+            for index, one in partitions.items():
+                kept = subscribed or not group.expired(one, now_ms, retention_ms)
+                if kept or offsets.unstable(name, topic, index):
+                    left = True
+                else:
+                    out.records.append(tombstone(name, topic, index))
+        if not left and group.empty:
+            out.records += group.tombstones()

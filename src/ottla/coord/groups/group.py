@@ -1,0 +1,69 @@
+"""What every kind of group has in common, whoever decides on its assignment: what the machine asks it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from ottla.coord.groups.offsets import Committed
+    from ottla.coord.machine import Record
+
+
+class Rules(NamedTuple):
+    """The options that groups follow."""
+
+    session_ms_min: int
+    session_ms_max: int
+    initial_delay_ms: int  # how long the first members of a group wait for more
+    size_max: int
+    metadata_size_max: int  # of the text beside a committed offset
+    retention_ms: int
+    retention_check_ms: int
+    # Who was never told its member id cannot heartbeat. Kafka gives it this long to come through its first rebalance.
+    first_join_ms: int = 300_000
+
+
+class Group(Protocol):
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def kind(self) -> str:
+        """`classic` or `consumer`, as ListGroups says it."""
+
+    @property
+    def phase(self) -> str:
+        """The name of its state, as ListGroups and DescribeGroups say it."""
+
+    @property
+    def protocol_type(self) -> str | None: ...
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has no members, so that it may go."""
+
+    def check_commit(
+        self, member_id: str, instance: str | None, epoch: int, *, version: int, transactional: bool
+    ) -> None:
+        """BrokerError unless this member may commit now; `epoch` is its generation or member epoch."""
+
+    def committed(self, member_id: str, now_ms: int) -> None:
+        """The member has committed: where that counts as a sign of life, it was one."""
+
+    def check_fetch(self, member_id: str | None, epoch: int) -> None:
+        """BrokerError unless this member may ask for offsets now."""
+
+    def check_deletion(self) -> None:
+        """BrokerError unless the group may be deleted."""
+
+    def check_offset_deletion(self) -> None:
+        """BrokerError unless offsets of the group may be deleted."""
+
+    def subscribes(self, topic: str) -> bool:
+        """Whether its offsets for this topic are in use."""
+
+    def expired(self, one: Committed, now_ms: int, retention_ms: int) -> bool:
+        """Whether an offset for a topic that the group is not subscribed to has been kept long enough."""
+
+    def tombstones(self) -> list[Record]:
+        """The records that remove the group, without its offsets."""

@@ -1,0 +1,190 @@
+"""Who may join a classic group, and what a join leads to.
+
+    no id         a dynamic member is sent back with one (from version 4 on), a static one is added, or takes the place
+                  of the instance's former member
+    invited id    the member is added
+    known id      the member wants a rebalance, has changed its mind, or has only missed our answer
+
+A member that has a new place in the group makes it rebalance. A static member that is back in a stable group does not,
+unless the protocol would change: it takes over the former one's part under a new id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.coord.groups.classic import State, refused_join, refused_sync
+from ottla.coord.groups.member import Member, Waiting, protocols_of
+from ottla.coord.machine import Decision
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.coord.groups.classic import ClassicGroup
+    from ottla.coord.groups.outcome import Outcome
+    from ottla.coord.machine import Caller, Token
+    from ottla.wire.messages.groups import JoinGroupRequest
+
+ID_REQUIRED = 4  # the first version whose clients understand that they need an id
+SKIPS = 9  # the first version whose leaders understand that there is nothing to share out
+
+
+class Join:
+    """One join under way."""
+
+    def __init__(
+        self, group: ClassicGroup, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int, out: Outcome
+    ) -> None:
+        self.group = group
+        self.request = request
+        self.caller = caller
+        self.waiting = Waiting(token, caller.version)
+        self.now_ms = now_ms
+        self.out = out
+        self.protocols = protocols_of(request.protocols)
+        self.rebalance_ms = request.session_timeout_ms if caller.version == 0 else request.rebalance_timeout_ms
+
+    def run(self, new_id: Callable[[], str]) -> None:
+        group, request = self.group, self.request
+        if not self._room():
+            group.remove(request.member_id)
+            self._refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+        elif not self._understood():
+            self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
+        elif request.member_id in group.invited:
+            if request.group_instance_id is None:
+                self._add(request.member_id)
+            else:
+                self._refuse(ErrorCode.UNKNOWN_SERVER_ERROR, "")  # static members are not invited
+        elif request.member_id:
+            self._return()
+        elif request.group_instance_id is not None:
+            self._join_static(f"{request.group_instance_id}-{new_id()}")
+        elif self.caller.version >= ID_REQUIRED:
+            self._invite(f"{self.caller.client_id}-{new_id()}")
+        else:
+            self._add(f"{self.caller.client_id}-{new_id()}")
+
+    def _room(self) -> bool:
+        group, roster, member_id = self.group, self.group.roster, self.request.member_id
+        if group.state is State.EMPTY:
+            return True
+        member = roster.members.get(member_id)
+        if group.state is State.PREPARING:
+            # Those who have joined are counted, not the members: of a group that is too large the last are left out.
+            return (member is not None and member.join is not None) or roster.joined < group.rules.size_max
+        return member is not None or len(roster.members) < group.rules.size_max
+
+    def _understood(self) -> bool:
+        group, wanted = self.group, self.request.protocol_type
+        if group.state is State.EMPTY:
+            return wanted != "" and self.protocols != ()
+        return group.protocol_type == wanted and group.roster.speaks(self.protocols)
+
+    def _invite(self, member_id: str) -> None:
+        deadline_ms = self.now_ms + self.request.session_timeout_ms
+        self.group.invited[member_id] = deadline_ms
+        self.group.arm(deadline_ms, self.out)
+        self._refuse(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+
+    def _add(self, member_id: str) -> None:
+        group, request = self.group, self.request
+        member = Member(
+            member_id,
+            request.group_instance_id,
+            self.caller.client_id,
+            self.caller.host,
+            session_ms=request.session_timeout_ms,
+            rebalance_ms=self.rebalance_ms,
+            protocols=self.protocols,
+        )
+        member.fresh = True
+        group.grown = group.grown or group.first
+        if not group.roster.members:
+            group.protocol_type = request.protocol_type
+        group.invited.pop(member_id, None)
+        group.roster.add(member)
+        group.roster.wait(member, self.waiting)
+        group.expect(member, self.now_ms + group.rules.first_join_ms, self.out)
+        group.rebalance(self.now_ms, self.out)
+
+    def _join_static(self, member_id: str) -> None:
+        former = self.group.static.get(self.request.group_instance_id or "")
+        if former is None:
+            self._add(member_id)
+        else:
+            self._replace(self.group.roster.members[former], member_id)
+
+    def _return(self) -> None:
+        """A member that the group knows, or should."""
+        group, request = self.group, self.request
+        try:
+            member = group.roster.check(request.member_id, request.group_instance_id)
+        except BrokerError as error:
+            self._refuse(error.code, request.member_id)
+            return
+        leads = member.id == group.roster.leader
+        if (
+            group.state is State.PREPARING
+            or member.protocols != self.protocols
+            or (leads and group.state is State.STABLE)
+        ):
+            # A leader that comes again has seen something, such as new partitions, that others may not know of.
+            self._wait(member)
+            group.rebalance(self.now_ms, self.out)
+        else:
+            self.out.reply(self.waiting.token, group.generation_for(member))  # it has missed our answer
+
+    def _wait(self, member: Member) -> None:
+        group, request = self.group, self.request
+        group.roster.update(member, self.protocols, request.session_timeout_ms, self.rebalance_ms)
+        before = group.roster.wait(member, self.waiting)
+        if before is not None:
+            self.out.reply(before.token, refused_join(before.version, member.id, ErrorCode.REBALANCE_IN_PROGRESS))
+
+    def _replace(self, member: Member, member_id: str) -> None:
+        """A static member is back. Whoever still speaks in the name of the former one is fenced from now on."""
+        group, roster, former = self.group, self.group.roster, member.id
+        leader = roster.leader
+        before = (member.protocols, member.session_ms, member.rebalance_ms)
+        fenced = roster.wait(member, None)
+        if fenced is not None:
+            self.out.reply(fenced.token, refused_join(fenced.version, former, ErrorCode.FENCED_INSTANCE_ID))
+        if member.sync is not None:
+            self.out.reply(member.sync, refused_sync(ErrorCode.FENCED_INSTANCE_ID))
+            member.sync = None
+        roster.rename(member, member_id)
+        member.fresh = False
+        group.unsynced.discard(former)
+        self._wait(member)
+        group.expect(member, self.now_ms + member.session_ms, self.out)
+        if group.state is not State.STABLE or roster.choose() != group.protocol:
+            # While a generation is being shared out its leader knows the former id only: it must begin anew.
+            group.rebalance(self.now_ms, self.out)
+            return
+        self.out.records.append(group.record({one.id: one.assignment for one in roster.members.values()}))
+        skips = self.caller.version >= SKIPS
+        if skips:
+            group.answer_join(member, self.out, skip_assignment=member.id == roster.leader)
+        else:
+            self._answer_as_follower(member, leader)
+
+        def failed(code: ErrorCode) -> Decision:
+            roster.update(member, *before)
+            roster.rename(member, former)
+            others = [reply for reply in self.out.replies if reply[0] != self.waiting.token]
+            refusal = refused_join(self.waiting.version, "", code)
+            return Decision(replies=[*others, (self.waiting.token, refusal)], timers=self.out.timers)
+
+        self.out.failed = failed
+
+    def _answer_as_follower(self, member: Member, leader: str | None) -> None:
+        """Name the former id as the leader, so that a leader who is back does not share out what is shared out."""
+        answer = self.group.generation_for(member)
+        answer.leader, answer.members = leader or "", []
+        self.group.roster.wait(member, None)
+        self.out.reply(self.waiting.token, answer)
+
+    def _refuse(self, code: ErrorCode, member_id: str) -> None:
+        self.out.reply(self.waiting.token, refused_join(self.waiting.version, member_id, code))

@@ -1,0 +1,317 @@
+"""Every group of one partition of `__consumer_offsets`, of whatever kind, and what they have committed.
+
+An operation finds the group it is about and asks it; what only some kinds of groups do (join, sync, heartbeat, leave:
+the classic protocol) is handed on by the group's type. Groups are made by their first join or commit and go by a
+tombstone: on request, or when they are empty and their last offset has expired.
+
+    timers   ("session", group)   a member may have been silent for too long
+             ("join", group)      a rebalance waits no longer for members
+             ("sync", group)      a generation waits no longer for its members to fetch their part
+             RETENTION            look for offsets that have expired
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.coord import formats
+from ottla.coord.formats import GroupMetadataKey, OffsetCommitKey
+from ottla.coord.groups import commits
+from ottla.coord.groups.classic import ClassicGroup, State, refused_join, refused_sync
+from ottla.coord.groups.joining import Join
+from ottla.coord.groups.offsets import Offsets, tombstone
+from ottla.coord.groups.outcome import Outcome
+from ottla.coord.machine import NOTHING, Decision
+from ottla.errors import BrokerError, ErrorCode
+from ottla.wire.messages.groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    HeartbeatResponse,
+    LeaveGroupResponse,
+    ListedGroup,
+    MemberResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from ottla.coord.formats import GroupMetadataValue
+    from ottla.coord.groups.group import Rules
+    from ottla.coord.machine import Caller, TimerKey, Token
+    from ottla.wire.messages.commits import (
+        OffsetCommitRequest,
+        OffsetDeleteRequest,
+        OffsetFetchRequestGroup,
+        OffsetFetchResponseGroup,
+    )
+    from ottla.wire.messages.groups import HeartbeatRequest, JoinGroupRequest, MemberIdentity, SyncGroupRequest
+    from ottla.wire.messages.transactions import TxnOffsetCommitRequest
+
+RETENTION = ("retention", "")
+LENGTH_MAX = 0x7FFF  # what a record's key can hold
+DEAD = "Dead"
+DESCRIBE_FINDS = 6  # the first version of DescribeGroups that says when there is no such group
+
+Group = ClassicGroup
+
+
+class GroupMachine:
+    def __init__(self, rules: Rules, new_id: Callable[[], str]) -> None:
+        self.rules = rules
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self._new_id = new_id
+
+    # The journal.
+
+    def apply(self, key: bytes, value: bytes | None, *, offset: int, timestamp: int, producer_id: int) -> None:
+        found = formats.read(formats.GROUPS, key, value)
+        if found is None:
+            return
+        what, content = found
+        if isinstance(what, OffsetCommitKey):
+            if content is not None and what.group not in self.groups:
+                self.groups[what.group] = ClassicGroup(what.group, self.rules, timestamp)
+            self.offsets.apply(what, content, offset, producer_id)
+        elif isinstance(what, GroupMetadataKey):
+            self._apply_classic(what.group, content, timestamp)
+
+    def _apply_classic(self, name: str, content: GroupMetadataValue | None, timestamp: int) -> None:
+        if content is None:
+            self.groups.pop(name, None)
+            return
+        group = self.groups.get(name)
+        if not isinstance(group, ClassicGroup):
+            group = self.groups[name] = ClassicGroup(name, self.rules, timestamp)
+        group.written = content
+
+    def ended(self, producer_id: int, *, committed: bool) -> None:
+        self.offsets.ended(producer_id, committed=committed)
+
+    def loaded(self, now_ms: int) -> Decision:
+        out = Outcome()
+        for group in self.groups.values():
+            group.wake(now_ms, out)
+        out.timer(RETENTION, now_ms + self.rules.retention_check_ms)
+        return out.decision()
+
+    def unload(self) -> list[tuple[Token, Any]]:
+        return [reply for group in self.groups.values() for reply in group.unload()]
+
+    def durable(self) -> object:
+        """All that the records say, to compare one machine with another."""
+        groups = {name: group.written for name, group in self.groups.items() if group.written is not None}
+        return groups, self.offsets.by_group, self.offsets.pending
+
+    # The classic protocol.
+
+    def join(self, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int) -> Decision:
+        out = Outcome()
+        try:
+            check_id(request.group_id)
+            if not self.rules.session_ms_min <= request.session_timeout_ms <= self.rules.session_ms_max:
+                raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
+            group = self.groups.get(request.group_id)
+            if group is None and request.member_id:
+                raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+        except BrokerError as error:
+            return Decision(replies=[(token, refused_join(caller.version, request.member_id, error.code))])
+        if group is not None:
+            Join(group, request, caller, token, now_ms, out).run(self._new_id)
+            return out.decision()
+        return self._join_first(request, caller, token, now_ms, out)
+
+    def _join_first(
+        self, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int, out: Outcome
+    ) -> Decision:
+        """A group that nobody has heard of is written down with its first join, before it has a member."""
+        group = ClassicGroup(request.group_id, self.rules, now_ms)
+        out.records.append(group.record({}))
+        self.groups[group.id] = group
+        Join(group, request, caller, token, now_ms, out).run(self._new_id)
+
+        def failed(code: ErrorCode) -> Decision:
+            del self.groups[group.id]
+            return Decision(replies=[(token, refused_join(caller.version, request.member_id, code))])
+
+        out.failed = failed
+        return out.decision()
+
+    def sync(self, request: SyncGroupRequest, token: Token, now_ms: int) -> Decision:
+        out = Outcome()
+        try:
+            check_id(request.group_id)
+            group = self.groups.get(request.group_id)
+            if group is None or group.empty:
+                raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+            group.sync(request, token, now_ms, out)
+        except BrokerError as error:
+            out.reply(token, refused_sync(error.code))
+        return out.decision()
+
+    def heartbeat(self, request: HeartbeatRequest, token: Token, now_ms: int) -> Decision:
+        group = self.groups.get(request.group_id)
+        try:
+            if group is None:
+                check_id(request.group_id)
+                raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+            code = group.heartbeat(request.member_id, request.group_instance_id, request.generation_id, now_ms)
+        except BrokerError as error:
+            code = error.code
+        return Decision(replies=((token, HeartbeatResponse(error_code=code)),))
+
+    def leave(
+        self, group_id: str, members: Collection[MemberIdentity], alone: bool, token: Token, now_ms: int
+    ) -> Decision:
+        """Members leave together. `alone`: there is only one, and its error is that of the whole answer."""
+        out = Outcome()
+        try:
+            check_id(group_id)
+        except BrokerError as error:
+            return Decision(replies=[(token, LeaveGroupResponse(error_code=error.code))])
+        group = self.groups.get(group_id)
+        results = []
+        left = False
+        for one in members:
+            code = ErrorCode.NONE
+            try:
+                if group is None:
+                    raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+                left = group.leave(one.member_id, one.group_instance_id, out) or left
+            except BrokerError as error:
+                code = error.code
+            results.append(
+                MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=code)
+            )
+        out.reply(token, LeaveGroupResponse(error_code=results[0].error_code if alone else 0, members=results))
+        if group is not None:
+            group.after_leaving(left, now_ms, out)
+        return out.decision()
+
+    # Offsets.
+
+    def commit(
+        self,
+        request: OffsetCommitRequest,
+        caller: Caller,
+        token: Token,
+        now_ms: int,
+        missing: Collection[tuple[str, int]] = (),
+    ) -> Decision:
+        """Commit. `missing` are the partitions of the request that there are not."""
+        return commits.commit(self, request, caller, token, now_ms, missing)
+
+    def commit_in_transaction(
+        self,
+        request: TxnOffsetCommitRequest,
+        caller: Caller,
+        token: Token,
+        now_ms: int,
+        missing: Collection[tuple[str, int]] = (),
+    ) -> Decision:
+        """The same, to count when the producer's transaction is committed."""
+        return commits.commit_in_transaction(self, request, caller, token, now_ms, missing)
+
+    def fetch(self, request: OffsetFetchRequestGroup, *, stable: bool) -> OffsetFetchResponseGroup:
+        """What was committed. `stable`: an offset that an open transaction is about to change is not told."""
+        return commits.fetch(self, request, stable=stable)
+
+    def delete_offsets(
+        self, request: OffsetDeleteRequest, token: Token, missing: Collection[tuple[str, int]] = ()
+    ) -> Decision:
+        return commits.delete(self, request, token, missing)
+
+    def forget(self, topics: Collection[str]) -> Decision:
+        """These topics have been deleted, and with them what was committed of theirs."""
+        return Decision(
+            [
+                tombstone(group, topic, index)
+                for group in {*self.offsets.by_group, *self.offsets.open}
+                for topic, index in self.offsets.partitions(group)
+                if topic in topics
+            ]
+        )
+
+    # Groups as a whole.
+
+    def list(self, states: Collection[str], kinds: Collection[str]) -> list[ListedGroup]:
+        """Groups in one of these states and of one of these kinds, in lower case; none given: all."""
+        return [
+            ListedGroup(
+                group_id=group.id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.phase,
+                group_type=group.kind,
+            )
+            for group in self.groups.values()
+            if (not states or group.phase.lower() in states) and (not kinds or group.kind in kinds)
+        ]
+
+    def describe(self, group_id: str, version: int) -> DescribedGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            found = version < DESCRIBE_FINDS
+            return DescribedGroup(
+                error_code=ErrorCode.NONE if found else ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=None if found else f"Group {group_id} not found.",
+                group_id=group_id,
+                group_state=DEAD,
+                protocol_type="",
+                protocol_data="",
+                members=[],
+            )
+        stable = group.state is State.STABLE
+        return DescribedGroup(
+            error_code=ErrorCode.NONE,
+            group_id=group_id,
+            group_state=group.phase,
+            protocol_type=group.protocol_type or "",
+            protocol_data=group.protocol or "" if stable else "",
+            members=[
+                DescribedGroupMember(
+                    member_id=one.id,
+                    group_instance_id=one.instance,
+                    client_id=one.client_id,
+                    client_host=one.host,
+                    member_metadata=one.metadata(group.protocol) if stable else b"",
+                    member_assignment=one.assignment,
+                )
+                for one in group.roster.members.values()
+            ],
+        )
+
+    def delete(self, group_id: str, token: Token) -> Decision:
+        """Remove a group and all its offsets; the reply is an ErrorCode."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return Decision(replies=[(token, ErrorCode.GROUP_ID_NOT_FOUND)])
+        try:
+            group.check_deletion()
+        except BrokerError as error:
+            return Decision(replies=[(token, error.code)])
+        offsets = [tombstone(group_id, topic, index) for topic, index in self.offsets.partitions(group_id)]
+        return Decision([*offsets, *group.tombstones()], [(token, ErrorCode.NONE)])
+
+    # Time.
+
+    def expire(self, timer: TimerKey, now_ms: int) -> Decision:
+        out = Outcome()
+        match timer:
+            case ("session", str(name)) if name in self.groups:
+                self.groups[name].sessions_are_due(now_ms, out)
+            case ("join", str(name)) if name in self.groups:
+                self.groups[name].join_time_is_up(now_ms, out)
+            case ("sync", str(name)) if name in self.groups:
+                self.groups[name].sync_time_is_up(now_ms, out)
+            case ("retention", _):
+                out.timer(RETENTION, now_ms + self.rules.retention_check_ms)
+                out.failed = out.without_records  # there will be another time
+                commits.expire(self, now_ms, out)
+            case _:
+                return NOTHING
+        return out.decision()
+
+
+def check_id(group_id: str) -> None:
+    if not group_id or len(group_id.encode()) > LENGTH_MAX:
+        raise BrokerError(ErrorCode.INVALID_GROUP_ID)

@@ -1,0 +1,137 @@
+"""What groups have committed: the last offset of each partition, and what open transactions have yet to say.
+
+    key     int16 1, group, topic, int32 partition
+    value   int16 3, int64 offset, int32 leader epoch, metadata, int64 commit time
+
+Version 1 of the value has an expiry time in place of the leader epoch, for clients that ask to keep an offset for so
+long. Offsets that are committed in a transaction lie aside until its marker is in the log; then the record that was
+written last wins, whether it was of a transaction or not. Compaction relies on just that.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.coord.formats import OffsetCommitKey, written
+from ottla.coord.machine import NOBODY, Record
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.coord.formats import OffsetCommitValue
+
+NO_EXPIRY = -1
+LENGTH_MAX = 0x7FFF
+
+_KEY, _INDEX = Struct(">hh"), Struct(">i")
+_VALUE, _VALUE_WITH_EXPIRY = Struct(">hqih"), Struct(">hqh")
+_TIME, _TIMES = Struct(">q"), Struct(">qq")
+
+
+class Committed(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    time_ms: int
+    expires_ms: int  # NO_EXPIRY: as long as the group's rules say
+    topic_id: bytes
+    at: int  # offset of the record that says so
+
+
+Topics = dict[str, dict[int, Committed]]  # topic → partition → what was committed
+
+
+class Offsets:
+    def __init__(self) -> None:
+        self.by_group: dict[str, Topics] = {}
+        self.pending: dict[int, dict[str, Topics]] = {}  # producer id → group → ...
+        self.open: dict[str, set[int]] = {}  # group → producers with an open transaction that commits offsets of it
+
+    def get(self, group: str, topic: str, index: int) -> Committed | None:
+        topics = self.by_group.get(group)
+        partitions = topics.get(topic) if topics is not None else None
+        return partitions.get(index) if partitions is not None else None
+
+    def unstable(self, group: str, topic: str, index: int) -> bool:
+        """Whether an open transaction holds an offset for this partition."""
+        return any(index in self.pending[producer][group].get(topic, ()) for producer in self.open.get(group, ()))
+
+    def partitions(self, group: str) -> Iterator[tuple[str, int]]:
+        """Everything that the group has committed or is about to."""
+        found = {(topic, index) for topic, part in self.by_group.get(group, {}).items() for index in part}
+        for producer in self.open.get(group, ()):
+            found |= {(topic, index) for topic, part in self.pending[producer][group].items() for index in part}
+        return iter(sorted(found))
+
+    # The only mutators, live and at load.
+
+    def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, at: int, producer_id: int) -> None:
+        group, topic, index = key.group, key.topic, key.partition
+        if value is None:
+            self._remove(group, topic, index)
+            return
+        one = Committed(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp,
+            value.topic_id,
+            at,
+        )
+        if producer_id == NOBODY:
+            self.by_group.setdefault(group, {}).setdefault(topic, {})[index] = one
+        else:
+            topics = self.pending.setdefault(producer_id, {}).setdefault(group, {})
+            topics.setdefault(topic, {})[index] = one
+            self.open.setdefault(group, set()).add(producer_id)
+
+    def ended(self, producer_id: int, *, committed: bool) -> None:
+        for group, topics in self.pending.pop(producer_id, {}).items():
+            producers = self.open[group]
+            producers.remove(producer_id)
+            if not producers:
+                del self.open[group]
+            if committed:
+                for topic, partitions in topics.items():
+                    for index, one in partitions.items():
+                        present = self.get(group, topic, index)
+                        if present is None or one.at > present.at:
+                            self.by_group.setdefault(group, {}).setdefault(topic, {})[index] = one
+
+    def _remove(self, group: str, topic: str, index: int) -> None:
+        _discard(self.by_group.get(group, {}), topic, index)
+        if group in self.by_group and not self.by_group[group]:
+            del self.by_group[group]
+        # The transaction itself stays open for the group: its marker is still to come.
+        for producer in self.open.get(group, ()):
+            _discard(self.pending[producer][group], topic, index)
+
+
+def _discard(topics: Topics, topic: str, index: int) -> None:
+    partitions = topics.get(topic)
+    if partitions is not None:
+        partitions.pop(index, None)
+        if not partitions:
+            del topics[topic]
+
+
+def record(
+    group: str, topic: str, index: int, offset: int, epoch: int, metadata: str, time_ms: int, expires_ms: int
+) -> Record:
+    """The record of one committed offset, packed by hand: commits are the bulk of what a group coordinator writes."""
+    name, part, text = group.encode(), topic.encode(), metadata.encode()
+    if len(name) > LENGTH_MAX or len(part) > LENGTH_MAX or len(text) > LENGTH_MAX:
+        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "longer than what a record of a commit can hold")
+    key = b"%b%b%b%b%b" % (_KEY.pack(1, len(name)), name, len(part).to_bytes(2), part, _INDEX.pack(index))
+    if expires_ms == NO_EXPIRY:
+        value = _VALUE.pack(3, offset, epoch, len(text)) + text + _TIME.pack(time_ms)
+    else:
+        value = _VALUE_WITH_EXPIRY.pack(1, offset, len(text)) + text + _TIMES.pack(time_ms, expires_ms)
+    return Record(key, value)
+
+
+def tombstone(group: str, topic: str, index: int) -> Record:
+    return written(OffsetCommitKey(group=group, topic=topic, partition=index), None)

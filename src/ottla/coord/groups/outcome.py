@@ -1,0 +1,36 @@
+"""What an operation on a group leads to, collected on the way through it and turned into a Decision at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.coord.machine import Decision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.coord.machine import Record, TimerKey, Token
+    from ottla.errors import ErrorCode
+
+
+class Outcome:
+    __slots__ = ("failed", "records", "replies", "timers")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.replies: list[tuple[Token, Any]] = []
+        self.timers: list[tuple[TimerKey, int | None]] = []
+        self.failed: Callable[[ErrorCode], Decision] | None = None
+
+    def reply(self, token: Token, response: Any) -> None:
+        self.replies.append((token, response))
+
+    def timer(self, key: TimerKey, due_ms: int | None) -> None:
+        self.timers.append((key, due_ms))
+
+    def decision(self) -> Decision:
+        return Decision(self.records, self.replies, self.timers, failed=self.failed)
+
+    def without_records(self, _: ErrorCode) -> Decision:
+        """The rest of it, for records that may be lost: what they say is said again, or does no harm unsaid."""
+        return Decision((), self.replies, self.timers)

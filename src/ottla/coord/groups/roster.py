@@ -1,0 +1,97 @@
+"""Who is in a classic group: its members, which of them are static, who leads, which protocols all of them speak."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.coord.groups.member import Member, Protocols, Waiting
+
+
+class Roster:
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.static: dict[str, str] = {}  # group.instance.id → member id
+        self.leader: str | None = None
+        self.joined = 0  # members whose join waits for an answer
+        self._supporters: Counter[str] = Counter()  # protocol → members that offer it
+
+    def add(self, member: Member) -> None:
+        assert member.id not in self.members, "a member joins once"
+        self.members[member.id] = member
+        self._supporters.update(name for name, _ in member.protocols)
+        if member.instance is not None:
+            assert member.instance not in self.static, "an instance is one member"
+            self.static[member.instance] = member.id
+        if self.leader is None:
+            self.leader = member.id
+
+    def remove(self, member_id: str) -> Member | None:
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._supporters.subtract(name for name, _ in member.protocols)
+            self.joined -= member.join is not None
+            if member.instance is not None:
+                del self.static[member.instance]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        return member
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """A static member is back under another id, in the same place."""
+        del self.members[member.id]
+        if self.leader == member.id:
+            self.leader = member_id
+        member.id = member_id
+        self.members[member_id] = member
+        assert member.instance is not None, "only static members come back"
+        self.static[member.instance] = member_id
+
+    def update(self, member: Member, protocols: Protocols, session_ms: int, rebalance_ms: int) -> None:
+        self._supporters.subtract(name for name, _ in member.protocols)
+        self._supporters.update(name for name, _ in protocols)
+        member.protocols, member.session_ms, member.rebalance_ms = protocols, session_ms, rebalance_ms
+
+    def wait(self, member: Member, join: Waiting | None) -> Waiting | None:
+        """Remember the join that is to be answered, or that none is. Returns the one before it."""
+        before, member.join = member.join, join
+        self.joined += (join is not None) - (before is not None)
+        return before
+
+    def check(self, member_id: str, instance: str | None) -> Member:
+        """The member that speaks, or BrokerError: it is not one, or its instance is another one by now."""
+        if instance is not None and self.static.get(instance, member_id) != member_id:
+            raise BrokerError(ErrorCode.FENCED_INSTANCE_ID)
+        member = self.members.get(member_id)
+        if member is None or (instance is not None and instance not in self.static):
+            raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    @property
+    def rebalance_ms(self) -> int:
+        """How long a rebalance may take: as long as the slowest member asks for."""
+        return max((member.rebalance_ms for member in self.members.values()), default=0)
+
+    def elect(self) -> bool:
+        """See to it that the leader has joined. False: nobody has."""
+        if self.leader is None:
+            return False
+        if self.members[self.leader].join is None:
+            found = next((member.id for member in self.members.values() if member.join is not None), None)
+            if found is None:
+                return False
+            self.leader = found
+        return True
+
+    def speaks(self, protocols: Protocols) -> bool:
+        """Whether one of these protocols is offered by every member there is."""
+        return any(self._supporters[name] == len(self.members) for name, _ in protocols)
+
+    def choose(self) -> str:
+        """The protocol for the next generation: each member votes for its favourite of those that all offer."""
+        candidates = {name for name, count in self._supporters.items() if count == len(self.members)}
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]

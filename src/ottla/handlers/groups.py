@@ -1,0 +1,170 @@
+"""Classic groups: JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14); and groups of every kind:
+DescribeGroups (15), ListGroups (16), DeleteGroups (42).
+
+JoinGroup v1 rebalance time-out; v4 a member without an id is sent back with one; v5 static members; v7 the answer's
+protocol may be null; v9 a leader may be told that there is nothing to share out. SyncGroup v5 names the protocol.
+LeaveGroup v3 many members at once. DescribeGroups v6 says when there is no such group. ListGroups v4 by state, v5 by
+kind. What the requests lead to is in `coord/groups`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ottla.coord.groups.classic import refused_join, refused_sync
+from ottla.coord.machine import Caller
+from ottla.errors import BrokerError, ErrorCode
+from ottla.handlers.call import Call, Parts, handles
+from ottla.wire.messages.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from ottla.coord.groups.machine import GroupMachine
+    from ottla.coord.machine import Decision, Token
+
+LEAVES_TOGETHER = 3  # the first version of LeaveGroup with a list of members
+NAMES_PROTOCOL = 5  # the first version of SyncGroup in which the protocol must be named
+GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))  # all that a group knows: nobody is refused anything
+
+
+@handles(JoinGroupRequest)
+def join_group(
+    parts: Parts, call: Call, request: JoinGroupRequest
+) -> JoinGroupResponse | Coroutine[None, None, JoinGroupResponse]:
+    caller = caller_of(call)
+    answer: JoinGroupResponse | Coroutine[None, None, JoinGroupResponse] = ask(
+        parts,
+        request.group_id,
+        lambda machine, token, now_ms: machine.join(request, caller, token, now_ms),
+        lambda code: refused_join(call.version, request.member_id, code),
+    )
+    return answer
+
+
+@handles(SyncGroupRequest)
+def sync_group(
+    parts: Parts, call: Call, request: SyncGroupRequest
+) -> SyncGroupResponse | Coroutine[None, None, SyncGroupResponse]:
+    if call.version >= NAMES_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
+        return refused_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    answer: SyncGroupResponse | Coroutine[None, None, SyncGroupResponse] = ask(
+        parts,
+        request.group_id,
+        lambda machine, token, now_ms: machine.sync(request, token, now_ms),
+        refused_sync,
+    )
+    return answer
+
+
+@handles(HeartbeatRequest)
+def heartbeat(
+    parts: Parts, call: Call, request: HeartbeatRequest
+) -> HeartbeatResponse | Coroutine[None, None, HeartbeatResponse]:
+    answer: HeartbeatResponse | Coroutine[None, None, HeartbeatResponse] = ask(
+        parts,
+        request.group_id,
+        lambda machine, token, now_ms: machine.heartbeat(request, token, now_ms),
+        lambda code: HeartbeatResponse(error_code=code),
+    )
+    return answer
+
+
+@handles(LeaveGroupRequest)
+def leave_group(
+    parts: Parts, call: Call, request: LeaveGroupRequest
+) -> LeaveGroupResponse | Coroutine[None, None, LeaveGroupResponse]:
+    alone = call.version < LEAVES_TOGETHER
+    members = [MemberIdentity(member_id=request.member_id)] if alone else request.members
+    answer: LeaveGroupResponse | Coroutine[None, None, LeaveGroupResponse] = ask(
+        parts,
+        request.group_id,
+        lambda machine, token, now_ms: machine.leave(request.group_id, members, alone, token, now_ms),
+        lambda code: LeaveGroupResponse(error_code=code),
+    )
+    return answer
+
+
+@handles(DescribeGroupsRequest)
+def describe_groups(parts: Parts, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    groups = []
+    for name in request.groups:
+        try:
+            group = parts.groups.peek(name).describe(name, call.version)
+            if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
+        except BrokerError as error:
+            group = DescribedGroup(
+                error_code=error.code, group_id=name, group_state="", protocol_type="", protocol_data="", members=[]
+            )
+        groups.append(group)
+    return DescribeGroupsResponse(groups=groups)
+
+
+@handles(ListGroupsRequest)
+def list_groups(parts: Parts, call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+    if parts.groups.runtime.loading:
+        return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
+    states = {state.lower() for state in request.states_filter}
+    kinds = {kind.lower() for kind in request.types_filter}
+    groups = [group for machine in parts.groups.runtime.machines() for group in machine.list(states, kinds)]
+    return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
+
+
+@handles(DeleteGroupsRequest)
+async def delete_groups(parts: Parts, call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    results = []
+    for name in dict.fromkeys(request.groups_names):
+        answer = ask(parts, name, partial(deletion, name), ErrorCode)
+        code: ErrorCode = answer if isinstance(answer, ErrorCode) else await answer
+        results.append(DeletableGroupResult(group_id=name, error_code=code))
+    return DeleteGroupsResponse(results=results)
+
+
+def deletion(name: str, machine: GroupMachine, token: Token, now_ms: int) -> Decision:
+    return machine.delete(name, token)
+
+
+def caller_of(call: Call) -> Caller:
+    return Caller(call.client_id, f"/{call.host}", call.version)  # as Java prints an address without a name
+
+
+def ask(
+    parts: Parts,
+    group_id: str,
+    operation: Callable[[GroupMachine, Token, int], Decision],
+    refusal: Callable[[ErrorCode], Any],
+) -> Any:
+    """The answer of the group's coordinator, or a coroutine of it; what it cannot answer becomes the refusal."""
+    try:
+        answer = parts.groups.run(group_id, operation)
+    except BrokerError as error:
+        return refusal(error.code)
+    return wait_for(answer, refusal) if asyncio.isfuture(answer) else answer
+
+
+async def wait_for(answer: asyncio.Future[Any], refusal: Callable[[ErrorCode], Any]) -> Any:
+    try:
+        return await answer
+    except BrokerError as error:
+        return refusal(error.code)
