@@ -86,7 +86,8 @@ class Dispatch:
             task = asyncio.get_running_loop().create_task(response)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            response = task
+            # A client that leaves gives up its answer, not the work: a change that is half written must be finished.
+            response = asyncio.shield(task)
 
         def finish(future: asyncio.Future[Any]) -> list[Part] | None:
             if future.cancelled():
