@@ -21,13 +21,14 @@ from ottla.clock import SystemClock
 from ottla.cluster import znodes
 from ottla.cluster.controller import Controller
 from ottla.cluster.embedded import Embedded
-from ottla.cluster.plans import INTERNAL_CONFIGS, FoundLog
+from ottla.cluster.plans import INTERNAL_CONFIGS, FoundLog, Legacy
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.config import topic_config
 from ottla.disk import RealDisk
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Parts
 from ottla.log.checkpoints import Meta
+from ottla.log.quorum import NOTHING, read_quorum
 from ottla.log.store import Store
 from ottla.net.connection import Limits, Receiver
 from ottla.net.dispatch import Dispatch
@@ -82,7 +83,7 @@ class Broker:
         meta = self._identify()
         await asyncio.to_thread(self._store.open, self._configs_of(known))
         controller = Controller(self._keeper, self.config, self.clock, node_id=self.node_id)
-        await controller.start(self._endpoints(), cluster_id=meta.cluster_id, found=self._found())
+        await controller.start(self._endpoints(), cluster_id=meta.cluster_id, legacy=self._legacy)
         self.cluster_id = controller.image.cluster_id
         self._store.write_meta(meta._replace(node_id=self.node_id, cluster_id=self.cluster_id))
         self._waits = waits = Waits(asyncio.get_running_loop())
@@ -136,11 +137,21 @@ class Broker:
             name: self.config.advertised.get(name, (host or gethostname(), port)) for name, host, port in self.addresses
         }
 
-    def _found(self) -> list[FoundLog]:
-        return [
-            FoundLog(one.topic, one.index, one.topic_id if any(one.topic_id) else None, one.latest_epoch)
+    def _legacy(self) -> Legacy:
+        """What Apache Kafka left in folders that it has used: logs, and the options that only its quorum knows."""
+        logs = [
+            FoundLog(
+                one.topic,
+                one.index,
+                one.topic_id if any(one.topic_id) else None,
+                one.latest_epoch,
+                max((producer.producer_id for producer in one.producers.active()), default=-1),
+            )
             for one in self._store.logs.values()
         ]
+        found = (read_quorum(self.disk, directory.path) for directory in self._store.directories if directory.online)
+        quorum = next((one for one in found if one is not NOTHING), NOTHING)
+        return Legacy(logs, quorum.topics, quorum.brokers, quorum.producer_id)
 
     def _serve(self, controller: Controller, replicas: Replicas) -> Dispatch:
         handlers.load()

@@ -11,7 +11,8 @@ from ottla.cluster.controller import Controller
 from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.image import EVERY_BROKER, Image, Topic
 from ottla.cluster.keeper import Create, Set, Unavailable
-from ottla.cluster.plans import DELETE, SET, Change, FoundLog, NewTopic
+from ottla.cluster.plans import DELETE, SET, Change, FoundLog, Legacy, NewTopic
+from ottla.cluster.producer_ids import ProducerIds
 from ottla.config import load
 from ottla.errors import BrokerError, ErrorCode
 
@@ -110,15 +111,23 @@ def test_a_restart_keeps_everything_and_leads_in_a_new_epoch(tmp_path: Path) -> 
 def test_a_folder_of_kafka_is_adopted_once(tmp_path: Path) -> None:
     async def story() -> None:
         file, cluster_id = str(tmp_path / "metadata.db"), "doRbhJOdThu-Rmtq4mdHEQ"
-        found = [FoundLog("t", 0, b"i" * 16, 3), FoundLog("t", 1, b"i" * 16, 2)]
-        controller, keeper = await started(file, cluster_id=cluster_id, found=found)
+        legacy = Legacy(
+            logs=[FoundLog("t", 0, b"i" * 16, 3), FoundLog("t", 1, b"i" * 16, 2, producer_id=41)],
+            topics={"t": {"retention.ms": "-1", "remote.storage.enable": "true"}},
+            brokers={"": {"log.segment.bytes": "5000", "num.io.threads": "9"}},
+        )
+        controller, keeper = await started(file, cluster_id=cluster_id, legacy=lambda: legacy)
         assert controller.image.cluster_id == cluster_id
         assert controller.image.names_by_id == {b"i" * 16: "t"}
         assert [one.leader_epoch for one in controller.image.topics["t"].partitions] == [4, 3]
+        assert controller.image.topics["t"].configs == {"retention.ms": "-1"}, "what has a meaning here"
+        assert controller.image.broker_configs == {"": {"log.segment.bytes": "5000"}}
+        assert controller.config.log_segment_bytes == 5000
+        assert await ProducerIds(keeper, 1).take() == 42, "nobody is taken for a producer that the logs remember"
         assert znodes.image_of(await keeper.tree("/")) == controller.image
         await controller.delete_topics(["t"])
         await keeper.close()
-        controller, keeper = await started(file, cluster_id=cluster_id, found=found)
+        controller, keeper = await started(file, cluster_id=cluster_id, legacy=lambda: legacy)
         assert controller.image.topics == {}, "a deleted topic does not come back with its files"
         await keeper.close()
 

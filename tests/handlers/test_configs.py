@@ -119,9 +119,12 @@ def test_a_change_takes_effect_on_the_next_produce(tmp_path: Path, kind: int, na
             producer.produce("t", b"x" * 1000, callback=lambda error, message: errors.append(error))
             producer.flush(20)
             assert alter(wired, kind, name, option, "500") == 0
-        assert errors[0] is None
-        assert errors[1] is not None
-        assert errors[1].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    with BrokerThread(data=tmp_path) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "retries": 0})
+        producer.produce("t", b"x" * 1000, callback=lambda error, message: errors.append(error))
+        producer.flush(20)
+    codes = [None if error is None else error.code() for error in errors]
+    assert codes == [None, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.MSG_SIZE_TOO_LARGE], "and after a restart"
 
 
 def test_old_formats_may_be_refused(tmp_path: Path) -> None:

@@ -10,24 +10,28 @@ On one node the controller is this broker. When it starts it leads every partiti
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from typing import TYPE_CHECKING
 
 from ottla.cluster import keeper, plans, znodes
 from ottla.cluster.image import EMPTY, EVERY_BROKER, Broker, Image, Topic
+from ottla.cluster.plans import Legacy
 from ottla.config import BrokerConfig, TopicConfig, topic_config
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ottla.clock import Clock
     from ottla.cluster.keeper import Keeper
-    from ottla.cluster.plans import Change, FoundLog, NewTopic
+    from ottla.cluster.plans import Change, NewTopic
 
 NO_ID = bytes(16)
+
+log = logging.getLogger("ottla.controller")
 
 
 class Controller:
@@ -76,12 +80,12 @@ class Controller:
         endpoints: Mapping[str, tuple[str, int]],
         *,
         cluster_id: str | None = None,
-        found: Iterable[FoundLog] = (),
+        legacy: Callable[[], Legacy] = Legacy,
     ) -> None:
         """Register, become controller and lead every partition held here, in one transaction.
 
-        `cluster_id` is what `meta.properties` says, if anything; it must be the keeper's, or becomes it. `found` are
-        the logs on disk, adopted when the keeper knows of no cluster yet.
+        `cluster_id` is what `meta.properties` says, if anything; it must be the keeper's, or becomes it. `legacy` is
+        asked for what lies in the log folders, to be adopted, when the keeper knows of no cluster yet.
         """
         nodes = await self._keeper.tree("/")
         known = znodes.image_of(nodes)
@@ -98,16 +102,32 @@ class Controller:
         self._epoch = int(before.data) + 1 if before is not None else 1
         ops = self._arrival(nodes, image, broker)
         led = [plans.elected(self._identified(topic), self.node_id) for topic in image.topics.values()]
-        made = plans.adopted(image, found, self.node_id, self._new_ids()) if self.first_start else []
         for topic in led:
             ops += plans.election(topic, self._epoch, renamed=topic.id != image.topics[topic.name].id)
-        for topic in made:
-            ops += plans.creation(topic, self._epoch)
+        image = image.with_topics(*map(plans.written, led))
+        if self.first_start:
+            image = self._adopt(image, legacy(), ops)
         await self._keeper.multi(ops)
         self._epoch_version = before.stat.version + 1 if before is not None else 0
         registration = await self._keeper.get(znodes.broker_path(self.node_id))
-        image = image.with_broker(broker._replace(epoch=registration.stat.czxid))
-        self._publish(image.with_topics(*map(plans.written, led), *made))
+        self._publish(image.with_broker(broker._replace(epoch=registration.stat.czxid)))
+
+    def _adopt(self, image: Image, legacy: Legacy, ops: list[keeper.Op]) -> Image:
+        """The image with what another Kafka left in the folders; adds the writes that keep it."""
+        topics, dropped = plans.adopted(self.static, legacy, self.node_id, self._new_ids())
+        brokers, more = plans.adopted_brokers(self.static, legacy)
+        for line in dropped + more:
+            log.warning("not adopted: %s", line)
+        for topic in topics:
+            ops += plans.creation(topic, self._epoch)
+        for broker, pairs in brokers.items():
+            ops.append(keeper.Create(znodes.broker_config_path(broker), znodes.encode_configs(pairs)))
+            image = image.with_broker_config(broker, pairs)
+        first = plans.adopted_producer_id(legacy)
+        if first > 0:
+            block = znodes.encode_producer_ids(self.node_id, 0, first - 1)
+            ops.append(keeper.Create(znodes.PRODUCER_IDS, block))
+        return image.with_topics(*topics)
 
     async def create_topics(
         self, wishes: Sequence[NewTopic], *, validate_only: bool = False

@@ -46,6 +46,7 @@ class FoundLog(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     topic_id: bytes | None
     epoch: int  # the last leader epoch in it, -1 for none
+    producer_id: int = -1  # the highest that it remembers
 
 
 class Change(NamedTuple):
@@ -160,13 +161,26 @@ def more_partitions(image: Image, name: str, count: int, assignments: Sequence[S
     return topic._replace(partitions=(*topic.partitions, *added))
 
 
-def adopted(image: Image, logs: Iterable[FoundLog], broker: int, new_ids: Iterable[bytes]) -> list[Topic]:
-    """Topics for logs that came without metadata: every partition up to the highest found, led by this broker."""
+class Legacy(NamedTuple):
+    """What the folders of another Kafka hold when Ottla takes them over."""
+
+    logs: Sequence[FoundLog] = ()
+    topics: Mapping[str, Mapping[str, str]] = {}  # their options
+    brokers: Mapping[str, Mapping[str, str]] = {}  # options set while running, as in the image
+    producer_id: int = -1  # the first that was never given out
+
+
+def adopted(
+    config: BrokerConfig, legacy: Legacy, broker: int, new_ids: Iterable[bytes]
+) -> tuple[list[Topic], list[str]]:
+    """Topics for logs that came without metadata: every partition up to the highest found, led by this broker.
+
+    And what was said about them that has no meaning here, for the log.
+    """
     found: dict[str, dict[int, FoundLog]] = {}
-    for log in logs:
-        if log.topic not in image.topics and log.topic != RESERVED:
-            found.setdefault(log.topic, {})[log.index] = log
-    topics = []
+    for log in legacy.logs:
+        found.setdefault(log.topic, {})[log.index] = log
+    topics, dropped = [], []
     ids = iter(new_ids)
     for name, partitions in sorted(found.items()):
         known = next((log.topic_id for log in partitions.values() if log.topic_id is not None), None)
@@ -175,8 +189,34 @@ def adopted(image: Image, logs: Iterable[FoundLog], broker: int, new_ids: Iterab
             # One epoch above what the log has seen, as an election would have it.
             epoch = partitions[index].epoch + 1 if index in partitions else 0
             states.append(Partition(index, (broker,), (broker,), broker, epoch))
-        topics.append(Topic(name, known or next(ids), tuple(states), INTERNAL_CONFIGS.get(name, {})))
-    return topics
+        configs = {**legacy.topics.get(name, INTERNAL_CONFIGS.get(name, {}))}
+        for option, value in list(configs.items()):
+            try:
+                topic_config(config, {option: value})
+            except ConfigError as error:
+                dropped.append(f"topic {name}: {error}")
+                del configs[option]
+        topics.append(Topic(name, known or next(ids), tuple(states), configs))
+    return topics, dropped
+
+
+def adopted_brokers(config: BrokerConfig, legacy: Legacy) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """The options set while running that still can be, and what was said that cannot."""
+    kept: dict[str, dict[str, str]] = {}
+    dropped = []
+    for broker, pairs in legacy.brokers.items():
+        for option, value in pairs.items():
+            try:
+                check_broker_configs(config, broker, {}, {option: value})
+                kept.setdefault(broker, {})[option] = value
+            except BrokerError as error:
+                dropped.append(f"broker {broker or '(all)'}: {error.message}")
+    return kept, dropped
+
+
+def adopted_producer_id(legacy: Legacy) -> int:
+    """The first producer id that nobody in these logs has, so that a new producer is not taken for an old one."""
+    return max(legacy.producer_id, *(log.producer_id + 1 for log in legacy.logs), 0)
 
 
 # What Kafka gives its own topics; without it an adopted offsets topic would be deleted by age instead of compacted.

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 DELETE = "delete"
 FUTURE = "future"
 STRAY = "stray"
+QUORUM = "__cluster_metadata-0"  # the log of a KRaft quorum: Kafka's to write, see `quorum.py`
 
 # What says that the device is gone, rather than that this operation could not be done.
 FATAL = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
+METADATA = "__cluster_metadata-0"  # KRaft's own log: not a topic, and not ours to touch
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<index>\d{1,10})")
@@ -72,9 +74,13 @@ class Directory:
 
 
 def parse(folder: str) -> Name | None:
-    """The partition a folder name stands for, None for folders that are no partitions."""
+    """The partition a folder name stands for, None for folders that are no partitions of ours."""
+    if folder == METADATA:
+        return None
     if match := _ASIDE.fullmatch(folder):
         return Name(match["topic"], int(match["index"]), match["kind"])
+    if folder == QUORUM:
+        return None
     if match := _NAME.fullmatch(folder):
         return Name(match["topic"], int(match["index"]))
     return None

@@ -92,10 +92,10 @@ class Replicas:
         """The log of this partition: found on disk, or new. One of an older topic of the same name is put away."""
         found = self._store.logs.get((topic.name, state.index))
         if found is not None:
-            if found.topic_id == topic.id:
-                return found
             if not any(found.topic_id):  # from before there were topic ids
                 found.set_topic_id(topic.id)
+            if found.topic_id == topic.id:
+                found.reconfigure(self._controller.topic_config(topic))  # it was opened before the image was read
                 return found
             self._store.set_aside([found])
         return self._store.create(
