@@ -4,6 +4,7 @@ sockets      Listener       bound first, so that a port in use is noticed before
 metadata     Controller     on the embedded store; its image says which partitions are hosted here
 files        Store          every log is open, and recovered if need be, before a client gets an answer
 partitions   Replicas       follow the image
+groups       Groups         follow their topic's partitions, and so do Transactions
 requests     Dispatch       hands frames to the handlers
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import uuid
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
@@ -19,11 +21,15 @@ from typing import TYPE_CHECKING
 from ottla import handlers
 from ottla.clock import SystemClock
 from ottla.cluster import znodes
+from ottla.cluster.consumer_offsets import ConsumerOffsets
 from ottla.cluster.controller import Controller
 from ottla.cluster.embedded import Embedded
 from ottla.cluster.plans import INTERNAL_CONFIGS, FoundLog, Legacy
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.config import topic_config
+from ottla.coord.groups.coordinator import Groups
+from ottla.coord.transactions.coordinator import Transactions
+from ottla.coord.transactions.markers import MarkerWriter
 from ottla.disk import RealDisk
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Parts
@@ -71,6 +77,8 @@ class Broker:
         self._tasks: list[asyncio.Task[None]] = []
         self._dispatch: Dispatch | None = None
         self._waits: Waits | None = None
+        self._groups: Groups | None = None
+        self._transactions: Transactions | None = None
 
     async def start(self) -> None:
         for notice in self.config.notices:
@@ -90,7 +98,12 @@ class Broker:
         replicas = Replicas(controller, self._store, waits)
         controller.subscribe(replicas.apply)
         self._store.set_aside(log for log in self._store.logs.values() if not replicas.hosts(log))
-        self._dispatch = dispatch = self._serve(controller, replicas)
+        self._groups = Groups(self.config, controller, replicas, self.clock, lambda: str(uuid.uuid4()))
+        markers = MarkerWriter(replicas, self._groups, self.clock, asyncio.get_running_loop())
+        self._transactions = Transactions(self.config, controller, replicas, markers, self.clock)
+        controller.subscribe(self._groups.apply)
+        controller.subscribe(self._transactions.apply)
+        self._dispatch = dispatch = self._serve(controller, replicas, self._groups, self._transactions, markers)
         self._own(self._store.run())
         self._own(self._store.cleaner.run())
         self._listen(sockets, dispatch)
@@ -153,7 +166,14 @@ class Broker:
         quorum = next((one for one in found if one is not NOTHING), NOTHING)
         return Legacy(logs, quorum.topics, quorum.brokers, quorum.producer_id)
 
-    def _serve(self, controller: Controller, replicas: Replicas) -> Dispatch:
+    def _serve(
+        self,
+        controller: Controller,
+        replicas: Replicas,
+        groups: Groups,
+        transactions: Transactions,
+        markers: MarkerWriter,
+    ) -> Dispatch:
         handlers.load()
         config = self.config
         return Dispatch(
@@ -170,6 +190,10 @@ class Broker:
                     lambda: secrets.randbelow(0x7FFFFFFF) + 1,
                 ),
                 producer_ids=ProducerIds(self._keeper, self.node_id),
+                groups=groups,
+                transactions=transactions,
+                markers=markers,
+                old_offsets=ConsumerOffsets(self._keeper),
             )
         )
 
@@ -202,6 +226,10 @@ class Broker:
             listener.stop_accepting()
         if self._waits is not None:
             self._waits.release()
+        if self._groups is not None:
+            await self._groups.runtime.stop()
+        if self._transactions is not None:
+            await self._transactions.runtime.stop()
         await asyncio.gather(*(listener.drain(DRAIN_S) for listener in self._listeners))
         if self._dispatch is not None:
             await self._dispatch.stop()

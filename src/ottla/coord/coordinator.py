@@ -37,9 +37,15 @@ class Shape(NamedTuple):
 
 class Coordinator(Generic[M]):
     def __init__(
-        self, shape: Shape, make: Callable[[int], M], controller: Controller, replicas: Replicas, clock: Clock
+        self,
+        shape: Shape,
+        make: Callable[[int], M],
+        controller: Controller,
+        replicas: Replicas,
+        clock: Clock,
+        perform: Callable[[int, Any], None] | None = None,
     ) -> None:
-        self.runtime: Runtime[M] = Runtime(make, clock)
+        self.runtime: Runtime[M] = Runtime(make, clock, perform)
         self._shape = shape
         self._controller = controller
         self._replicas = replicas

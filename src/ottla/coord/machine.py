@@ -46,6 +46,7 @@ class Decision(NamedTuple):
     replies: tuple[tuple[Token, Any], ...] | list[tuple[Token, Any]] = ()
     timers: tuple[tuple[TimerKey, int | None], ...] | list[tuple[TimerKey, int | None]] = ()  # when, or None: cancel
     producer: tuple[int, int] | None = None  # (id, epoch): the records are part of this producer's transaction
+    effects: tuple[Any, ...] = ()  # for whoever runs the machine: what lies outside of its partition
     # What to do instead of the replies when the records could not be written.
     failed: Callable[[ErrorCode], Decision] | None = None
 

@@ -55,9 +55,12 @@ class Shard(Generic[M]):
 class Runtime(Generic[M]):
     """The machines of one internal topic. `count` is the topic's number of partitions once it exists."""
 
-    def __init__(self, make: Callable[[int], M], clock: Clock) -> None:
+    def __init__(
+        self, make: Callable[[int], M], clock: Clock, perform: Callable[[int, Any], None] | None = None
+    ) -> None:
         self._make = make
         self._clock = clock
+        self._perform = perform  # carries out an effect of the machine of a partition
         self._shards: dict[int, Shard[M]] = {}
         self._token = 0
 
@@ -192,6 +195,10 @@ class Runtime(Generic[M]):
                 answer = reply
             else:
                 self._reply(shard, waiting, reply)
+        if decision.effects:
+            assert self._perform is not None, "a machine with effects needs somebody to perform them"
+            for effect in decision.effects:
+                self._perform(shard.partition.index, effect)
         return answer
 
     def _append(self, shard: Shard[M], decision: Decision) -> None:

@@ -4,16 +4,19 @@ v0-1 magic 0 and 1 message sets; v2 append time in the answer; v3 record batches
 answer; v7 zstd; v8 errors of single records; v9 flexible; v10 the current leader in the answer; v12 transactions
 without a separate AddPartitionsToTxn; v13 topics by id.
 
-acks 0: no answer, and any error ends the connection; 1: after our append; -1: after the in-sync replicas' appends, which
-on one node is the same moment.
+acks 0: no answer, and any error ends the connection; 1: after our append; -1: after the in-sync replicas' appends,
+which on one node is the same moment.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.handlers.call import Call, Parts, handles
+from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION
 from ottla.errors import BrokerError, ErrorCode, Hangup
+from ottla.handlers.call import Call, Parts, handles
+from ottla.handlers.transactions import add, verified
+from ottla.records import batch
 from ottla.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -24,9 +27,19 @@ from ottla.wire.messages.produce import (
 
 if TYPE_CHECKING:
     from ottla.replica.partition import Partition
-    from ottla.wire.messages.produce import PartitionProduceData
 
-BY_ID = 13
+# The first versions with a property; see the list above.
+BATCHES, ABORTABLE, NEWER_TRANSACTIONS, BY_ID = 3, 11, 12, 13
+ATTRIBUTES = 22  # position of the low byte of a batch's attributes
+TRANSACTIONAL = batch.TRANSACTIONAL
+LATER = frozenset(
+    (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    )
+)
 ACKS = frozenset((-1, 0, 1))
 
 
@@ -46,7 +59,12 @@ def produce(parts: Parts, call: Call, request: ProduceRequest) -> ProduceRespons
                     partition = replicas.get_by_id(topic.topic_id, data.index)
                 else:
                     partition = replicas.get(topic.name, data.index)
-                result = append(partition, data, now_ms, version)
+                records = data.records
+                if not records:
+                    raise BrokerError(ErrorCode.INVALID_RECORD, "the request carries no records for this partition")
+                if version >= BATCHES and len(records) > ATTRIBUTES and records[ATTRIBUTES] & TRANSACTIONAL:
+                    admit(parts, request.transactional_id, partition, records, version)
+                result = append(partition, data.index, records, now_ms, version)
             except BrokerError as error:
                 result = refusal(data.index, error)
                 failed = f"{error.code.name} for {topic.name}-{data.index}"
@@ -59,18 +77,46 @@ def produce(parts: Parts, call: Call, request: ProduceRequest) -> ProduceRespons
     return ProduceResponse(responses=responses)
 
 
-def append(partition: Partition, data: PartitionProduceData, now_ms: int, version: int) -> PartitionProduceResponse:
-    records = data.records
-    if not records:
-        raise BrokerError(ErrorCode.INVALID_RECORD, "the request carries no records for this partition")
+def append(
+    partition: Partition, index: int, records: memoryview, now_ms: int, version: int
+) -> PartitionProduceResponse:
     appended = partition.append(records, now_ms, version)
     return PartitionProduceResponse(
-        index=data.index,
+        index=index,
         error_code=0,
         base_offset=appended.base,
         log_append_time_ms=appended.append_time,
         log_start_offset=appended.start,
     )
+
+
+def admit(parts: Parts, name: str | None, partition: Partition, records: memoryview, version: int) -> None:
+    """Before the first batch of a transaction in a partition: it must be part of the transaction, or becomes so.
+
+    Without this a batch that was delayed on its way could open a transaction that nobody will end.
+    """
+    if len(records) < batch.HEADER.size:
+        return  # validation will say what is wrong with it
+    head = batch.header(records)
+    producer = (head.producer_id, head.producer_epoch)
+    if partition.log.producers.in_transaction(*producer):
+        return
+    wanted = (partition.topic, partition.index)
+    if name is None:
+        code = ErrorCode.INVALID_TXN_STATE
+    elif version >= NEWER_TRANSACTIONS:
+        answer = add(parts, name, producer, frozenset((wanted,)), EPOCH_PER_TRANSACTION)
+        code = answer if isinstance(answer, ErrorCode) else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    elif parts.controller.config.transaction_partition_verification_enable:
+        code = verified(parts, name, producer, frozenset((wanted,)))[wanted]
+    else:
+        return
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE:
+        code = ErrorCode.INVALID_TXN_STATE
+    if code in LATER:
+        code = ErrorCode.NOT_ENOUGH_REPLICAS  # what a producer takes as a reason to try the same batch again
+    if code is not ErrorCode.NONE:
+        raise BrokerError(code)
 
 
 def refusal(index: int, error: BrokerError) -> PartitionProduceResponse:

@@ -10,8 +10,17 @@ import re
 
 from ottla.errors import ErrorCode
 from ottla.handlers.call import REGISTRY, Call, Parts, handles
-from ottla.wire.messages.metadata import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.messages.metadata import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
+# What clients of newer protocols look for: the highest level of each feature. It is in force, and so is every lower.
+FEATURES = {"transaction.version": 2}
+ZERO_LEVELS = 4  # the first version whose clients can read a feature with levels from 0 on
 NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -20,7 +29,16 @@ def api_versions(parts: Parts, call: Call, request: ApiVersionsRequest) -> ApiVe
     names = request.client_software_name, request.client_software_version
     if call.version >= 3 and not all(NAME.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return ApiVersionsResponse(error_code=0, api_keys=served())
+    response = ApiVersionsResponse(error_code=0, api_keys=served(), finalized_features_epoch=0)
+    response.finalized_features = [
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in FEATURES.items()
+    ]
+    if call.version >= ZERO_LEVELS:
+        response.supported_features = [
+            SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in FEATURES.items()
+        ]
+    return response
 
 
 def unsupported() -> ApiVersionsResponse:

@@ -224,6 +224,11 @@ class Producers:
 
     # What others want to know.
 
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether this producer has a transaction open here, in this epoch."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.first >= 0 and producer.epoch == epoch
+
     def active(self) -> list[Active]:
         return [
             Active(p.producer_id, p.epoch, p.last_sequence, p.timestamp, p.coordinator_epoch, p.first)

@@ -1,0 +1,37 @@
+"""The coordinator of transactions: `__transaction_state`, its machines, and the markers they ask for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.coord.coordinator import Coordinator, Shape
+from ottla.coord.transactions.machine import Settings, TransactionMachine
+
+if TYPE_CHECKING:
+    from ottla.clock import Clock
+    from ottla.cluster.controller import Controller
+    from ottla.config import BrokerConfig
+    from ottla.coord.transactions.markers import MarkerWriter
+    from ottla.replica.replicas import Replicas
+
+TOPIC = "__transaction_state"
+
+
+class Transactions(Coordinator[TransactionMachine]):
+    def __init__(
+        self, config: BrokerConfig, controller: Controller, replicas: Replicas, markers: MarkerWriter, clock: Clock
+    ) -> None:
+        settings = Settings(
+            config.transaction_max_timeout_ms,
+            config.transactional_id_expiration_ms,
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            config.transaction_remove_expired_transaction_cleanup_interval_ms,
+        )
+        shape = Shape(
+            TOPIC,
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+            {"segment.bytes": str(config.transaction_state_log_segment_bytes)},
+        )
+        super().__init__(shape, lambda _: TransactionMachine(settings), controller, replicas, clock, markers.perform)
+        markers.transactions = self

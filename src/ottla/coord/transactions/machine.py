@@ -1,0 +1,363 @@
+"""Decides on transactions: init, add partitions, end, time out, forget. Pure; see `coord/machine.py` for the contract.
+
+The rules are Kafka's, for both of its protocols. In the older one the epoch of a producer rises when it starts; in the
+newer one (version 2, KIP-890) with the end of every transaction, so that a request that was delayed can never touch a
+later transaction than its own.
+
+    who may ask     the producer id must be the current one, and so must the epoch; an older epoch is fenced
+    retries         a request that repeats one already carried out is answered as that one was
+    in between      while markers are being written every change has to wait: CONCURRENT_TRANSACTIONS
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.coord.formats import TRANSACTIONS, TransactionLogKey, read, written
+from ottla.coord.machine import NOTHING, Decision
+from ottla.coord.transactions.transaction import (
+    AT_REST,
+    ENDING,
+    EPOCH_EXHAUSTED,
+    EXPIRY,
+    NO_EPOCH,
+    NO_ID,
+    TIMEOUT,
+    Markers,
+    State,
+    Transaction,
+    decode,
+    encode,
+)
+from ottla.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.coord.machine import Record, TimerKey, Token
+    from ottla.coord.transactions.transaction import Partitions
+
+EPOCH_PER_TRANSACTION = 2  # the version of the protocol from which on every transaction has its own epoch
+
+
+class Settings(NamedTuple):
+    timeout_ms_max: int
+    expiration_ms: int
+    timeout_check_ms: int
+    expiry_check_ms: int
+
+
+class Producer(NamedTuple):
+    """The reply to init and end: the identity to go on with, or why not."""
+
+    code: ErrorCode
+    producer_id: int = NO_ID
+    epoch: int = NO_EPOCH
+
+
+NEEDS_ID = "a fresh producer id"  # the reply of init when it cannot go on without one
+
+
+class TransactionMachine:
+    def __init__(self, settings: Settings) -> None:
+        self.transactions: dict[str, Transaction] = {}
+        self._settings = settings
+        # The epoch before the last init, by id: a producer that repeats that init is not a stranger. In memory only.
+        self._last_epochs: dict[str, int] = {}
+
+    # ------------------------------------------------------------------ operations
+
+    def init(
+        self, name: str, timeout_ms: int, expected: tuple[int, int] | None, fresh: int | None, token: Token, now_ms: int
+    ) -> Decision:
+        """InitProducerId: end what an earlier producer left open, and hand out the next epoch.
+
+        `expected` is the producer id and epoch that the client has from before, `fresh` an unused producer id.
+        """
+        if not 0 < timeout_ms <= self._settings.timeout_ms_max:
+            return refuse(token, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        known = self.transactions.get(name)
+        if known is None:
+            if fresh is None:
+                return Decision(replies=[(token, NEEDS_ID)])
+            made = Transaction(
+                producer_id=fresh,
+                previous_producer_id=NO_ID,
+                next_producer_id=NO_ID,
+                epoch=0,
+                timeout_ms=timeout_ms,
+                state=State.EMPTY,
+                partitions=frozenset(),
+                started_ms=-1,
+                updated_ms=now_ms,
+                version=0,
+            )
+            return self._identity(name, made, NO_EPOCH, token)
+        if expected is not None and not self._is_known(known, expected):
+            return refuse(token, ErrorCode.PRODUCER_FENCED)
+        if known.state in ENDING:
+            return refuse(token, ErrorCode.CONCURRENT_TRANSACTIONS)
+        if known.state is State.ONGOING:
+            # Whoever wrote these records is fenced by the abort; the new producer asks again when that is done.
+            return self._end(name, self._fenced(known), token, now_ms, Producer(ErrorCode.CONCURRENT_TRANSACTIONS))
+        return self._next_epoch(name, known, timeout_ms, expected, fresh, token, now_ms)
+
+    def add(
+        self, name: str, producer_id: int, epoch: int, partitions: Partitions, version: int, token: Token, now_ms: int
+    ) -> Decision:
+        """AddPartitionsToTxn: these are written to from now on. Replies with a code."""
+        known = self.transactions.get(name)
+        code = self._checked(known, producer_id, epoch)
+        if known is None or code is not ErrorCode.NONE:
+            return Decision(replies=[(token, code)])
+        if known.state in ENDING:
+            return Decision(replies=[(token, ErrorCode.CONCURRENT_TRANSACTIONS)])
+        if known.state is State.ONGOING and partitions <= known.partitions:
+            return Decision(replies=[(token, ErrorCode.NONE)])
+        begun = known.state is State.ONGOING
+        after = known._replace(
+            state=State.ONGOING,
+            partitions=known.partitions | partitions if begun else partitions,
+            started_ms=known.started_ms if begun else now_ms,
+            updated_ms=now_ms,
+            version=version,
+        )
+        return Decision(
+            [self._record(name, after)],
+            [(token, ErrorCode.NONE)],
+            failed=lambda code: Decision(replies=[(token, code)]),
+        )
+
+    def verify(
+        self, name: str, producer_id: int, epoch: int, partitions: Partitions
+    ) -> dict[tuple[str, int], ErrorCode]:
+        """Whether each partition is part of the ongoing transaction: asked by its leader before it appends."""
+        known = self.transactions.get(name)
+        code = self._checked(known, producer_id, epoch)
+        if known is not None and code is ErrorCode.NONE and known.state in ENDING:
+            code = ErrorCode.CONCURRENT_TRANSACTIONS
+        if known is None or code is not ErrorCode.NONE:
+            return dict.fromkeys(partitions, code)
+        ongoing = known.partitions if known.state is State.ONGOING else frozenset()
+        return {one: ErrorCode.NONE if one in ongoing else ErrorCode.TRANSACTION_ABORTABLE for one in partitions}
+
+    def end(
+        self,
+        name: str,
+        producer_id: int,
+        epoch: int,
+        version: int,
+        fresh: int | None,
+        token: Token,
+        now_ms: int,
+        *,
+        commit: bool,
+    ) -> Decision:
+        """EndTxn: decide for commit or abort. The answer is given when the decision is written, not the markers."""
+        known = self.transactions.get(name)
+        if known is None:
+            return refuse(token, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        newer = version >= EPOCH_PER_TRANSACTION
+        repeated = newer and (
+            (known.producer_id == producer_id and epoch == known.epoch - 1)
+            or (known.previous_producer_id == producer_id and epoch == EPOCH_EXHAUSTED and known.epoch == 0)
+        )
+        if not repeated:
+            code = self._checked(known, producer_id, epoch)
+            if code is not ErrorCode.NONE:
+                return refuse(token, code)
+        verdict = self._end_verdict(known, commit=commit, newer=newer, repeated=repeated)
+        if verdict is None:
+            return Decision(replies=[(token, Producer(ErrorCode.NONE, known.producer_id, known.epoch))])
+        if verdict is not ErrorCode.NONE:
+            return refuse(token, verdict)
+        next_id = NO_ID
+        if newer and known.exhausted:
+            if fresh is None:
+                return Decision(replies=[(token, NEEDS_ID)])
+            next_id = fresh
+        begun = known.state is State.ONGOING
+        ended = known._replace(
+            state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
+            epoch=known.epoch + 1 if newer else known.epoch,
+            next_producer_id=next_id,
+            partitions=known.partitions if begun else frozenset(),
+            started_ms=known.started_ms if begun else now_ms,
+            version=version,
+        )
+        reply = Producer(ErrorCode.NONE, next_id, 0) if next_id != NO_ID else None
+        return self._end(name, ended, token, now_ms, reply or Producer(ErrorCode.NONE, ended.producer_id, ended.epoch))
+
+    def _end_verdict(self, known: Transaction, *, commit: bool, newer: bool, repeated: bool) -> ErrorCode | None:
+        """NONE: go ahead. None: it was done before, say so again. Else why not."""
+        match known.state:
+            case State.ONGOING:
+                return ErrorCode.PRODUCER_FENCED if repeated else ErrorCode.NONE
+            case State.PREPARE_COMMIT | State.PREPARE_ABORT:
+                return ErrorCode.CONCURRENT_TRANSACTIONS if commit is known.commits else ErrorCode.INVALID_TXN_STATE
+            case State.COMPLETE_COMMIT | State.COMPLETE_ABORT:
+                if commit is known.commits and (repeated or not newer):
+                    return None
+                # The newer protocol lets a producer abort, and so take the next epoch, when nothing is open.
+                fresh_abort = newer and not repeated and not commit
+                return ErrorCode.NONE if fresh_abort else ErrorCode.INVALID_TXN_STATE
+            case State.EMPTY:
+                if repeated:
+                    return ErrorCode.PRODUCER_FENCED
+                return ErrorCode.NONE if newer and not commit else ErrorCode.INVALID_TXN_STATE
+        return ErrorCode.INVALID_TXN_STATE
+
+    def marked(self, name: str, producer_id: int, epoch: int, now_ms: int) -> Decision:
+        """Every marker is written: the transaction is over."""
+        known = self.transactions.get(name)
+        if known is None or known.state not in ENDING or (known.producer_id, known.epoch) != (producer_id, epoch):
+            return NOTHING
+        after = known._replace(
+            state=State.COMPLETE_COMMIT if known.commits else State.COMPLETE_ABORT,
+            partitions=frozenset(),
+            updated_ms=now_ms,
+        )
+        if known.next_producer_id != NO_ID:
+            after = after._replace(
+                producer_id=known.next_producer_id,
+                previous_producer_id=known.producer_id,
+                next_producer_id=NO_ID,
+                epoch=0,
+            )
+        return Decision([self._record(name, after)])
+
+    # ------------------------------------------------------------------ machine
+
+    def apply(self, key: bytes, value: bytes | None, *, offset: int, timestamp: int, producer_id: int) -> None:
+        found = read(TRANSACTIONS, key, value)
+        if found is None:
+            return
+        name = found[0].transactional_id
+        if found[1] is None:
+            self.transactions.pop(name, None)
+            self._last_epochs.pop(name, None)
+        else:
+            self.transactions[name] = decode(found[1])
+
+    def ended(self, producer_id: int, *, committed: bool) -> None:
+        raise AssertionError("no transaction writes to the log of transactions")
+
+    def loaded(self, now_ms: int) -> Decision:
+        return Decision(
+            timers=self._timers(now_ms),
+            effects=tuple(markers(name, one) for name, one in self.transactions.items() if one.state in ENDING),
+        )
+
+    def expire(self, timer: TimerKey, now_ms: int) -> Decision:
+        if timer == TIMEOUT:
+            return self._time_out(now_ms)
+        assert timer == EXPIRY
+        old = now_ms - self._settings.expiration_ms
+        gone = [name for name, one in self.transactions.items() if one.state in AT_REST and one.updated_ms <= old]
+        return Decision(
+            [written(TransactionLogKey(transactional_id=name), None) for name in gone],
+            timers=[(EXPIRY, now_ms + self._settings.expiry_check_ms)],
+        )
+
+    def unload(self) -> list[tuple[Token, Any]]:
+        return []
+
+    def durable(self) -> dict[str, Transaction]:
+        """What a machine that reads the same records must agree on."""
+        return dict(self.transactions)
+
+    # ------------------------------------------------------------------ helpers
+
+    def _timers(self, now_ms: int) -> list[tuple[TimerKey, int | None]]:
+        return [
+            (TIMEOUT, now_ms + self._settings.timeout_check_ms),
+            (EXPIRY, now_ms + self._settings.expiry_check_ms),
+        ]
+
+    def _time_out(self, now_ms: int) -> Decision:
+        """Abort what has been open for longer than its producer asked for, and fence that producer."""
+        late = {
+            name: self._fenced(one)._replace(updated_ms=now_ms)
+            for name, one in self.transactions.items()
+            if one.state is State.ONGOING and one.started_ms + one.timeout_ms < now_ms
+        }
+        return Decision(
+            [self._record(name, one) for name, one in late.items()],
+            timers=[(TIMEOUT, now_ms + self._settings.timeout_check_ms)],
+            effects=tuple(markers(name, one) for name, one in late.items()),
+            failed=lambda code: Decision(timers=[(TIMEOUT, now_ms + self._settings.timeout_check_ms)]),
+        )
+
+    def _is_known(self, known: Transaction, expected: tuple[int, int]) -> bool:
+        producer_id, epoch = expected
+        return producer_id == known.producer_id or (
+            producer_id == known.previous_producer_id and epoch >= EPOCH_EXHAUSTED
+        )
+
+    def _next_epoch(
+        self,
+        name: str,
+        known: Transaction,
+        timeout_ms: int,
+        expected: tuple[int, int] | None,
+        fresh: int | None,
+        token: Token,
+        now_ms: int,
+    ) -> Decision:
+        after = known._replace(
+            timeout_ms=timeout_ms, state=State.EMPTY, partitions=frozenset(), started_ms=-1, updated_ms=now_ms
+        )
+        if known.exhausted and (expected is None or expected[1] == known.epoch):
+            if fresh is None:
+                return Decision(replies=[(token, NEEDS_ID)])
+            after = after._replace(producer_id=fresh, previous_producer_id=known.producer_id, epoch=0)
+            return self._identity(name, after, known.epoch if expected is not None else NO_EPOCH, token)
+        if expected is None:
+            return self._identity(name, after._replace(epoch=known.epoch + 1), NO_EPOCH, token)
+        if expected[1] == known.epoch:
+            return self._identity(name, after._replace(epoch=known.epoch + 1), known.epoch, token)
+        last = self._last_epochs.get(name, NO_EPOCH)
+        if last != NO_EPOCH and expected[1] == last:  # the answer to the same request was lost
+            return self._identity(name, after, last, token)
+        return refuse(token, ErrorCode.PRODUCER_FENCED)
+
+    def _identity(self, name: str, after: Transaction, last_epoch: int, token: Token) -> Decision:
+        self._last_epochs[name] = last_epoch
+        return Decision(
+            [self._record(name, after)],
+            [(token, Producer(ErrorCode.NONE, after.producer_id, after.epoch))],
+            failed=lambda code: refuse(token, code),
+        )
+
+    def _fenced(self, known: Transaction) -> Transaction:
+        """An abort that the producer did not ask for: with the next epoch, so that it cannot go on."""
+        return known._replace(state=State.PREPARE_ABORT, epoch=known.epoch + 1)
+
+    def _end(self, name: str, ended: Transaction, token: Token, now_ms: int, reply: Producer) -> Decision:
+        after = ended._replace(updated_ms=now_ms)
+        return Decision(
+            [self._record(name, after)],
+            [(token, reply)],
+            effects=(markers(name, after),),
+            failed=lambda code: refuse(token, code),
+        )
+
+    def _checked(self, known: Transaction | None, producer_id: int, epoch: int) -> ErrorCode:
+        if known is None or known.producer_id != producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return ErrorCode.NONE if known.epoch == epoch else ErrorCode.PRODUCER_FENCED
+
+    def _record(self, name: str, transaction: Transaction) -> Record:
+        return written(TransactionLogKey(transactional_id=name), encode(transaction))
+
+
+def markers(name: str, ending: Transaction) -> Markers:
+    return Markers(name, ending.producer_id, ending.epoch, ending.commits, ending.partitions, ending.version)
+
+
+def refuse(token: Token, code: ErrorCode) -> Decision:
+    return Decision(replies=[(token, Producer(code))])
+
+
+def partitions_of(topics: Iterable[tuple[str, Iterable[int]]]) -> Partitions:
+    return frozenset((topic, index) for topic, indexes in topics for index in indexes)

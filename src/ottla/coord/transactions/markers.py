@@ -1,0 +1,109 @@
+"""The markers that end a transaction in the partitions it wrote to.
+
+A marker is a control batch of one record, under the producer's id and the epoch that ends the transaction:
+
+    key     int16 version 0, int16 type: 0 abort, 1 commit
+    value   int16 version 0, int32 epoch of the coordinator
+
+A partition that is gone needs none. One whose log cannot be written just now is tried again until it can: what the
+coordinator has decided must reach every partition, or readers of committed records would wait there for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from ottla.errors import BrokerError, ErrorCode
+from ottla.records import batch
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ottla.clock import Clock
+    from ottla.coord.coordinator import Coordinator
+    from ottla.coord.groups.coordinator import Groups
+    from ottla.coord.transactions.machine import TransactionMachine
+    from ottla.coord.transactions.transaction import Markers
+    from ottla.replica.partition import Partition
+    from ottla.replica.replicas import Replicas
+
+logger = logging.getLogger("ottla.coord")
+
+KEY = Struct(">hh")
+VALUE = Struct(">hi")
+PRODUCE_VERSION = 11
+RETRY_S = 1.0
+GONE = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
+
+
+class Marker:
+    """One transaction's end, as one coordinator tells it."""
+
+    __slots__ = ("commits", "coordinator_epoch", "epoch", "producer_id", "version")
+
+    def __init__(self, producer_id: int, epoch: int, coordinator_epoch: int, version: int, *, commits: bool) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.version = version
+        self.commits = commits
+
+
+class MarkerWriter:
+    def __init__(self, replicas: Replicas, groups: Groups, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        self._replicas = replicas
+        self._groups = groups
+        self._clock = clock
+        self._loop = loop
+        self.transactions: Coordinator[TransactionMachine] | None = None  # set once, by whoever builds both
+
+    def perform(self, index: int, effect: Markers) -> None:
+        """Write what a coordinator's machine has decided, and tell it when everything is written."""
+        transactions = self.transactions
+        assert transactions is not None
+        try:
+            coordinator = self._replicas.get(transactions.topic, index)
+        except BrokerError:  # the partition has gone to another broker, which will find the decision in its log
+            return
+        marker = Marker(effect.producer_id, effect.epoch, coordinator.epoch, effect.version, commits=effect.commits)
+        left = frozenset(one for one in effect.partitions if not self._written(*one, marker))
+        if left:
+            self._loop.call_later(RETRY_S, self.perform, index, effect._replace(partitions=left))
+            return
+        transactions.runtime.decide(
+            index,
+            lambda machine, now_ms: machine.marked(effect.transactional_id, effect.producer_id, effect.epoch, now_ms),
+        )
+
+    def _written(self, topic: str, index: int, marker: Marker) -> bool:
+        try:
+            self.write(topic, index, marker)
+        except BrokerError as error:
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                return False
+            if error.code not in GONE:  # fenced: a newer marker has been there
+                logger.warning("no marker of producer %d in %s-%d: %s", marker.producer_id, topic, index, error)
+        return True
+
+    def write(self, topic: str, index: int, marker: Marker) -> None:
+        """Append the marker to one partition; offsets that were committed with the transaction count from now on."""
+        append(self._replicas.get(topic, index), marker, self._clock.now_ms())
+        if topic == self._groups.topic:
+            self._groups.runtime.ended(index, marker.producer_id, committed=marker.commits)
+
+
+def append(partition: Partition, marker: Marker, now_ms: int) -> None:
+    partition.log.producers.check_marker(
+        marker.producer_id, marker.epoch, marker.coordinator_epoch, version=marker.version
+    )
+    record = batch.Record(0, now_ms, KEY.pack(0, marker.commits), VALUE.pack(0, marker.coordinator_epoch), ())
+    data = batch.build(
+        [record],
+        producer_id=marker.producer_id,
+        producer_epoch=marker.epoch,
+        transactional=True,
+        control=True,
+    )
+    partition.append(memoryview(data), now_ms, PRODUCE_VERSION, client=False)

@@ -1,0 +1,408 @@
+"""Producer ids and transactions: InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26),
+WriteTxnMarkers (27), TxnOffsetCommit (28), DescribeTransactions (65), ListTransactions (66).
+
+What each version added is told in `wire/messages/transactions.py`. Two things matter here: before a certain version of
+each API a fenced producer is told INVALID_PRODUCER_EPOCH, because PRODUCER_FENCED was not known; and from EndTxn 5 and
+TxnOffsetCommit 5 on the newer protocol of transactions is spoken, in which partitions need not be announced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any
+
+from ottla.coord.groups.commits import refused_in_transaction
+from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION, NEEDS_ID, Producer, partitions_of
+from ottla.coord.transactions.markers import Marker
+from ottla.coord.transactions.transaction import State
+from ottla.errors import BrokerError, ErrorCode
+from ottla.handlers.call import Call, Parts, handles
+from ottla.handlers.commits import missing_of
+from ottla.handlers.groups import caller_of
+from ottla.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsResponseTransactionState,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsResponseTransactionState,
+    TopicData,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ottla.coord.machine import Decision
+    from ottla.coord.transactions.machine import TransactionMachine
+    from ottla.coord.transactions.transaction import Partitions, Transaction
+    from ottla.wire.messages.transactions import AddPartitionsToTxnTopic, WritableTxnMarker
+
+NEWER_END = 5  # EndTxn from here on raises the epoch
+NEWER_COMMIT = 5  # TxnOffsetCommit from here on adds the group to the transaction
+ABORTABLE_COMMIT = 4  # TxnOffsetCommit from here on knows TRANSACTION_ABORTABLE
+NO_PRODUCER = (-1, -1)
+STATES = {state.title: state for state in State}
+PATTERN_SIZE_MAX = 249
+
+
+@handles(InitProducerIdRequest, versions=(0, 5))
+async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    name = request.transactional_id
+    if name is None:
+        return InitProducerIdResponse(error_code=0, producer_id=await parts.producer_ids.take(), producer_epoch=0)
+    asked = (request.producer_id, request.producer_epoch)
+    if name == "" or (asked[0] < 0) != (asked[1] < 0):
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
+    await parts.transactions.ensure()
+    expected = None if asked == NO_PRODUCER else asked
+    reply = await identity(
+        parts,
+        name,
+        lambda machine, fresh, token, now_ms: machine.init(
+            name, request.transaction_timeout_ms, expected, fresh, token, now_ms
+        ),
+    )
+    return InitProducerIdResponse(
+        error_code=named(reply.code, call, 4), producer_id=reply.producer_id, producer_epoch=reply.epoch
+    )
+
+
+async def identity(
+    parts: Parts, name: str, operation: Callable[[TransactionMachine, int | None, int, int], Decision]
+) -> Producer:
+    """The reply of an operation that may need a fresh producer id: it is fetched only then."""
+
+    async def attempt(fresh: int | None) -> Any:
+        return await settled(
+            parts.transactions.run(name, lambda machine, token, now_ms: operation(machine, fresh, token, now_ms))
+        )
+
+    try:
+        reply = await attempt(None)
+        if reply is NEEDS_ID:
+            reply = await attempt(await parts.producer_ids.take())
+    except BrokerError as error:
+        return Producer(error.code)
+    assert isinstance(reply, Producer)
+    return reply
+
+
+async def settled(answer: Any) -> Any:
+    return await answer if asyncio.isfuture(answer) else answer
+
+
+def named(code: ErrorCode, call: Call, fenced_since: int) -> ErrorCode:
+    """The code as a client of this version knows it."""
+    if code is ErrorCode.PRODUCER_FENCED and call.version < fenced_since:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+@handles(AddPartitionsToTxnRequest)
+async def add_partitions(parts: Parts, call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    if call.version < 4:
+        codes = await added(
+            parts,
+            request.v3_and_below_transactional_id,
+            (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+            partitions_of((topic.name, topic.partitions) for topic in request.v3_and_below_topics),
+        )
+        results = by_topic(request.v3_and_below_topics, codes, call)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+    answers = []
+    for one in request.transactions:
+        wanted = partitions_of((topic.name, topic.partitions) for topic in one.topics)
+        producer = (one.producer_id, one.producer_epoch)
+        if one.verify_only:
+            codes = verified(parts, one.transactional_id, producer, wanted)
+        else:
+            codes = await added(parts, one.transactional_id, producer, wanted)
+        answers.append(
+            AddPartitionsToTxnResult(
+                transactional_id=one.transactional_id, topic_results=by_topic(one.topics, codes, call)
+            )
+        )
+    return AddPartitionsToTxnResponse(error_code=0, results_by_transaction=answers)
+
+
+async def added(
+    parts: Parts, name: str, producer: tuple[int, int], wanted: Partitions, version: int = 0
+) -> dict[tuple[str, int], ErrorCode]:
+    """Add all of these partitions to the transaction, or none."""
+    if not name:
+        return dict.fromkeys(wanted, ErrorCode.INVALID_REQUEST)
+    missing = {one for one in wanted if not exists(parts, one)}
+    if missing:
+        return {
+            one: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if one in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
+            for one in wanted
+        }
+    try:
+        code = await settled(add(parts, name, producer, wanted, version))
+    except BrokerError as error:
+        code = error.code
+    return dict.fromkeys(wanted, code)
+
+
+def add(parts: Parts, name: str, producer: tuple[int, int], wanted: Partitions, version: int) -> Any:
+    """The coordinator's code for adding these partitions, or a Future of it while it is being loaded."""
+    return parts.transactions.run(
+        name, lambda machine, token, now_ms: machine.add(name, *producer, wanted, version, token, now_ms)
+    )
+
+
+def verified(
+    parts: Parts, name: str, producer: tuple[int, int], wanted: Partitions
+) -> dict[tuple[str, int], ErrorCode]:
+    """Whether each of these partitions is part of the transaction."""
+    try:
+        return parts.transactions.peek(name).verify(name, *producer, wanted)
+    except BrokerError as error:
+        return dict.fromkeys(wanted, error.code)
+
+
+def exists(parts: Parts, partition: tuple[str, int]) -> bool:
+    topic = parts.controller.image.topics.get(partition[0])
+    return topic is not None and 0 <= partition[1] < len(topic.partitions)
+
+
+def by_topic(
+    topics: Iterable[AddPartitionsToTxnTopic], codes: dict[tuple[str, int], ErrorCode], call: Call
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=named(codes[topic.name, index], call, 2)
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+@handles(AddOffsetsToTxnRequest)
+async def add_offsets(parts: Parts, call: Call, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+    if not request.transactional_id:
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    code = await add_group(
+        parts, request.transactional_id, (request.producer_id, request.producer_epoch), request.group_id, 0
+    )
+    return AddOffsetsToTxnResponse(error_code=named(code, call, 2))
+
+
+async def add_group(parts: Parts, name: str, producer: tuple[int, int], group: str, version: int) -> ErrorCode:
+    """Make the partition where a group keeps its offsets part of the transaction."""
+    await parts.groups.ensure()
+    partition = (parts.groups.topic, parts.groups.index_of(group))
+    return (await added(parts, name, producer, frozenset((partition,)), version))[partition]
+
+
+@handles(EndTxnRequest)
+async def end_txn(parts: Parts, call: Call, request: EndTxnRequest) -> EndTxnResponse:
+    name = request.transactional_id
+    if not name:
+        return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    version = EPOCH_PER_TRANSACTION if call.version >= NEWER_END else 0
+    reply = await identity(
+        parts,
+        name,
+        lambda machine, fresh, token, now_ms: machine.end(
+            name,
+            request.producer_id,
+            request.producer_epoch,
+            version,
+            fresh,
+            token,
+            now_ms,
+            commit=request.committed,
+        ),
+    )
+    return EndTxnResponse(
+        error_code=named(reply.code, call, 2), producer_id=reply.producer_id, producer_epoch=reply.epoch
+    )
+
+
+@handles(TxnOffsetCommitRequest)
+async def txn_offset_commit(parts: Parts, call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    missing, _ = missing_of(parts.controller.image, request.topics)
+    producer = (request.producer_id, request.producer_epoch)
+    await parts.groups.ensure()
+    code = await admitted(parts, call, request, producer)
+    if code is not ErrorCode.NONE:
+        return refused_in_transaction(request, code, missing)
+    caller = caller_of(call)
+    try:
+        response = await settled(
+            parts.groups.run(
+                request.group_id,
+                lambda machine, token, now_ms: machine.commit_in_transaction(request, caller, token, now_ms, missing),
+            )
+        )
+    except BrokerError as error:
+        return refused_in_transaction(request, error.code, missing)
+    assert isinstance(response, TxnOffsetCommitResponse)
+    return response
+
+
+async def admitted(parts: Parts, call: Call, request: TxnOffsetCommitRequest, producer: tuple[int, int]) -> ErrorCode:
+    """Whether the offsets are part of the transaction; the newer protocol makes them so by this request."""
+    name = request.transactional_id
+    if not name:
+        return ErrorCode.INVALID_REQUEST
+    if call.version >= NEWER_COMMIT:
+        return await add_group(parts, name, producer, request.group_id, EPOCH_PER_TRANSACTION)
+    if not parts.controller.config.transaction_partition_verification_enable:
+        return ErrorCode.NONE
+    partition = (parts.groups.topic, parts.groups.index_of(request.group_id))
+    code = verified(parts, name, producer, frozenset((partition,)))[partition]
+    if code is ErrorCode.TRANSACTION_ABORTABLE and call.version < ABORTABLE_COMMIT:
+        return ErrorCode.INVALID_TXN_STATE
+    return code
+
+
+@handles(WriteTxnMarkersRequest)
+def write_txn_markers(parts: Parts, call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(markers=[written(parts, one) for one in request.markers])
+
+
+def written(parts: Parts, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
+    marker = Marker(
+        asked.producer_id,
+        asked.producer_epoch,
+        asked.coordinator_epoch,
+        asked.transaction_version,
+        commits=asked.transaction_result,
+    )
+
+    def write(topic: str, index: int) -> WritableTxnMarkerPartitionResult:
+        try:
+            parts.markers.write(topic, index, marker)
+        except BrokerError as error:
+            return WritableTxnMarkerPartitionResult(partition_index=index, error_code=error.code)
+        return WritableTxnMarkerPartitionResult(partition_index=index, error_code=0)
+
+    return WritableTxnMarkerResult(
+        producer_id=asked.producer_id,
+        topics=[
+            WritableTxnMarkerTopicResult(
+                name=topic.name, partitions=[write(topic.name, index) for index in topic.partition_indexes]
+            )
+            for topic in asked.topics
+        ],
+    )
+
+
+@handles(DescribeTransactionsRequest)
+def describe_transactions(
+    parts: Parts, call: Call, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[described(parts, name) for name in request.transactional_ids]
+    )
+
+
+def described(parts: Parts, name: str) -> DescribeTransactionsResponseTransactionState:
+    try:
+        if name == "":
+            raise BrokerError(ErrorCode.INVALID_REQUEST)
+        known = parts.transactions.peek(name).transactions.get(name)
+        if known is None or known.state is State.DEAD:
+            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    except BrokerError as error:
+        return DescribeTransactionsResponseTransactionState(
+            error_code=error.code,
+            transactional_id=name,
+            transaction_state="",
+            transaction_timeout_ms=0,
+            transaction_start_time_ms=0,
+            producer_id=0,
+            producer_epoch=0,
+            topics=[],
+        )
+    topics: dict[str, list[int]] = {}
+    for topic, index in sorted(known.partitions):
+        topics.setdefault(topic, []).append(index)
+    return DescribeTransactionsResponseTransactionState(
+        error_code=0,
+        transactional_id=name,
+        transaction_state=known.state.title,
+        transaction_timeout_ms=known.timeout_ms,
+        transaction_start_time_ms=known.started_ms,
+        producer_id=known.producer_id,
+        producer_epoch=known.epoch,
+        topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
+    )
+
+
+@handles(ListTransactionsRequest)
+def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    unknown = [text for text in request.state_filters if text not in STATES]
+    states = {STATES[text] for text in request.state_filters if text in STATES}
+    if parts.transactions.runtime.loading:
+        return listed([], unknown, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    try:
+        pattern = compiled(request.transactional_id_pattern)
+    except BrokerError as error:
+        return listed([], unknown, error.code)
+    now_ms, found = parts.clock.now_ms(), []
+    for machine in parts.transactions.runtime.machines():
+        for name, one in machine.transactions.items():
+            if one.state is State.DEAD or (request.state_filters and one.state not in states):
+                continue
+            if request.producer_id_filters and one.producer_id not in request.producer_id_filters:
+                continue
+            if request.duration_filter >= 0 and not lasts(one, request.duration_filter, now_ms):
+                continue
+            if pattern is None or pattern.fullmatch(name):
+                found.append((name, one))
+    return listed(found, unknown, ErrorCode.NONE)
+
+
+def compiled(pattern: str | None) -> re.Pattern[str] | None:
+    if not pattern:
+        return None
+    if len(pattern) > PATTERN_SIZE_MAX:
+        raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION)
+    try:
+        return re.compile(pattern)
+    except re.error:
+        raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION) from None
+
+
+def lasts(one: Transaction, duration_ms: int, now_ms: int) -> bool:
+    return one.state is State.ONGOING and now_ms - one.started_ms > duration_ms
+
+
+def listed(found: list[tuple[str, Transaction]], unknown: list[str], code: ErrorCode) -> ListTransactionsResponse:
+    return ListTransactionsResponse(
+        error_code=code,
+        unknown_state_filters=unknown,
+        transaction_states=[
+            ListTransactionsResponseTransactionState(
+                transactional_id=name, producer_id=one.producer_id, transaction_state=one.state.title
+            )
+            for name, one in found
+        ],
+    )
