@@ -59,7 +59,7 @@ class FaultyDisk(RealDisk):
         data = b"".join(parts)
         return os.pwrite(fd, data[: self._spend(len(data))], position)
 
-    def cut(self, fd: int, size: int, /) -> None:  # type: ignore[override]
+    def cut(self, fd: int, size: int, /) -> None:
         if self.cut_fails:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         os.ftruncate(fd, size)
@@ -114,7 +114,7 @@ def settings(**options: object) -> TopicConfig:
     return topic_config(load({}), {name.replace("_", "."): str(value) for name, value in options.items()})
 
 
-def a_log(folder: Path, *, disk: Disk | None = None, **options: object) -> Log:
+def a_log(folder: Path, disk: Disk | None = None, **options: object) -> Log:
     """The log of orders-0 in a store of its own."""
     return a_store(folder, disk=disk).create("orders", 0, TOPIC_ID, settings(**options), 0)
 

@@ -35,6 +35,7 @@ UNIQUE = "0123456789abcdef0123456789abcdef"
         ("orders-0.tmp", None),
         ("or ders-0", None),
         ("lost+found", None),
+        ("__cluster_metadata-0", None),
     ],
 )
 def test_what_a_folder_name_stands_for(folder: str, name: Name | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import judge
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from log.making import NOW_MS, TOPIC_ID, a_store, append, produced, records
 from log.test_log import end_transaction, from_producer, in_transaction
@@ -104,7 +104,7 @@ def test_the_dump_tool_accepts_our_folder(tmp_path: Path, story: str) -> None:
     assert listing.count("producerId: 1001") >= 1
 
 
-def consumed(bootstrap: str) -> list[tuple[int, bytes]]:
+def consumed(bootstrap: str) -> list[tuple[int | None, bytes | None]]:
     """Every record of orders-0 that a reader sees who reads everything."""
     consumer = Consumer(
         {
@@ -116,22 +116,22 @@ def consumed(bootstrap: str) -> list[tuple[int, bytes]]:
         }
     )
     consumer.assign([TopicPartition("orders", 0, 0)])
-    found: list[tuple[int, bytes]] = []
+    found: list[tuple[int | None, bytes | None]] = []
     try:
         while True:
             message = consumer.poll(30)
             assert message is not None, f"no answer after {len(found)} records"
-            if message.error():
-                assert message.error().name() == "_PARTITION_EOF", message.error()
+            if (error := message.error()) is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
                 return found
             found.append((message.offset(), message.value()))
     finally:
         consumer.close()
 
 
-def held(log: Log) -> list[tuple[int, bytes | None]]:
+def held(log: Log) -> list[tuple[int | None, bytes | None]]:
     """The same, as we read our files."""
-    found: list[tuple[int, bytes | None]] = []
+    found: list[tuple[int | None, bytes | None]] = []
     offset = log.start
     while read := log.read(offset, 1 << 20, offset_max=log.end):
         data = read.read()

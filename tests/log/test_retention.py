@@ -21,7 +21,7 @@ ONE = len(produced(1))
 
 def aged(folder: Path, ages: list[int], **options: object) -> Log:
     """A log of one segment for each age in hours, one record each; the last is the active one."""
-    log = a_log(folder, segment_bytes=ONE, **options)
+    log = a_log(folder, None, segment_bytes=ONE, **options)
     for age in ages:
         append(log, produced(1, timestamp=NOW_MS - age * HOUR_MS))
     assert len(log.segments) == len(ages)

@@ -11,6 +11,7 @@ import pytest
 from log.making import NOW_MS, FaultyDisk, records, settings
 
 from ottla.disk import RealDisk
+from ottla.errors import BrokerError, ErrorCode
 from ottla.log.segment import TAIL_MAX, Segment
 from ottla.records import batch
 from ottla.records.legacy import build as build_legacy
@@ -189,7 +190,7 @@ def test_a_truncation_inside_a_gap_ends_where_it_was_asked_to(tmp_path: Path) ->
 
 def test_rolling_by_size_time_offset_and_full_index(tmp_path: Path) -> None:
     options = {"segment_bytes": 1000, "segment_ms": 5000, "segment_index_bytes": 24, "index_interval_bytes": 100}
-    segment = a_segment(tmp_path, **options)
+    segment = a_segment(tmp_path, None, **options)
     config = settings(**options)
 
     def rolls(*, size: int = 10, last: int = BASE + 5, timestamp: int = NOW_MS, now_ms: int = NOW_MS) -> bool:
@@ -284,3 +285,36 @@ def test_a_position_that_is_no_batch_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(b"".join(struct.pack(">II", offset, position + 5) for offset, position in entries))
     found = reopened(segment)
     assert [found.locate(BASE + at * 2) for at in range(60)] == [(position, positions[1]) for position in positions]
+
+
+def test_a_damaged_header_is_told_and_what_lies_before_it_is_served(tmp_path: Path) -> None:
+    """After a clean stop nobody reads the whole file, so it comes out when somebody reads there."""
+    segment = a_segment(tmp_path, index_interval_bytes=100_000)
+    positions = fill(segment, 60)
+    segment.seal()
+    path = tmp_path / "00000000000000000500.log"
+    data = bytearray(path.read_bytes())
+    data[positions[30] + 8 : positions[30] + 12] = b"\xff\xff\xff\xff"
+    path.write_bytes(data)
+    found = reopened(segment)
+    assert found.locate(BASE + 59) == (positions[29], positions[1])
+    for _ in range(2):
+        with pytest.raises(BrokerError) as failure:
+            found.locate(BASE + 60)
+        assert failure.value.code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_offsets_that_go_back_are_not_indexed(tmp_path: Path) -> None:
+    segment = a_segment(tmp_path, index_interval_bytes=50)
+    positions = fill(segment, 10)
+    segment.seal()
+    path = tmp_path / "00000000000000000500.log"
+    data = bytearray(path.read_bytes())
+    data[positions[5] : positions[5] + 8] = (BASE).to_bytes(8, "big")
+    path.write_bytes(data)
+    (tmp_path / "00000000000000000500.index").write_bytes(b"\0" * 80)
+    found = reopened(segment)
+    assert found.locate(BASE + 9) == (positions[4], positions[1])
+    assert [offset for offset, _ in found.offsets.entries()] == sorted(
+        {offset for offset, _ in found.offsets.entries()}
+    )

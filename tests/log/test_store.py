@@ -34,7 +34,7 @@ class BrokenFolderDisk(FaultyDisk):
         self.folder = str(folder)
         self.on = True
 
-    def scan(self, folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:  # type: ignore[override]
+    def scan(self, folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
         if self.on and os.fspath(folder).startswith(self.folder):
             raise OSError(errno.EIO, "broken")
         return super().scan(folder)  # type: ignore[return-value]

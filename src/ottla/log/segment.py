@@ -20,7 +20,9 @@ from array import array
 from bisect import bisect_left
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
+from ottla.errors import BrokerError, ErrorCode
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX, CorruptIndexError, Mark, OffsetIndex, TimeIndex
 from ottla.log.spans import LOOK, LOOK_SIZE, SIZE_MIN, walk
 from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
@@ -43,6 +45,7 @@ SWAP = ".swap"
 RELATIVE_MAX = (1 << 31) - 1  # an index entry holds an offset as its distance from the base
 TAIL_MAX = 512  # batches whose place is remembered; beyond it half are forgotten
 NEVER = 1 << 63
+BROKEN = (-1, -1)
 UNDECIDED = -2  # below every timestamp: the roll test has to look closer
 
 _WINDOW = 1 << 13  # one read covers the batches between two index entries, at the default interval
@@ -79,6 +82,7 @@ class Segment:
         "_file",
         "_interval",
         "_largest_known",
+        "_reindexed",
         "_since",
         "_tail_last",
         "_tail_position",
@@ -120,6 +124,7 @@ class Segment:
         self._tail_position = array("q")
         self._transactions: TransactionIndex | None = None
         self._checked = True
+        self._reindexed = False
 
     @classmethod
     def create(cls, folder: str, base: int, disk: Disk, config: TopicConfig, *, now_ms: int) -> Segment:
@@ -256,7 +261,7 @@ class Segment:
     def _jitter(self, config: TopicConfig) -> int:
         """Spreads the rolls of many partitions over time; a stable hash of the name, not chance, decides."""
         most = min(config.segment_jitter_ms, config.segment_ms)
-        return sum(self.stem.encode()) * 2654435761 % most if most > 0 else 0
+        return crc32(self.stem.encode()) % most if most > 0 else 0
 
     def begin(self) -> None:
         """This is now the segment that is written to: know where it ends and what its tail holds."""
@@ -306,17 +311,19 @@ class Segment:
             self._ensure_checked()
         entry, position = self.offsets.floor(offset)
         found = self._search(offset, entry, position)
-        if found == (-1, -1):
+        if found == BROKEN and not self._reindexed:
             self.reindex()
             found = self._search(offset, *self.offsets.floor(offset))
-        return None if found is None or found[0] < 0 else found
+        if found == BROKEN:
+            raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"{self.stem}{LOG_SUFFIX} has no sound batch for {offset}")
+        return found
 
     def _search(self, offset: int, entry: int, position: int) -> tuple[int, int] | None:
-        """Scan headers from an index entry on. (-1, -1): the entry does not point at its batch."""
+        """Scan headers from an index entry on. BROKEN: the index does not fit the log, or the log is damaged."""
         fd, size, pread, unpack = self.file.fd, self.size, self.disk.pread, LOOK.unpack_from
         suspect = position > 0
         if position >= size:
-            return (-1, -1) if suspect else None
+            return BROKEN if suspect else None
         while position < size:
             window = pread(fd, _WINDOW, position)
             if len(window) < LOOK_SIZE:
@@ -327,10 +334,10 @@ class Segment:
                 last = first + delta if magic == 2 else first
                 if suspect:
                     if magic not in (0, 1, 2) or not self.base <= first <= last <= entry:
-                        return -1, -1
+                        return BROKEN
                     suspect = False
                 if length < SIZE_MIN - 12 or position + at + length + 12 > size:
-                    return -1, -1
+                    return BROKEN
                 if last >= offset:
                     return position + at, length + 12
                 at += length + 12
@@ -379,8 +386,12 @@ class Segment:
         """Build both indexes anew from the headers in the file."""
         size, end = self.size, self.end
         self._clear_indexes()
+        self._reindexed = True
+        self.end = self.base
         for found in self.spans():
             span = found.span
+            if span.base < self.end:
+                break  # damaged: what lies behind it cannot be looked up
             self.note(span.position, span.size, span.last, span.max_timestamp)
             self.size = size
         self.size, self.end = size, max(end, self.end)

@@ -33,7 +33,7 @@ from ottla.log.checkpoints import (
 )
 from ottla.log.cleaner import Cleaner
 from ottla.log.directory import DELETE, FUTURE, STRAY, Directory, Name, aside, parse
-from ottla.log.flush import Flush, carry_out
+from ottla.log.flush import Flush, carry_out, sync_folders
 from ottla.log.log import Log
 from ottla.log.move import STEP_SIZE, Move, left
 
@@ -80,6 +80,7 @@ class Store:
         self.moves: dict[tuple[str, int], Move] = {}
         self.preferred: dict[tuple[str, int], Directory] = {}  # where partitions go that are not here yet
         self.recovered_s = 0.0  # how long opening took
+        self._opened = False
         self.cleaner = Cleaner(self)
         self._doomed: list[Doomed] = []
         self._count = 0
@@ -101,6 +102,7 @@ class Store:
         for (topic, index), directory in list(self.preferred.items()):
             self.move(topic, index, directory.path)
         self.recovered_s = self.clock.monotonic() - begin
+        self._opened = True
 
     def _open_directory(self, directory: Directory, config_for: Callable[[str], TopicConfig]) -> None:
         clean = take_clean_marker(self.disk, directory.path)
@@ -416,10 +418,23 @@ class Store:
         else:
             log.flushed(flush, self.clock.now_ms())
 
+    async def _flush_all(self) -> None:
+        """Force every log to disk, all files before any folder: most folders are on disk by then, and cost nothing."""
+        flushes = [(log, flush) for log in self.logs.values() if log.fault is None and (flush := log.unflushed())]
+        folders = {folder: log.directory for log, flush in flushes for folder in flush.folders}
+        await asyncio.gather(*(self.flush(log, flush._replace(folders=())) for log, flush in flushes))
+        for folder, directory in folders.items():
+            if directory.online:
+                try:
+                    await asyncio.get_running_loop().run_in_executor(None, sync_folders, self.disk, [folder])
+                except OSError as error:
+                    directory.fail(error)
+
     async def close(self) -> None:
         """Stop in good order: everything on disk, then the checkpoints, then the marker that says so."""
-        flushes = [(log, flush) for log in self.logs.values() if log.fault is None and (flush := log.unflushed())]
-        await asyncio.gather(*(self.flush(log, flush) for log, flush in flushes))
+        if not self._opened:  # then nothing here is ours to say: the folders are as whoever was here before left them
+            return
+        await self._flush_all()
         points = {key: log.recovery_point for key, log in self.logs.items()}
         starts = self._starts()
         self._checkpoint(RECOVERY_POINTS, points, sync=True)
