@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from ottla.cluster import znodes
+from ottla.cluster.alterations import DELETE, SET, Change
 from ottla.cluster.controller import Controller
 from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.image import EVERY_BROKER, Image, Topic
 from ottla.cluster.keeper import Create, Set, Unavailable
-from ottla.cluster.plans import DELETE, SET, Change, FoundLog, Legacy, NewTopic
+from ottla.cluster.plans import FoundLog, Legacy, NewTopic
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.config import load
 from ottla.errors import BrokerError, ErrorCode

@@ -1,7 +1,5 @@
 """Producer ids: unique over blocks, brokers and restarts."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -14,7 +14,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from ottla.cluster import keeper, plans, znodes
+from ottla.cluster import alterations, keeper, plans, znodes
 from ottla.cluster.image import EMPTY, EVERY_BROKER, Broker, Image, Topic
 from ottla.cluster.plans import Legacy
 from ottla.config import BrokerConfig, TopicConfig, topic_config
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ottla.clock import Clock
+    from ottla.cluster.alterations import Change
     from ottla.cluster.keeper import Keeper
-    from ottla.cluster.plans import Change, NewTopic
+    from ottla.cluster.plans import NewTopic
 
 NO_ID = bytes(16)
 
@@ -187,8 +188,8 @@ class Controller:
         async with self._deciding:
             topic = self.image.topic(name)
             before = {} if replace else topic.configs
-            after = plans.changed_configs(before, changes, TOPIC_OPTIONS, plans.topic_defaults(self.config))
-            plans.check_topic_configs(self.config, after)
+            after = alterations.changed_configs(before, changes, TOPIC_OPTIONS, alterations.topic_defaults(self.config))
+            alterations.check_topic_configs(self.config, after)
             if validate_only or after == topic.configs:
                 return
             await self._write([keeper.Set(znodes.topic_config_path(name), znodes.encode_configs(after))])
@@ -201,8 +202,10 @@ class Controller:
         async with self._deciding:
             present = self.image.broker_configs.get(broker, {})
             before = {} if replace else present
-            after = plans.changed_configs(before, changes, BROKER_OPTIONS, plans.broker_defaults(self.config))
-            plans.check_broker_configs(self.static, broker, present, after)
+            after = alterations.changed_configs(
+                before, changes, BROKER_OPTIONS, alterations.broker_defaults(self.config)
+            )
+            alterations.check_broker_configs(self.static, broker, present, after)
             if validate_only or after == present:
                 return
             path, data = znodes.broker_config_path(broker), znodes.encode_configs(after)

@@ -8,25 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster import keeper, znodes
-from ottla.cluster.image import EVERY_BROKER, NO_LEADER, Image, Partition, Topic
+from ottla.cluster.alterations import check_broker_configs, check_topic_configs
+from ottla.cluster.image import NO_LEADER, Image, Partition, Topic
 from ottla.cluster.placement import assign
 from ottla.cluster.topic_names import RESERVED, check_name, collision_key
 from ottla.config import BrokerConfig, ConfigError, topic_config
-from ottla.config.broker import OPTIONS as BROKER_OPTIONS
-from ottla.config.option import CLUSTER_WIDE, LIST, READ_ONLY, text_of
-from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ottla.config.option import Option
-
 UNSET = -1
 PARTITIONS_MAX = 10_000  # in one request, as Kafka: a slip of the finger must not fill the disk with folders
-
-SET, DELETE, APPEND, SUBTRACT = range(4)
-OPERATIONS = ("SET", "DELETE", "APPEND", "SUBTRACT")
 
 
 class NewTopic(NamedTuple):
@@ -47,12 +40,6 @@ class FoundLog(NamedTuple):
     topic_id: bytes | None
     epoch: int  # the last leader epoch in it, -1 for none
     producer_id: int = -1  # the highest that it remembers
-
-
-class Change(NamedTuple):
-    name: str
-    operation: int
-    value: str | None
 
 
 def new_topic(image: Image, config: BrokerConfig, wish: NewTopic, topic_id: bytes, shift: int) -> Topic:
@@ -264,84 +251,6 @@ def checked_topic_configs(config: BrokerConfig, pairs: Mapping[str, str | None])
     configs = {name: value for name, value in pairs.items() if value is not None}
     check_topic_configs(config, configs)
     return configs
-
-
-def check_topic_configs(config: BrokerConfig, pairs: Mapping[str, str]) -> None:
-    try:
-        topic_config(config, pairs)
-    except ConfigError as error:
-        raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
-
-
-def check_broker_configs(
-    config: BrokerConfig, broker: str, before: Mapping[str, str], pairs: Mapping[str, str]
-) -> None:
-    """Whether these options may be set while running, for one broker or (EVERY_BROKER) for all."""
-    from ottla.config.others import OTHERS  # a long table that a start can do without
-
-    changed = [name for name in pairs if before.get(name) != pairs[name]]
-    for name in changed:
-        if name in OTHERS:
-            raise BrokerError(ErrorCode.INVALID_CONFIG, f"{name} cannot be set while running: {OTHERS[name].reason}")
-        if name not in BROKER_OPTIONS:
-            raise BrokerError(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {name}")
-    fixed = [name for name in changed if BROKER_OPTIONS[name].live == READ_ONLY]
-    if fixed:
-        reason = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
-        raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
-    own = [name for name in changed if BROKER_OPTIONS[name].live != CLUSTER_WIDE]
-    if own and broker == EVERY_BROKER:
-        reason = (
-            f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(own)}]"
-        )
-        raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
-    try:
-        topic_config(config.overlaid(pairs), {})
-    except ConfigError as error:
-        raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from None
-
-
-def changed_configs(
-    before: Mapping[str, str], changes: Iterable[Change], rows: Mapping[str, Option], defaults: Mapping[str, str | None]
-) -> dict[str, str]:
-    """The options after a list of changes; `defaults` is what a list appends to when it was not set."""
-    after = {**before}
-    for name, operation, value in changes:
-        if operation == DELETE:
-            after.pop(name, None)
-        elif not 0 <= operation < len(OPERATIONS):
-            raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation}")
-        elif value is None:
-            raise BrokerError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {name}")
-        elif operation == SET:
-            after[name] = value
-        else:
-            row = rows.get(name)
-            if row is None or row.kind != LIST:
-                reason = f"Can't {OPERATIONS[operation]} to key {name} because its type is not LIST."
-                raise BrokerError(ErrorCode.INVALID_CONFIG, reason)
-            after[name] = _spliced(after.get(name, defaults.get(name)) or "", operation, value)
-    return after
-
-
-def _spliced(present: str, operation: int, value: str) -> str:
-    items = [item.strip() for item in present.split(",") if item.strip()]
-    for item in (part.strip() for part in value.split(",")):
-        if operation == APPEND and item not in items:
-            items.append(item)
-        elif operation == SUBTRACT and item in items:
-            items.remove(item)
-    return ",".join(items)
-
-
-def topic_defaults(config: BrokerConfig) -> dict[str, str | None]:
-    """What every topic option is when the topic says nothing."""
-    stock = topic_config(config, {})
-    return {name: text_of(getattr(stock, row.attribute)) for name, row in TOPIC_OPTIONS.items()}
-
-
-def broker_defaults(config: BrokerConfig) -> dict[str, str | None]:
-    return {name: text_of(getattr(config, row.attribute)) for name, row in BROKER_OPTIONS.items()}
 
 
 def creation(topic: Topic, controller_epoch: int) -> list[keeper.Op]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ottla.cluster.alterations import DELETE, OPERATIONS, SET, Change
 from ottla.cluster.image import EVERY_BROKER
-from ottla.cluster.plans import DELETE, OPERATIONS, SET, Change
 from ottla.cluster.topic_names import check_name
 from ottla.config.describe import (
     DEFAULT,

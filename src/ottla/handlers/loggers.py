@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.cluster.plans import DELETE, OPERATIONS, SET, Change
+from ottla.cluster.alterations import DELETE, OPERATIONS, SET, Change
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.configs import DescribeConfigsResourceResult
 

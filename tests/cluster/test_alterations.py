@@ -1,0 +1,68 @@
+"""Options changed while running: what comes of changes, and Kafka's code and words for what cannot be."""
+
+import pytest
+
+from ottla.cluster import alterations
+from ottla.cluster.alterations import APPEND, DELETE, SET, SUBTRACT, Change
+from ottla.config import load
+from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
+from ottla.errors import BrokerError, ErrorCode
+
+CONFIG = load({})
+
+
+def test_changes_of_options() -> None:
+    defaults = alterations.topic_defaults(CONFIG)
+
+    def after(before: dict[str, str], *changes: Change) -> dict[str, str]:
+        return alterations.changed_configs(before, changes, TOPIC_OPTIONS, defaults)
+
+    assert after({"a": "1"}, Change("b", SET, "2")) == {"a": "1", "b": "2"}
+    assert after({"a": "1"}, Change("a", DELETE, None), Change("z", DELETE, None)) == {}
+    policy = "cleanup.policy"
+    assert after({}, Change(policy, APPEND, "compact")) == {policy: "delete,compact"}, "to the default"
+    assert after({policy: "compact"}, Change(policy, APPEND, "compact, delete")) == {policy: "compact,delete"}
+    assert after({policy: "compact,delete"}, Change(policy, SUBTRACT, "compact,x")) == {policy: "delete"}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (Change("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG, "Can't APPEND to key retention.ms"),
+        (Change("x", SUBTRACT, "1"), ErrorCode.INVALID_CONFIG, "Can't SUBTRACT to key x"),
+        (Change("retention.ms", SET, None), ErrorCode.INVALID_REQUEST, "Null value not supported"),
+        (Change("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST, "Unknown operation type 9"),
+    ],
+)
+def test_changes_that_cannot_be(change: Change, code: ErrorCode, words: str) -> None:
+    with pytest.raises(BrokerError, match=words) as raised:
+        alterations.changed_configs({}, [change], TOPIC_OPTIONS, {})
+    assert raised.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("broker", "pairs", "code", "words"),
+    [
+        ("1", {"num.partitions": "5"}, ErrorCode.INVALID_REQUEST, r"dynamically: \[num.partitions\]"),
+        ("1", {"no.such": "5"}, ErrorCode.INVALID_CONFIG, "no.such"),
+        ("1", {"num.io.threads": "5"}, ErrorCode.INVALID_CONFIG, "num.io.threads"),
+        ("1", {"log.segment.bytes": "5"}, ErrorCode.INVALID_REQUEST, "Value must be at least 14"),
+        ("1", {"log.retention.ms": "0"}, ErrorCode.INVALID_REQUEST, "log.retention.ms must be unlimited"),
+        (
+            "",
+            {"log.cleaner.min.compaction.lag.ms": "9", "log.cleaner.max.compaction.lag.ms": "8"},
+            ErrorCode.INVALID_REQUEST,
+            "conflict",
+        ),
+    ],
+)
+def test_broker_options_that_cannot_change_while_running(
+    broker: str, pairs: dict[str, str], code: ErrorCode, words: str
+) -> None:
+    with pytest.raises(BrokerError, match=words) as raised:
+        alterations.check_broker_configs(CONFIG, broker, {}, pairs)
+    assert raised.value.code is code
+
+
+def test_broker_options_that_may_change_while_running() -> None:
+    alterations.check_broker_configs(CONFIG, "", {}, {"log.retention.ms": "5", "log.segment.bytes": "5000"})
