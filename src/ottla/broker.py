@@ -83,8 +83,8 @@ class Broker:
     async def start(self) -> None:
         for notice in self.config.notices:
             log.warning(notice)
-        for path in self.config.log_dirs:
-            Path(path).mkdir(parents=True, exist_ok=True)
+        # Others may fail and go offline; without the first, which has the metadata, there is nothing to go by.
+        Path(self.config.log_dirs[0]).mkdir(parents=True, exist_ok=True)
         sockets = self._bind()
         await self._keeper.open()
         known = znodes.image_of(await self._keeper.tree("/"))

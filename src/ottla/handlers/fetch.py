@@ -123,7 +123,8 @@ class Reading:
         if version < ZSTD and log.config.compression_type == "zstd":
             raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if version < BATCHES:
-            data.records = convert(partition, one.offset, size_max, limit, MAGIC_OF_OLD_VERSIONS[version])
+            magic = MAGIC_OF_OLD_VERSIONS[version]
+            data.records = convert(partition, one.offset, size_max, limit, magic, min_one=min_one)
             return data, len(data.records)
         found = log.read(one.offset, size_max, offset_max=limit, min_one=min_one)
         if request.isolation_level == READ_COMMITTED:
@@ -193,8 +194,8 @@ def aborted(partition: Partition, offset: int, limit: int) -> list[AbortedTransa
     ]
 
 
-def convert(partition: Partition, offset: int, size_max: int, limit: int, magic: int) -> bytes:
-    """The records from offset on in an older format, cut to size_max.
+def convert(partition: Partition, offset: int, size_max: int, limit: int, magic: int, *, min_one: bool) -> bytes:
+    """The records from offset on in an older format, cut to size_max; with `min_one` the first message is whole.
 
     At least one batch is read however large it is: its single messages, which is what an old client sees, may well fit.
     """
@@ -205,4 +206,6 @@ def convert(partition: Partition, offset: int, size_max: int, limit: int, magic:
         return b""
     if not partition.log.config.message_downconversion_enable:
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, "records are not converted to older formats here")
-    return down_convert(found.read(), magic, offset)[:size_max]
+    data = down_convert(found.read(), magic, offset)
+    first = 12 + int.from_bytes(data[8:12]) if min_one and len(data) >= 12 else 0
+    return data[: max(size_max, first)]
