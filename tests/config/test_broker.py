@@ -111,7 +111,7 @@ socket.send.buffer.bytes=102400
 log.dirs=/tmp/kraft-combined-logs
 num.partitions=1
 offsets.topic.replication.factor=1
-transaction.state.log.min.isr=1
+share.coordinator.state.topic.min.isr=1
 log.retention.hours=168
 """
 
@@ -122,7 +122,7 @@ def test_a_server_properties_of_kafka_is_understood() -> None:
     assert config.advertised == {"PLAINTEXT": ("localhost", 9092)}
     assert config.notices == (
         "options without effect in Ottla: controller.quorum.bootstrap.servers, num.io.threads, "
-        "offsets.topic.replication.factor, transaction.state.log.min.isr",
+        "share.coordinator.state.topic.min.isr",
     ), "one line; what is at its default is not worth it"
 
 

@@ -32,8 +32,8 @@ def test_a_default_asks_for_nothing(name: str, value: str) -> None:
 
 
 def test_idle_options_are_named_in_one_line() -> None:
-    notices = load({"num.io.threads": "4", "group.max.size": "5", "rsm.config.x": "y"}).notices
-    assert notices == ("options without effect in Ottla: group.max.size, num.io.threads, rsm.config.x",)
+    notices = load({"num.io.threads": "4", "background.threads": "5", "rsm.config.x": "y"}).notices
+    assert notices == ("options without effect in Ottla: background.threads, num.io.threads, rsm.config.x",)
 
 
 def test_idle_options_still_need_a_value_of_their_type() -> None:
