@@ -76,15 +76,18 @@ def _uniform(members: Specs, sizes: Mapping[bytes, int]) -> dict[str, Part]:
     parts: dict[str, dict[bytes, set[int]]] = {}
     wanting: list[tuple[str, int]] = []
     for turn, (member, spec) in enumerate(members.items()):
-        room = share + (turn < extra)
+        one_more = extra > 0
+        room = share + one_more
         kept: dict[bytes, set[int]] = {}
-        for topic, indexes in spec.part.items():
-            if topic in sizes:
-                ordered = sorted(indexes)
-                if ordered[:room]:
-                    kept[topic] = set(ordered[:room])
-                free += [(topic, index) for index in ordered[room:]]
-                room -= min(room, len(ordered))
+        for topic in sizes:
+            ordered = sorted(spec.part.get(topic, ()))
+            if ordered[:room]:
+                kept[topic] = set(ordered[:room])
+            free += [(topic, index) for index in ordered[room:]]
+            room -= min(room, len(ordered))
+        if room and one_more and len(members) - turn > extra:
+            one_more, room = False, room - 1  # somebody after it may hold so many already
+        extra -= one_more
         parts[member] = kept
         if room:
             wanting.append((member, room))

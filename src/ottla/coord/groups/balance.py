@@ -116,7 +116,7 @@ class Ladder:
 
     def __init__(self, members: list[int], loads: list[int]) -> None:
         assert members, "somebody is subscribed"
-        self.loads = loads[:]  # as they were: the ranges count the changes themselves
+        self.loads = loads  # as they are: partitions change hands meanwhile
         self.members = sorted(members, key=lambda number: (loads[number], number))
         lowest, highest = loads[self.members[0]], loads[self.members[-1]]
         self.spread = highest - lowest
