@@ -28,14 +28,21 @@ class Replay(TopicRow):
     connections: int = field(default=4, kw_only=True)
     window: int = field(default=5, kw_only=True)
 
+    def prepare(self, broker: Broker, setting: Setting) -> None:
+        """One request before the clock starts: the first append to a partition opens its files."""
+        super().prepare(broker, setting)
+        with broker.connect() as connection:
+            connection.call(self.frame())
+
     def run(self, broker: Broker, setting: Setting) -> Sample:
-        built = self.built()
-        frame = produce_frame(self.topic, dict.fromkeys(range(self.partitions), built.data), self.acks)
-        value_bytes = built.value_bytes * self.partitions
+        frame, value_bytes = self.frame(), self.built().value_bytes * self.partitions
         shape, stretch = produce_shape(self.topic, self.partitions), setting.stretch
         frames = [frame] * self.connections
         answer = pump.produce(broker, frames, shape, stretch, value_bytes=value_bytes, window=self.window)
         return per_gb(answer)
+
+    def frame(self) -> bytes:
+        return produce_frame(self.topic, dict.fromkeys(range(self.partitions), self.built().data), self.acks)
 
     def built(self) -> Batch:
         return batch(self.size, self.batch, self.codec)
