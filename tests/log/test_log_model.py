@@ -157,7 +157,5 @@ class LogMachine(RuleBasedStateMachine):
                 assert self.log.epochs.of(base) == batch.header(data).leader_epoch
 
 
-LogMachine.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
+LogMachine.TestCase.settings = settings(stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
 TestLog = LogMachine.TestCase
