@@ -208,6 +208,7 @@ class Broker:
                 admission=self._admission,
                 receiver=receiver,
                 limits=limits,
+                connections_max=wanted.connections_max,
                 idle_s_max=config.connections_max_idle_ms / 1000,
                 send_buffer_size=config.socket_send_buffer_bytes,
                 receive_buffer_size=config.socket_receive_buffer_bytes,

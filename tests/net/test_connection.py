@@ -60,6 +60,7 @@ def listener(handle: Handle, **changes: Any) -> Listener:
     )
     settings: dict[str, Any] = {
         "admission": limited(1000, 1000, {}),
+        "connections_max": None,
         "idle_s_max": 0.0,
         "send_buffer_size": 0,
         "receive_buffer_size": 0,

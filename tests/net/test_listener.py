@@ -27,7 +27,13 @@ def port_of(opened: Listener) -> int:
     return port
 
 
-def listener(host: str = "127.0.0.1", *, idle_s_max: float = 0, admission: Admission | None = None) -> Listener:
+def listener(
+    host: str = "127.0.0.1",
+    *,
+    idle_s_max: float = 0,
+    admission: Admission | None = None,
+    connections_max: int | None = None,
+) -> Listener:
     return Listener(
         "PLAINTEXT",
         bind(host, 0, 10),
@@ -35,6 +41,7 @@ def listener(host: str = "127.0.0.1", *, idle_s_max: float = 0, admission: Admis
         admission=admission or limited(100, 100, {}),
         receiver=Receiver(),
         limits=Limits(1000, 10, 1000),
+        connections_max=connections_max,
         idle_s_max=idle_s_max,
         send_buffer_size=0,
         receive_buffer_size=0,
@@ -63,6 +70,21 @@ def test_one_connection_too_many_is_closed_and_a_place_that_is_freed_is_given_ag
             await asyncio.sleep(0.001)
         assert not again[0].at_eof()
         assert not second[0].at_eof()
+        opened.stop_accepting()
+        await opened.drain(0)
+
+    asyncio.run(scene())
+
+
+def test_a_listener_may_have_a_limit_of_its_own() -> None:
+    async def scene() -> None:
+        opened = listener(connections_max=1)
+        opened.open()
+        first = await asyncio.open_connection("127.0.0.1", port_of(opened))
+        second = await asyncio.open_connection("127.0.0.1", port_of(opened))
+        assert await closed(second[0])
+        assert len(opened.connections) == 1
+        first[1].close()
         opened.stop_accepting()
         await opened.drain(0)
 

@@ -72,6 +72,7 @@ class Listener:
         admission: Admission,
         receiver: Receiver,
         limits: Limits,
+        connections_max: int | None,
         idle_s_max: float,
         send_buffer_size: int,
         receive_buffer_size: int,
@@ -82,6 +83,7 @@ class Listener:
         self._admission = admission
         self._receiver = receiver
         self._limits = limits
+        self._connections_max = connections_max
         self._idle_s_max = idle_s_max
         self._send_buffer_size = send_buffer_size
         self._receive_buffer_size = receive_buffer_size
@@ -117,7 +119,11 @@ class Listener:
             self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _admit(self, sock: socket.socket, address: str) -> None:
-        if refusal := self._admission.admit(address):
+        if self._connections_max is not None and len(self.connections) >= self._connections_max:
+            refusal: str | None = f"{self._connections_max} connections to {self.name} are open"
+        else:
+            refusal = self._admission.admit(address)
+        if refusal:
             log.warning("refusing the connection of %s: %s", address, refusal)
             sock.close()
             return
