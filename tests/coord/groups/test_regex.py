@@ -1,0 +1,134 @@
+"""Patterns over topic names: the language of RE2, the same answers as RE2/J, and no pattern that takes for ever."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ottla.coord.groups.regex import LENGTH_MAX, PatternError, compiled
+from tests import judge
+
+PATTERNS = Path(__file__).parent / "java" / "Patterns.java"
+ATOMS = (
+    "a",
+    "b",
+    "-",
+    ".",
+    "\\.",
+    "[ab]",
+    "[^a]",
+    "[a-c.]",
+    "\\d",
+    "\\w",
+    "\\W",
+    "[[:alpha:]]",
+    "[^[:digit:]-]",
+    "\\b",
+)
+ODD_ATOMS = (
+    "^",
+    "$",
+    "\\A",
+    "\\z",
+    "\\B",
+    "\\Qa.b\\E",
+    "\\x2d",
+    "\\x{61}",
+    "\\141",
+    "[]a]",
+    "[a-]",
+    "{",
+    "a{,2}",
+    "(?i)a",
+    "",
+)
+BROKEN = (
+    "(",
+    ")",
+    "[",
+    "[b-a]",
+    "*",
+    "\\",
+    "a**",
+    "(?=a)",
+    "(?P<>a)",
+    "\\1",
+    "\\Z",
+    "a{3,2}",
+    "a{1001}",
+    "[[:nope:]]",
+    "(?z)",
+)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("orders", ["orders"], ["orders-1", "my-orders", ""]),
+        ("orders-.*", ["orders-", "orders-eu"], ["orders", "x-orders-eu"]),
+        ("(eu|us)[.-]orders", ["eu.orders", "us-orders"], ["eu_orders"]),
+        ("a{2,3}b?", ["aa", "aaab"], ["a", "aaaa"]),
+        ("^a+$", ["a", "aaa"], ["b", ""]),
+        ("(?i)orders", ["Orders", "ORDERS"], ["order"]),
+        ("a(?i:b)a", ["aBa", "aba"], ["Aba"]),
+        (r"\Qa.b\E+", ["a.b", "a.bb"], ["aXb", "a.ba.b"]),
+        (r"a\b.b", ["a-b"], ["aab"]),
+        (r"[[:upper:]]\d+", ["A1"], ["a1", "A"]),
+        ("(?P<region>eu)-.+", ["eu-a"], ["eu-"]),
+        ("", [""], ["a"]),
+    ],
+)
+def test_a_pattern_matches_whole_names(pattern: str, matching: list[str], other: list[str]) -> None:
+    assert all(compiled(pattern).matches(name) for name in matching)
+    assert not any(compiled(pattern).matches(name) for name in other)
+
+
+@pytest.mark.parametrize("pattern", [*BROKEN, "a" * (LENGTH_MAX + 1), "((a{100}){100}){100}", "(" * 200 + ")" * 200])
+def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(PatternError):
+        compiled(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(a|aa)+b", "(.*a){20}b", "((a*)*)*b"])
+def test_no_pattern_takes_for_ever(pattern: str) -> None:
+    began = time.process_time()
+    assert not compiled(pattern).matches("a" * 249)
+    assert time.process_time() - began < 2
+
+
+def a_pattern(random: Random, depth: int = 3) -> str:
+    kind = random.randrange(8) if depth else 0
+    if kind < 3:
+        pool = ATOMS if random.random() < 0.8 else ODD_ATOMS if random.random() < 0.8 else BROKEN
+        return random.choice(pool)
+    if kind == 3:
+        return f"({random.choice(('', '?:', '?i:', '?s:'))}{a_pattern(random, depth - 1)})"
+    if kind == 4:
+        return f"{a_pattern(random, depth - 1)}|{a_pattern(random, depth - 1)}"
+    if kind == 5:
+        return a_pattern(random, depth - 1) + random.choice(("*", "+", "?", "*?", "{2}", "{1,}", "{0,2}"))
+    return a_pattern(random, depth - 1) + a_pattern(random, depth - 1)
+
+
+def test_re2j_gives_the_same_answers(tmp_path: Path) -> None:
+    random = Random(848)
+    lines = []
+    for _ in range(4000):
+        names = ["".join(random.choices("abcA1.-_", k=random.randrange(7))) for _ in range(12)]
+        lines.append([a_pattern(random), *names])
+    (tmp_path / "lines").write_text("\n".join("\t".join(line) for line in lines))
+    answers = judge.java(PATTERNS, str(tmp_path / "lines")).out.splitlines()
+    assert answers.count("invalid") > 100
+    for (pattern, *names), answer in zip(lines, answers, strict=True):
+        assert verdict(pattern, names) == answer, (pattern, names)
+
+
+def verdict(pattern: str, names: list[str]) -> str:
+    try:
+        found = compiled(pattern)
+    except PatternError:
+        return "invalid"
+    return "".join("1" if found.matches(name) else "0" for name in names)
