@@ -51,6 +51,6 @@ class ConsumerOffsets:
 
 
 def _check(group: str) -> None:
-    """A group's name is one name in a path."""
-    if not group or "/" in group or group in (".", ".."):
+    """A group's name must make a path."""
+    if any(name in ("", ".", "..") for name in group.split("/")):
         raise BrokerError(ErrorCode.INVALID_GROUP_ID)

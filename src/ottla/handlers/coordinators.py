@@ -83,4 +83,4 @@ def find(parts: Parts, call: Call, key: str, machines: Machines[Any] | None) -> 
             error_code=error.code,
             error_message=error.message or description(error.code),
         )
-    return Coordinator(key=key, node_id=leader, host=address[0], port=address[1], error_code=0, error_message=None)
+    return Coordinator(key=key, node_id=leader, host=address[0], port=address[1], error_code=0, error_message="")
