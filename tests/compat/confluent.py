@@ -27,8 +27,8 @@ from confluent_kafka.admin import (
 )
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
     from collections.abc import Iterable, Mapping, Sequence
+    from concurrent.futures import Future
 
 
 def refused(error: KafkaError) -> Refused:

@@ -247,7 +247,7 @@ def pairs(data: bytes, count: int) -> Iterator[tuple[bytes | None, bytes | None]
 
 
 def batches(data: bytes) -> list[Batch]:
-    """Every whole batch of fetched bytes, magic 2 and with a good checksum, or else it fails; a torn tail is left out."""
+    """Every whole batch of fetched bytes: magic 2 and a good checksum, or it fails; a torn tail is left out."""
     found, position = [], 0
     while position + 12 <= len(data):
         (size,) = struct.unpack_from(">i", data, position + 8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,7 @@ from process import Ottla
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 KAFKA_STORAGE_ERROR, LEADER_NOT_AVAILABLE, NOT_LEADER = 56, 5, 6
 
