@@ -39,7 +39,7 @@ DEBUGGING_CONSUMER = -2  # a reader that may look above the high watermark
 class Reading:
     """One fetch: what it may read, and what it found."""
 
-    __slots__ = ("_call", "_incremental", "_parts", "_request", "_session", "_watched", "replica_id", "woke_by_error")
+    __slots__ = ("_call", "_incremental", "_parts", "_request", "_session", "_watched", "replica_id")
 
     def __init__(
         self,
@@ -146,13 +146,11 @@ class Reading:
 
     def _respond(self, results: list[tuple[Watched, PartitionData]]) -> FetchResponse:
         session = self._session
-        if self._incremental:
-            results = [(one, data) for one, data in results if news(one, data)]
-        else:
-            for one, data in results:
-                news(one, data)
         if session is not None:
-            session.told([one for one, data in results if data.records])
+            told = [(one, data) for one, data in results if news(one, data)]
+            if self._incremental:
+                results = told
+            session.told([one for one, data in told if data.records])
         topics: dict[Any, FetchableTopicResponse] = {}
         for one, data in results:
             key = (one.topic, one.topic_id)

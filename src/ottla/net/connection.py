@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from socket import MSG_DONTWAIT, MSG_MORE
+from socket import MSG_MORE
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.net")
 
 LENGTH = Struct(">i")
+MORE = int(MSG_MORE)  # a plain number: the flag's own type does its arithmetic in Python
 # One read takes at most this much. Larger reads save nothing measurable once a batch of 128 kB fits whole.
 RECEIVE_SIZE = 256 * 1024
 # A frame of this size and more seldom arrives in one piece.
@@ -208,14 +209,20 @@ class Connection:
         except Hangup as reason:
             self.hang_up(str(reason))
             return
-        if self._out or self._answers:
+        out = self._out
+        if self._answers or self._writing or len(out) > 1:
             self._flush()
+        elif out:
+            self._send()  # the common case: one answer, and nothing in its way
+            if self._closing or not self._reading:
+                self._settle()
 
     def _wanted(self, held: memoryview) -> int:
         """Up to where to fill the buffer: the end of the frame, as far as it is known."""
         if self._held_size < 4:
             return self._expected or len(held)
-        return min(4 + LENGTH.unpack_from(held)[0], len(held))
+        (length,) = LENGTH.unpack_from(held)
+        return min(4 + int(length), len(held))
 
     def _consume(self, data: memoryview) -> None:
         """Handle every whole frame in data; hold the rest."""
@@ -397,14 +404,14 @@ class Connection:
         for part in out:
             if part.__class__ not in BUFFERS:
                 if part.size > COPY_SIZE_MAX:
-                    more = MSG_MORE  # the region follows at once: let the kernel put both into one packet
+                    more = MORE  # the region follows at once: let the kernel put both into one packet
                     break
                 part = part.read()
             buffers.append(part)
             if len(buffers) == GATHER_MAX:
                 break
         wanted = sum(map(len, buffers))
-        sent = self._socket.sendmsg(buffers, (), MSG_DONTWAIT | more)
+        sent = self._socket.sendmsg(buffers, (), more)
         self._out_size -= sent
         for _ in buffers:
             out.popleft()

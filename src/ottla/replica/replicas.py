@@ -40,17 +40,25 @@ class Replicas:
     def get(self, topic: str, index: int) -> Partition:
         partitions = self._by_name.get(topic)
         partition = partitions.get(index) if partitions is not None else None
-        if partition is None:
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return partition
+        return partition or self._absent(topic, index)
 
     def get_by_id(self, topic_id: bytes, index: int) -> Partition:
         partitions = self._by_id.get(topic_id)
         if partitions is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
-        partition = partitions.get(index)
-        if partition is None:
+        return partitions.get(index) or self._absent(self._controller.image.names_by_id[topic_id], index)
+
+    def _absent(self, name: str, index: int) -> Partition:
+        """A partition that is not there. If it should be (the disk was full when it came), it gets another chance."""
+        topic = self._controller.image.topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if self._controller.node_id not in topic.partitions[index].replicas:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._host(topic)
+        partition = self._by_name[name].get(index)
+        if partition is None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
         return partition
 
     def hosts(self, log: Log) -> bool:

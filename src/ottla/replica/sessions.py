@@ -90,11 +90,14 @@ class Sessions:
     def open(self, request: FetchRequest, now_ms: int, *, by_id: bool) -> tuple[Session | None, bool, list[Watched]]:
         """The session of this fetch, whether the answer may leave out what has not changed, and what to read."""
         epoch = request.session_epoch
-        if epoch == EPOCH_FINAL or epoch == EPOCH_INITIAL:
+        if epoch == EPOCH_FINAL:
+            self._by_id.pop(request.session_id, None)
+            return None, False, [Watched(t.topic, t.topic_id, one) for t in request.topics for one in t.partitions]
+        if epoch == EPOCH_INITIAL:
             self._by_id.pop(request.session_id, None)
             watched = asked(request, by_id=by_id)
-            if epoch == EPOCH_FINAL or not watched:
-                return None, False, list(watched.values())
+            if not watched:
+                return None, False, []
             return self._create(watched, now_ms, by_id=by_id), False, list(watched.values())
         session = self._by_id.get(request.session_id)
         if session is None:
