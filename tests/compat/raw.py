@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import socket
 import struct
+import time
 import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")  # a magic 2 batch up to its records
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, INIT_PRODUCER_ID = 0, 1, 2, 3, 18, 19, 22
+LOADING = 14  # Apache Kafka asks for patience when it fetches its first block of producer ids
 
 
 class Closed(ConnectionError):
@@ -375,19 +377,26 @@ def fetch(
     offset: int,
     *,
     partition: int = 0,
-    version: int = 5,
+    version: int = 11,
     size_max: int = 1 << 20,
     wait_ms: int = 0,
     min_bytes: int = 1,
 ) -> Fetched:
-    """Fetch v0 to v6 of one partition."""
+    """Fetch v0 to v11 of one partition, without a session."""
+    place = struct.pack(">i", partition) + (struct.pack(">i", -1) if version >= 9 else b"")
+    place += struct.pack(">q", offset) + (struct.pack(">q", -1) if version >= 5 else b"") + struct.pack(">i", size_max)
     body = struct.pack(">iii", -1, wait_ms, min_bytes)
     body += struct.pack(">i", size_max) if version >= 3 else b""
     body += b"\0" if version >= 4 else b""
-    place = struct.pack(">iq", partition, offset) + (struct.pack(">q", -1) if version >= 5 else b"")
-    body += array([string(topic) + array([place + struct.pack(">i", size_max)])])
+    body += struct.pack(">ii", 0, -1) if version >= 7 else b""
+    body += array([string(topic) + array([place])])
+    body += array([]) if version >= 7 else b""
+    body += string("") if version >= 11 else b""
     answer = raw.call(FETCH, version, body)
     if version >= 1:
+        answer.int32()
+    if version >= 7:
+        assert answer.int16() == 0
         answer.int32()
     assert answer.int32() == 1
     assert answer.string() == topic
@@ -401,6 +410,8 @@ def fetch(
         for _ in range(max(0, answer.int32())):
             answer.int64()
             answer.int64()
+    if version >= 11:
+        answer.int32()
     return Fetched(error, high, answer.blob() or b"", start)
 
 
@@ -447,8 +458,13 @@ def create_topic(raw: Raw, topic: str, partitions: int = 1, configs: dict[str, s
 
 def init_producer(raw: Raw) -> tuple[int, int]:
     """InitProducerId v0 without a transactional id: a fresh id and its epoch."""
-    answer = raw.call(INIT_PRODUCER_ID, 0, string(None) + struct.pack(">i", 60_000))
-    answer.int32()
-    error = answer.int16()
-    assert error == 0, f"InitProducerId error {error}"
-    return answer.int64(), answer.int16()
+    deadline = time.monotonic() + 20
+    while True:
+        answer = raw.call(INIT_PRODUCER_ID, 0, string(None) + struct.pack(">i", 60_000))
+        answer.int32()
+        error = answer.int16()
+        if error == 0:
+            return answer.int64(), answer.int16()
+        assert error == LOADING, f"InitProducerId error {error}"
+        assert time.monotonic() < deadline, "the coordinator loads and loads"
+        time.sleep(0.02)
