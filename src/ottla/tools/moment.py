@@ -57,3 +57,12 @@ def milliseconds(text: str, now_ms: int) -> int:
         raise ValueError(
             f"{text}: expected beginning, end, an offset, -N, a time such as -5m or 2026-11-15T09:30:00Z"
         ) from None
+
+
+def duration_ms(text: str) -> int:
+    """A span of time: 30s 5m 2h 1d, or as ISO 8601 writes it and Kafka's tools want it: PT5M, P1DT2H."""
+    if short := re.fullmatch(r"(\d+)([smhd])", text):
+        return int(short[1]) * UNITS_MS[short[2]]
+    if long := re.fullmatch(r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", text):
+        return sum(int(count or 0) * UNITS_MS[unit] for count, unit in zip(long.groups(), "dhms", strict=True))
+    raise ValueError(f"{text}: expected a span of time such as 30s, 5m, 2h, 1d or PT5M")

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any
 
 from rich import box
@@ -14,7 +15,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: st
     """Numbers stand to the right. When stdout is no terminal nothing is cut to its width."""
     here = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, column in enumerate(columns):
-        numbers = bool(rows) and all(type(row[index]) in (int, float) for row in rows)
+        numbers = {type(row[index]) for row in rows} - {NoneType} in ({int}, {float})
         here.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         here.add_row(*(shown(value) for value in row))

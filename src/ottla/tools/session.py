@@ -40,15 +40,30 @@ def client(bootstrap: str, properties: Iterable[str] = (), **more: Any) -> dict[
 
 def reach(bootstrap: str) -> None:
     """Fail at once when nobody listens: the client would go on trying until its timeout."""
-    for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition(":") if ":" in address else (address.strip(), "", "9092")
+    for address in places(bootstrap):
         try:
-            socket.create_connection((host.rpartition("://")[2].strip("[]"), int(port)), timeout=TIMEOUT_S).close()
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
+            socket.create_connection(address, timeout=TIMEOUT_S).close()
+        except OSError as error:
+            reason = error.strerror or error
         else:
             return
-    raise Failed(f"nothing answers at {bootstrap} ({reason}): is a broker running there? See --bootstrap")
+    raise silence(bootstrap, reason)
+
+
+def places(bootstrap: str) -> list[tuple[str, int]]:
+    """The addresses in `host:port,[::1]:port,PLAINTEXT://host:port,host`; 9092 where no port is given."""
+    found = []
+    for text in bootstrap.split(","):
+        address = text.strip().rpartition("://")[2]
+        host, _, port = address.rpartition(":") if ":" in address else (address, "", "9092")
+        if not port.isdecimal():
+            raise silence(bootstrap, f"{port} is no port")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def silence(bootstrap: str, reason: object) -> Failed:
+    return Failed(f"nothing answers at {bootstrap} ({reason}): is a broker running there? See --bootstrap")
 
 
 def admin(bootstrap: str, properties: Iterable[str] = ()) -> AdminClient:

@@ -1,0 +1,151 @@
+"""What a cluster says about one consumer group, and what can be done to its offsets.
+
+`facts` is what `ottla groups describe --json` prints: names are chosen for programs that read it.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import typer
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupListing
+
+from ottla.tools.consume import new_consumer
+from ottla.tools.lag import PEEK_SIZE_MAX, Lag, Place, committed, lags, spans
+from ottla.tools.output import warn
+from ottla.tools.reset import Move
+from ottla.tools.session import TIMEOUT_S, Failed, settle
+from ottla.tools.wire_client import GROUP, Cluster, check
+from ottla.wire.messages.commits import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+
+# Kafka's names of the states, which the library spells in its own way.
+STATES = {
+    state.name.title().replace("_", "").replace("Rebalancing", "Rebalance"): state for state in ConsumerGroupState
+}
+
+
+def facts(cluster: AdminClient, name: str, bootstrap: str, properties: Sequence[str]) -> dict[str, Any]:
+    group = look_up(cluster, name)
+    commits = committed(cluster, name)
+    if group is None and not commits:
+        raise Failed(f"{name}: there is no such group")
+    owners = {
+        (part.topic, part.partition): member
+        for member in (group.members if group else [])
+        for part in member.assignment.topic_partitions
+    }
+    places = sorted(commits.keys() | owners.keys())
+    consumer = new_consumer(bootstrap, properties, "read_uncommitted", **{"fetch.message.max.bytes": PEEK_SIZE_MAX})
+    try:
+        found = lags(consumer, commits, spans(cluster, places), places)
+    finally:
+        consumer.close()
+    return {
+        "group": name,
+        "state": state_of(group),
+        "type": group.type.name.lower() if group else None,
+        "assignor": (group.partition_assignor if group else None) or None,
+        "coordinator": node(group),
+        "members": [member(one) for one in (group.members if group else [])],
+        "partitions": [partition(place, lag, owners.get(place)) for place, lag in found.items()],
+        "lag": sum(lag.records or 0 for lag in found.values()),
+        "lag_seconds": max((lag.seconds or 0.0 for lag in found.values()), default=0.0),
+    }
+
+
+def look_up(cluster: AdminClient, name: str) -> ConsumerGroupDescription | None:
+    futures = cluster.describe_consumer_groups([name], request_timeout=TIMEOUT_S)
+    group = settle(futures, fine=[KafkaError.GROUP_ID_NOT_FOUND]).get(name)
+    return None if group is None or group.state == ConsumerGroupState.DEAD else group
+
+
+def state_of(group: ConsumerGroupDescription | ConsumerGroupListing | None) -> str:
+    return next((name for name, state in STATES.items() if group and state == group.state), "Dead")
+
+
+def node(group: ConsumerGroupDescription | None) -> dict[str, Any] | None:
+    if group is None or group.coordinator is None:
+        return None
+    return {"id": group.coordinator.id, "host": group.coordinator.host, "port": group.coordinator.port}
+
+
+def member(one: Any) -> dict[str, Any]:
+    topics: dict[str, list[int]] = {}
+    for part in sorted(one.assignment.topic_partitions, key=lambda part: (part.topic, part.partition)):
+        topics.setdefault(part.topic, []).append(part.partition)
+    return {
+        "member": one.member_id,
+        "instance": one.group_instance_id,
+        "client": one.client_id,
+        "host": one.host.removeprefix("/"),  # as Java prints an address
+        "assignment": topics,
+    }
+
+
+def partition(place: Place, lag: Lag, owner: Any) -> dict[str, Any]:
+    return {
+        "topic": place[0],
+        "partition": place[1],
+        "committed": lag.committed,
+        "start": lag.start,
+        "end": lag.end,
+        "lag": lag.records,
+        "lag_seconds": lag.seconds,
+        "member": owner.member_id if owner else None,
+        "client": owner.client_id if owner else None,
+        "host": owner.host.removeprefix("/") if owner else None,
+    }
+
+
+def chosen(cluster: AdminClient, texts: Iterable[str]) -> list[Place]:
+    """The partitions that `topic` and `topic:0,2` name, each of which must exist."""
+    found: list[Place] = []
+    for text in texts:
+        topic, colon, indexes = text.partition(":")
+        answer = settle(cluster.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S))[topic]
+        there = [part.id for part in answer.partitions]
+        try:
+            wanted = [int(index) for index in indexes.split(",")] if colon else there
+        except ValueError:
+            raise typer.BadParameter(f"--topic {text}: expected topic or topic:0,1,2") from None
+        if missing := sorted(set(wanted) - set(there)):
+            raise Failed(f"{topic} has no partition {', '.join(map(str, missing))}")
+        found += ((topic, index) for index in wanted)
+    return list(dict.fromkeys(found))
+
+
+def commit(cluster: AdminClient, name: str, moves: Iterable[Move]) -> None:
+    parts = [TopicPartition(one.topic, one.partition, one.new, metadata=one.metadata or "") for one in moves]
+    wanted = [ConsumerGroupTopicPartitions(name, parts)]
+    answer = settle(cluster.alter_consumer_group_offsets(wanted, request_timeout=TIMEOUT_S))[name]
+    refused = [part for part in answer.topic_partitions or [] if part.error]
+    for part in refused:
+        warn(f"{part.topic} partition {part.partition}: {part.error.str()} ({part.error.name()})")
+    if refused:
+        raise Failed(f"{name}: {len(refused)} of {len(parts)} offsets not accepted")
+
+
+def forget(wire: Cluster, name: str, places: Iterable[Place]) -> None:
+    topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
+    for topic, index in places:
+        topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition_index=index))
+    request = OffsetDeleteRequest(
+        group_id=name,
+        topics=[OffsetDeleteRequestTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
+    )
+    answer = wire.coordinator(name, GROUP).ask(request, OffsetDeleteResponse)
+    check(name, answer.error_code)
+    for found in answer.topics:
+        for part in found.partitions:
+            check(f"{name}: {found.name} partition {part.partition_index}", part.error_code)

@@ -1,0 +1,271 @@
+"""`ottla groups`: list, describe, reset, delete, export, import.
+
+What changes offsets shows first what it would do; `--execute` does it. A group with members is left alone: they hold
+their positions in memory and would write over whatever is put there.
+"""
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from confluent_kafka import ConsumerGroupType, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from ottla.tools.group import STATES, chosen, commit, facts, forget, look_up, state_of
+from ottla.tools.lag import Place, bounds, committed, spans
+from ottla.tools.moment import duration_ms, milliseconds
+from ottla.tools.offset_file import read, to_csv, to_objects
+from ottla.tools.output import document, say, table, warn
+from ottla.tools.reset import At, Current, Earliest, Goal, Latest, Move, Shift, To, move, restored
+from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Json, Properties, admin, explained, settle
+from ottla.tools.wire_client import Cluster
+
+app = typer.Typer(no_args_is_help=True, help="List, describe, reset, delete, export and import consumer groups.")
+
+Group = Annotated[str, typer.Argument(metavar="GROUP")]
+Groups = Annotated[list[str], typer.Argument(metavar="GROUP...")]
+Topics = Annotated[
+    list[str], typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="A topic, or some partitions; repeatable")
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; without this only show what would be done")]
+
+KINDS = {"classic": ConsumerGroupType.CLASSIC, "consumer": ConsumerGroupType.CONSUMER}
+
+
+@app.command("list")
+def list_groups(
+    state: Annotated[list[str], typer.Option("--state", help="Only these: Stable, Empty, ...; repeatable")] = [],  # noqa: B006 - Typer reads the default and hands out a new list
+    kind: Annotated[list[str], typer.Option("--type", help="Only these: classic, consumer; repeatable")] = [],  # noqa: B006
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """List the consumer groups."""
+    wanted: dict[str, Any] = {}
+    if state:
+        wanted["states"] = {known(STATES, name, "--state") for name in state}
+    if kind:
+        wanted["types"] = {known(KINDS, name, "--type") for name in kind}
+    cluster = admin(bootstrap, properties)
+    found = settle({"groups": cluster.list_consumer_groups(request_timeout=TIMEOUT_S, **wanted)})["groups"]
+    for error in found.errors or []:
+        warn(explained(error))
+    rows = [
+        {"group": group.group_id, "type": group.type.name.lower(), "state": state_of(group)}
+        for group in sorted(found.valid or [], key=lambda group: group.group_id)
+    ]
+    if json:
+        document(rows)
+    else:
+        table(("group", "type", "state"), [list(row.values()) for row in rows])
+    if found.errors:
+        raise Failed("not every coordinator has answered")
+
+
+def known(values: Mapping[str, Any], name: str, option: str) -> Any:
+    """The value of a name in whatever case it was typed."""
+    for candidate, value in values.items():
+        if candidate.lower() == name.lower():
+            return value
+    raise typer.BadParameter(f"{option} {name}: expected one of {', '.join(values)}")
+
+
+@app.command()
+def describe(
+    groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP...")] = None,
+    all_groups: Annotated[bool, typer.Option("--all", "-a", help="Every group")] = False,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Show state, coordinator and members, and for each partition how far the group is behind."""
+    if bool(groups) == all_groups:
+        raise typer.BadParameter("give the names of groups, or --all")
+    cluster = admin(bootstrap, properties)
+    if groups is None:
+        listed = settle({"groups": cluster.list_consumer_groups(request_timeout=TIMEOUT_S)})["groups"]
+        groups = sorted(group.group_id for group in listed.valid or [])
+    described = [facts(cluster, name, bootstrap, properties) for name in groups]
+    if json:
+        document(described)
+    else:
+        for group in described:
+            show(group)
+
+
+def show(group: dict[str, Any]) -> None:
+    place = group["coordinator"]
+    where = f"{place['id']} ({place['host']}:{place['port']})" if place else "-"
+    what = f"{group['group']}  {group['state']}  {group['type'] or '-'}  assignor {group['assignor'] or '-'}"
+    say(f"{what}  coordinator {where}  members {len(group['members'])}")
+    if group["members"]:
+        facts = ("member", "instance", "client", "host")
+        rows = [[*(one[name] for name in facts), spread(one["assignment"])] for one in group["members"]]
+        table((*facts, "assignment"), rows)
+    if group["partitions"]:
+        columns = ("topic", "partition", "committed", "start", "end", "lag", "lag_seconds", "client", "host")
+        rows = [[row[name] for name in columns] for row in group["partitions"]]
+        table([name.replace("lag_seconds", "seconds") for name in columns], rows)
+    say(f"lag {group['lag']} records, the oldest unread one is {group['lag_seconds']:,.1f} s old")
+
+
+def spread(assignment: Mapping[str, list[int]]) -> str:
+    return " ".join(f"{topic}:{','.join(map(str, indexes))}" for topic, indexes in assignment.items()) or "-"
+
+
+@app.command()
+def reset(
+    name: Group,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record there is")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: only what comes from now on")] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="Where it is; partitions without a commit: the end")
+    ] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this offset")] = None,
+    to_datetime: Annotated[
+        str | None, typer.Option("--to-datetime", help="To the first record of this time on: ISO (local if no zone)")
+    ] = None,
+    by_duration: Annotated[
+        str | None, typer.Option("--by-duration", help="To the first record since so long ago: 5m, 2h, PT5M")
+    ] = None,
+    shift_by: Annotated[int | None, typer.Option("--shift-by", help="So many records on, or back if negative")] = None,
+    topic: Topics = [],  # noqa: B006
+    all_topics: Annotated[bool, typer.Option("--all-topics", help="All that the group has offsets for")] = False,
+    execute: Execute = False,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Let a group go on elsewhere. Shows old and new offsets; does it with --execute."""
+    goals: list[Goal] = [
+        *([Earliest()] if to_earliest else []),
+        *([Latest()] if to_latest else []),
+        *([Current()] if to_current else []),
+        *([To(to_offset)] if to_offset is not None else []),
+        *([At(understood(to_datetime, by_duration))] if to_datetime or by_duration else []),
+        *([Shift(shift_by)] if shift_by is not None else []),
+    ]
+    if len(goals) != 1 or (to_datetime and by_duration):
+        raise typer.BadParameter("say where to, in one way: --to-earliest, --to-latest, --to-offset, ...")
+    if bool(topic) == all_topics:
+        raise typer.BadParameter("give --topic or --all-topics")
+    cluster = admin(bootstrap, properties)
+    commits = committed(cluster, name)
+    places = list(commits) if all_topics else chosen(cluster, topic)
+    moves = planned(cluster, goals[0], places, commits)
+    carry_out(cluster, name, moves, execute=execute, json=json)
+
+
+def understood(moment: str | None, duration: str | None) -> int:
+    now_ms = int(time.time() * 1000)
+    try:
+        return now_ms - duration_ms(duration) if duration else milliseconds(moment or "", now_ms)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def planned(cluster: AdminClient, goal: Goal, places: Sequence[Place], commits: Mapping[Place, Any]) -> list[Move]:
+    limits = spans(cluster, places)
+    if gone := [place for place in places if place not in limits]:
+        warn(f"left as they are, for the partitions are gone: {', '.join(f'{topic}:{index}' for topic, index in gone)}")
+    found: dict[Place, int] = {}
+    if isinstance(goal, At):
+        asked = [TopicPartition(*place) for place in limits]
+        found = bounds(cluster, asked, OffsetSpec.for_timestamp(goal.milliseconds))
+    return [
+        move(goal, place, limits[place], commits.get(place), None if found.get(place, -1) < 0 else found[place], warn)
+        for place in places
+        if place in limits
+    ]
+
+
+def carry_out(cluster: AdminClient, name: str, moves: list[Move], *, execute: bool, json: bool) -> None:
+    """Show the moves, and make them if that is wanted and nobody is in the way."""
+    group = look_up(cluster, name)
+    active = f"{name} has members ({len(group.members)}, {state_of(group)})" if group and group.members else None
+    if execute and active:
+        raise Failed(f"{active}: stop them first, they would overwrite the new offsets")
+    if execute and moves:
+        commit(cluster, name, moves)
+    if json:
+        rows = [{"topic": one.topic, "partition": one.partition, "old": one.old, "new": one.new} for one in moves]
+        document({"group": name, "executed": execute, "offsets": rows})
+        return
+    table(("topic", "partition", "old", "new"), [one[:4] for one in moves])
+    if not execute:
+        say("Nothing was changed; --execute does it." + (f" First stop its consumers: {active}." if active else ""))
+
+
+@app.command()
+def delete(
+    names: Groups,
+    topic: Topics = [],  # noqa: B006
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Be content if it is not there")] = False,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Delete groups with all their offsets, or with --topic only the offsets they have there."""
+    cluster = admin(bootstrap, properties)
+    if topic:
+        places = chosen(cluster, topic)
+        with Cluster(bootstrap, properties) as wire:
+            for name in names:
+                forget(wire, name, places)
+        deleted = names
+    else:
+        futures = cluster.delete_consumer_groups(names, request_timeout=TIMEOUT_S)
+        deleted = list(settle(futures, fine=[KafkaError.GROUP_ID_NOT_FOUND] if if_exists else []))
+    if json:
+        document({"deleted": deleted, **({"topics": topic} if topic else {})})
+        return
+    for name in deleted:
+        say(f"deleted {'the offsets of ' + ', '.join(topic) + ' from ' if topic else ''}{name}")
+
+
+@app.command("export")
+def export_offsets(
+    name: Group,
+    topic: Topics = [],  # noqa: B006
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Print the offsets of a group as topic,partition,offset or JSON, for `import` and for kafka-consumer-groups."""
+    cluster = admin(bootstrap, properties)
+    commits = committed(cluster, name)
+    if topic:
+        places = set(chosen(cluster, topic))
+        commits = {place: commit for place, commit in commits.items() if place in places}
+    if not commits:
+        raise Failed(f"{name} has no offsets" + (" there" if topic else ""))
+    if json:
+        document(to_objects(commits))
+    else:
+        sys.stdout.write(to_csv(commits))
+
+
+@app.command("import")
+def import_offsets(
+    name: Group,
+    file: Annotated[Path | None, typer.Argument(help="CSV or JSON, as `export` prints it; default: stdin")] = None,
+    execute: Execute = False,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Give a group the offsets of a file. Shows old and new offsets; does it with --execute."""
+    try:
+        wanted = read(sys.stdin.read() if file is None else file.read_text(), name)
+    except OSError as error:
+        raise Failed(f"{file}: {error.strerror}") from None
+    except ValueError as error:
+        raise Failed(f"{file or 'stdin'}: {error}") from None
+    if not wanted:
+        raise Failed(f"{file or 'stdin'}: no offsets for {name}")
+    cluster = admin(bootstrap, properties)
+    moves = restored(wanted, spans(cluster, wanted), committed(cluster, name), warn)
+    carry_out(cluster, name, moves, execute=execute, json=json)

@@ -1,0 +1,70 @@
+"""Committed offsets as text, so that they can be kept, edited and put back.
+
+CSV    topic,partition,offset   a line each, without a heading: what kafka-consumer-groups writes and reads
+       group,topic,partition,offset   its form for several groups, read too
+JSON   [{"topic": "t", "partition": 0, "offset": 17, "metadata": "m"}, ...]   `metadata` only where there is some
+"""
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ottla.tools.lag import Commit, Place
+
+
+def to_csv(commits: Mapping[Place, Commit]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows((*place, commit.offset) for place, commit in commits.items())
+    return text.getvalue()
+
+
+def to_objects(commits: Mapping[Place, Commit]) -> list[dict[str, Any]]:
+    return [
+        {"topic": topic, "partition": index, "offset": commit.offset}
+        | ({"metadata": commit.metadata} if commit.metadata else {})
+        for (topic, index), commit in commits.items()
+    ]
+
+
+def read(text: str, group: str) -> dict[Place, Commit]:
+    """Raises ValueError with a sentence for the reader. Lines of other groups are passed over."""
+    found: dict[Place, Commit] = {}
+    for number, (place, commit) in enumerate(objects(text) if text.lstrip()[:1] == "[" else lines(text, group), 1):
+        if place in found:
+            raise ValueError(f"entry {number}: {place[0]} partition {place[1]} was there before")
+        if place[1] < 0 or commit.offset < 0:
+            raise ValueError(f"entry {number}: a partition and an offset are not negative")
+        found[place] = commit
+    return found
+
+
+def lines(text: str, group: str) -> list[tuple[Place, Commit]]:
+    found = []
+    for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+        if not row:
+            continue
+        if len(row) not in (3, 4):
+            raise ValueError(f"line {number}: expected topic,partition,offset")
+        if len(row) == 4 and row.pop(0).strip() != group:
+            continue
+        topic, index, offset = (part.strip() for part in row)
+        if not (topic and index.isdecimal() and offset.isdecimal()):
+            raise ValueError(f"line {number}: expected topic,partition,offset")
+        found.append(((topic, int(index)), Commit(int(offset))))
+    return found
+
+
+def objects(text: str) -> list[tuple[Place, Commit]]:
+    found = []
+    for number, entry in enumerate(json.loads(text), 1):
+        match entry:
+            case {"topic": str(topic), "partition": int(index), "offset": int(offset)}:
+                metadata = entry.get("metadata")
+            case _:
+                raise ValueError(f"entry {number}: expected topic, partition and offset")
+        if not isinstance(metadata, str | None):
+            raise ValueError(f"entry {number}: metadata is a text")
+        found.append(((topic, index), Commit(offset, metadata)))
+    return found

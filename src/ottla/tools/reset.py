@@ -1,0 +1,100 @@
+"""Where a group shall go on reading: a goal and what is known of each partition give its new offset. Nothing is asked
+here and nothing is done.
+
+    Earliest   Latest   To(offset)   At(time)   Shift(by)   Current   (the committed offset, else the end)
+
+As in Kafka's own tool an offset before the start becomes the start, one after the end the end; a time that no record
+has reached means the end; and a shift needs something to shift.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ottla.tools.lag import Commit, Place, Span
+from ottla.tools.session import Failed
+
+
+class Earliest(NamedTuple):
+    pass
+
+
+class Latest(NamedTuple):
+    pass
+
+
+class Current(NamedTuple):
+    pass
+
+
+class To(NamedTuple):
+    offset: int
+
+
+class At(NamedTuple):
+    milliseconds: int
+
+
+class Shift(NamedTuple):
+    by: int
+
+
+Goal = Earliest | Latest | Current | To | At | Shift
+
+
+class Move(NamedTuple):
+    topic: str
+    partition: int
+    old: int | None
+    new: int
+    metadata: str | None = None
+
+
+def move(
+    goal: Goal, place: Place, span: Span, commit: Commit | None, found: int | None, warn: Callable[[str], None]
+) -> Move:
+    """`found` is the offset of the first record of the time that is asked for, if there is one."""
+    old = commit.offset if commit else None
+    match goal:
+        case Earliest():
+            new = span.start
+        case Latest():
+            new = span.end
+        case Current():
+            new = span.end if old is None else old
+        case At():
+            new = span.end if found is None else found
+        case To(offset):
+            new = within(span, offset, place, warn)
+        case Shift(by):
+            if old is None:
+                raise Failed(f"{place[0]} partition {place[1]} has no committed offset to shift")
+            new = within(span, old + by, place, warn)
+    return Move(*place, old, new)
+
+
+def restored(
+    wanted: Mapping[Place, Commit],
+    spans: Mapping[Place, Span],
+    commits: Mapping[Place, Commit],
+    warn: Callable[[str], None],
+) -> list[Move]:
+    """The way back to offsets that were written down before."""
+    if missing := sorted(wanted.keys() - spans.keys()):
+        raise Failed(f"no such partition: {', '.join(f'{topic}:{index}' for topic, index in missing)}")
+    return [
+        Move(
+            *place,
+            commits[place].offset if place in commits else None,
+            within(spans[place], commit.offset, place, warn),
+            commit.metadata,
+        )
+        for place, commit in wanted.items()
+    ]
+
+
+def within(span: Span, offset: int, place: Place, warn: Callable[[str], None]) -> int:
+    allowed = min(max(offset, span.start), span.end)
+    if allowed != offset:
+        end = "before the start" if offset < span.start else "beyond the end"
+        warn(f"{place[0]} partition {place[1]}: offset {offset} is {end}, {allowed} is taken")
+    return allowed
