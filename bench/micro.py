@@ -36,6 +36,7 @@ NOW_MS = int(time.time() * 1000)
 TOPIC, WIDE = "micro", "wide"
 HEADER = 4 + 10 + 5 + 1  # length, request header v2 with the client id of bench.wire
 ONE, SMALL, LARGE = 1, 16 * 1024, 128 * 1024
+FILLED = 10_000  # batches in the log, far more than a segment keeps the positions of
 
 
 class Measured(NamedTuple):
@@ -128,12 +129,15 @@ def parts(broker: Broker) -> list[Measured]:
         body = memoryview(frame)[4:]
         return lambda: dispatch(client, body)  # type: ignore[arg-type]
 
-    log.append(small, epoch=0, now_ms=NOW_MS, produce_version=11)
+    for _ in range(FILLED):
+        log.append(small, epoch=0, now_ms=NOW_MS, produce_version=11)
+    middle = log.end // 2
     return [
         Measured("append one record", append(memoryview(batch(100, ONE).data))),
         Measured("append 16 kB", append(small)),
-        Measured("read 1 MB", lambda: log.read(0, 1 << 20, offset_max=log.end)),
-        Measured("dispatch Fetch 1 MB", whole(fetch_frame(TOPIC, 0, 0, 1 << 20))),
+        Measured("read 16 kB, by the index", lambda: log.read(middle, SMALL, offset_max=log.end)),
+        Measured("read 16 kB, at the end", lambda: log.read(log.end - 1, SMALL, offset_max=log.end)),
+        Measured("dispatch Fetch, by the index", whole(fetch_frame(TOPIC, 0, middle, SMALL))),
         Measured("dispatch Produce one record", whole(produce_frame(TOPIC, {0: batch(100, ONE).data}, 1))),
         Measured("dispatch Produce 16 kB", whole(produce_frame(TOPIC, {0: small.tobytes()}, 1))),
         Measured(
