@@ -336,6 +336,11 @@ class BrokerConfig(Table):
     transactional_id_expiration_ms: int = integer(
         7 * 24 * HOUR_MS, "Forget a transactional id that was not used for so long.", least=1, importance=HIGH
     )
+    transaction_two_phase_commit_enable: bool = boolean(
+        False,
+        "Let producers ask for transactions that never time out, because a coordinator outside of Kafka ends them.",
+        importance=LOW,
+    )
     transaction_partition_verification_enable: bool = boolean(
         True,
         "Before the first record of a transaction in a partition, ask the coordinator whether it is part of it.",

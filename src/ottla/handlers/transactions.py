@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.coord.groups.commits import refused_in_transaction
 from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION, NEEDS_ID, Producer, partitions_of
 from ottla.coord.transactions.markers import Marker
-from ottla.coord.transactions.transaction import State
+from ottla.coord.transactions.transaction import FOR_EVER_MS, State
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.commits import missing_of
@@ -64,7 +64,7 @@ STATES = {state.title: state for state in State}
 PATTERN_SIZE_MAX = 249
 
 
-@handles(InitProducerIdRequest, versions=(0, 5))
+@handles(InitProducerIdRequest)
 async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     name = request.transactional_id
     if name is None:
@@ -72,17 +72,27 @@ async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequ
     asked = (request.producer_id, request.producer_epoch)
     if name == "" or (asked[0] < 0) != (asked[1] < 0):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
+    if request.enable_2pc and not parts.config.transaction_two_phase_commit_enable:
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+    if request.keep_prepared_txn and not request.enable_2pc:
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
     await parts.transactions.ensure()
+    timeout_ms = FOR_EVER_MS if request.enable_2pc else request.transaction_timeout_ms
     expected = None if asked == NO_PRODUCER else asked
     reply = await identity(
         parts,
         name,
         lambda machine, fresh, token, now_ms: machine.init(
-            name, request.transaction_timeout_ms, expected, fresh, token, now_ms
+            name, timeout_ms, expected, fresh, token, now_ms, keep_prepared=request.keep_prepared_txn
         ),
     )
     return InitProducerIdResponse(
-        error_code=named(reply.code, call, 4), producer_id=reply.producer_id, producer_epoch=reply.epoch
+        error_code=named(reply.code, call, 4),
+        producer_id=reply.producer_id,
+        producer_epoch=reply.epoch,
+        ongoing_txn_producer_id=reply.ongoing_id,
+        ongoing_txn_producer_epoch=reply.ongoing_epoch,
     )
 
 

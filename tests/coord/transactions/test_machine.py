@@ -1,16 +1,18 @@
-"""Transactions as a machine: each rule as a story, then many random lives with the promises checked after every step."""
+"""Transactions as a machine: each rule as a story, then many random lives with the promises checked at every step."""
 
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.coord.machine import Decision
 from ottla.coord.transactions.machine import NEEDS_ID, Producer, Settings, TransactionMachine
-from ottla.coord.transactions.transaction import EPOCH_EXHAUSTED, EXPIRY, TIMEOUT, Markers, State
+from ottla.coord.transactions.transaction import EPOCH_EXHAUSTED, EXPIRY, FOR_EVER_MS, TIMEOUT, Markers, State
 from ottla.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.coord.machine import Decision
 
 SETTINGS = Settings(timeout_ms_max=900_000, expiration_ms=10_000_000, timeout_check_ms=10_000, expiry_check_ms=60_000)
 A, B = ("a", 0), ("b", 1)
@@ -34,11 +36,18 @@ class World:
         self.markers += decision.effects
         return dict(decision.replies).get(TOKEN)
 
-    def init(self, timeout_ms: int = 60_000, expected: tuple[int, int] | None = None) -> Producer:
-        reply = self.carry_out(self.machine.init("x", timeout_ms, expected, None, TOKEN, self.now_ms))
+    def init(
+        self, timeout_ms: int = 60_000, expected: tuple[int, int] | None = None, *, keep: bool = False
+    ) -> Producer:
+        def attempt(fresh: int | None) -> Any:
+            return self.carry_out(
+                self.machine.init("x", timeout_ms, expected, fresh, TOKEN, self.now_ms, keep_prepared=keep)
+            )
+
+        reply = attempt(None)
         if reply is NEEDS_ID:
             self.next_id += 1
-            reply = self.carry_out(self.machine.init("x", timeout_ms, expected, self.next_id, TOKEN, self.now_ms))
+            reply = attempt(self.next_id)
         assert isinstance(reply, Producer)
         return reply
 
@@ -51,9 +60,7 @@ class World:
     def end(self, producer: Producer, *, commit: bool, version: int = 0) -> Producer:
         def attempt(fresh: int | None) -> Any:
             who = producer.producer_id, producer.epoch
-            return self.carry_out(
-                self.machine.end("x", *who, version, fresh, TOKEN, self.now_ms, commit=commit)
-            )
+            return self.carry_out(self.machine.end("x", *who, version, fresh, TOKEN, self.now_ms, commit=commit))
 
         reply = attempt(None)
         if reply is NEEDS_ID:
@@ -199,7 +206,6 @@ def test_a_producer_that_asks_again_gets_the_next_epoch_and_the_same_one_for_a_r
 def test_a_used_up_producer_id_is_replaced() -> None:
     world = World()
     world.init()
-    key, value = world.journal[-1]
     exhausted = world.machine.transactions["x"]._replace(epoch=EPOCH_EXHAUSTED)
     world.machine.transactions["x"] = exhausted
     fresh = world.init()
@@ -254,6 +260,40 @@ class TestEveryTransactionHasItsEpoch:
         world.mark()
         assert world.end(last, commit=True, version=2) == after
         assert world.add(after, A, version=2) is ErrorCode.NONE
+
+
+class TestTwoPhaseCommit:
+    """A coordinator outside of Kafka decides; the transaction waits for it, whoever speaks for it then."""
+
+    def test_it_does_not_time_out(self) -> None:
+        world = World()
+        world.add(world.init(timeout_ms=FOR_EVER_MS), A)
+        world.now_ms += 10 * FOR_EVER_MS
+        assert not world.machine.expire(TIMEOUT, world.now_ms).records
+
+    @pytest.mark.parametrize("commit", [True, False])
+    def test_a_new_producer_may_end_what_it_finds_prepared(self, commit: bool) -> None:
+        world = World()
+        old = world.init(timeout_ms=FOR_EVER_MS)
+        world.add(old, A, version=2)
+        new = world.init(timeout_ms=FOR_EVER_MS, keep=True)
+        assert new == Producer(ErrorCode.NONE, 101, 1, ongoing_id=101, ongoing_epoch=0)
+        assert world.state is State.ONGOING
+        assert world.end(old, commit=commit, version=2).code is ErrorCode.PRODUCER_FENCED
+        newest = world.init(timeout_ms=FOR_EVER_MS, keep=True)
+        assert (newest.epoch, newest.ongoing_epoch) == (2, 0)
+        assert world.replayed().transactions["x"].next_epoch == 2, "a restart of the coordinator remembers it"
+        after = world.end(newest, commit=commit, version=2)
+        assert world.markers == [Markers("x", 101, 3, commit, frozenset((A,)), 2)]
+        world.mark()
+        assert world.add(after, A, version=2) is ErrorCode.NONE
+
+    def test_without_being_asked_to_keep_it_it_is_aborted(self) -> None:
+        world = World()
+        world.add(world.init(timeout_ms=FOR_EVER_MS), A)
+        world.init(timeout_ms=FOR_EVER_MS, keep=True)
+        assert world.init(timeout_ms=FOR_EVER_MS).code is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert world.markers == [Markers("x", 101, 2, False, frozenset((A,)), 0)]
 
 
 def test_a_partition_is_verified_only_while_it_is_part_of_the_transaction() -> None:

@@ -20,6 +20,7 @@ from ottla.coord.transactions.transaction import (
     ENDING,
     EPOCH_EXHAUSTED,
     EXPIRY,
+    FOR_EVER_MS,
     NO_EPOCH,
     NO_ID,
     TIMEOUT,
@@ -53,6 +54,8 @@ class Producer(NamedTuple):
     code: ErrorCode
     producer_id: int = NO_ID
     epoch: int = NO_EPOCH
+    ongoing_id: int = NO_ID  # whose transaction was found open, and kept
+    ongoing_epoch: int = NO_EPOCH
 
 
 NEEDS_ID = "a fresh producer id"  # the reply of init when it cannot go on without one
@@ -68,13 +71,22 @@ class TransactionMachine:
     # ------------------------------------------------------------------ operations
 
     def init(
-        self, name: str, timeout_ms: int, expected: tuple[int, int] | None, fresh: int | None, token: Token, now_ms: int
+        self,
+        name: str,
+        timeout_ms: int,
+        expected: tuple[int, int] | None,
+        fresh: int | None,
+        token: Token,
+        now_ms: int,
+        *,
+        keep_prepared: bool = False,
     ) -> Decision:
         """InitProducerId: end what an earlier producer left open, and hand out the next epoch.
 
-        `expected` is the producer id and epoch that the client has from before, `fresh` an unused producer id.
+        `expected` is the producer id and epoch that the client has from before, `fresh` an unused producer id. With
+        `keep_prepared` an open transaction stays open, for this producer to commit or abort as it was told elsewhere.
         """
-        if not 0 < timeout_ms <= self._settings.timeout_ms_max:
+        if not 0 < timeout_ms <= self._settings.timeout_ms_max and timeout_ms != FOR_EVER_MS:
             return refuse(token, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         known = self.transactions.get(name)
         if known is None:
@@ -85,6 +97,7 @@ class TransactionMachine:
                 previous_producer_id=NO_ID,
                 next_producer_id=NO_ID,
                 epoch=0,
+                next_epoch=NO_EPOCH,
                 timeout_ms=timeout_ms,
                 state=State.EMPTY,
                 partitions=frozenset(),
@@ -97,6 +110,11 @@ class TransactionMachine:
             return refuse(token, ErrorCode.PRODUCER_FENCED)
         if known.state in ENDING:
             return refuse(token, ErrorCode.CONCURRENT_TRANSACTIONS)
+        if known.state is State.ONGOING and keep_prepared:
+            kept = known._replace(next_epoch=known.identity[1] + 1, updated_ms=now_ms)
+            if kept.next_epoch > EPOCH_EXHAUSTED:
+                return refuse(token, ErrorCode.PRODUCER_FENCED)
+            return self._identity(name, kept, NO_EPOCH, token)
         if known.state is State.ONGOING:
             # Whoever wrote these records is fenced by the abort; the new producer asks again when that is done.
             return self._end(name, self._fenced(known), token, now_ms, Producer(ErrorCode.CONCURRENT_TRANSACTIONS))
@@ -179,7 +197,9 @@ class TransactionMachine:
         begun = known.state is State.ONGOING
         ended = known._replace(
             state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
-            epoch=known.epoch + 1 if newer else known.epoch,
+            # Markers must outdo what the records carry: a producer that took over a prepared transaction has more.
+            epoch=known.identity[1] + (1 if newer else 0),
+            next_epoch=NO_EPOCH,
             next_producer_id=next_id,
             partitions=known.partitions if begun else frozenset(),
             started_ms=known.started_ms if begun else now_ms,
@@ -279,7 +299,7 @@ class TransactionMachine:
         late = {
             name: self._fenced(one)._replace(updated_ms=now_ms)
             for name, one in self.transactions.items()
-            if one.state is State.ONGOING and one.started_ms + one.timeout_ms < now_ms
+            if one.state is State.ONGOING and one.timeout_ms != FOR_EVER_MS and one.started_ms + one.timeout_ms < now_ms
         }
         return Decision(
             [self._record(name, one) for name, one in late.items()],
@@ -323,15 +343,16 @@ class TransactionMachine:
 
     def _identity(self, name: str, after: Transaction, last_epoch: int, token: Token) -> Decision:
         self._last_epochs[name] = last_epoch
+        ongoing = (after.producer_id, after.epoch) if after.state is State.ONGOING else (NO_ID, NO_EPOCH)
         return Decision(
             [self._record(name, after)],
-            [(token, Producer(ErrorCode.NONE, after.producer_id, after.epoch))],
+            [(token, Producer(ErrorCode.NONE, *after.identity, *ongoing))],
             failed=lambda code: refuse(token, code),
         )
 
     def _fenced(self, known: Transaction) -> Transaction:
         """An abort that the producer did not ask for: with the next epoch, so that it cannot go on."""
-        return known._replace(state=State.PREPARE_ABORT, epoch=known.epoch + 1)
+        return known._replace(state=State.PREPARE_ABORT, epoch=known.identity[1] + 1, next_epoch=NO_EPOCH)
 
     def _end(self, name: str, ended: Transaction, token: Token, now_ms: int, reply: Producer) -> Decision:
         after = ended._replace(updated_ms=now_ms)
@@ -345,7 +366,7 @@ class TransactionMachine:
     def _checked(self, known: Transaction | None, producer_id: int, epoch: int) -> ErrorCode:
         if known is None or known.producer_id != producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        return ErrorCode.NONE if known.epoch == epoch else ErrorCode.PRODUCER_FENCED
+        return ErrorCode.NONE if known.identity == (producer_id, epoch) else ErrorCode.PRODUCER_FENCED
 
     def _record(self, name: str, transaction: Transaction) -> Record:
         return written(TransactionLogKey(transactional_id=name), encode(transaction))

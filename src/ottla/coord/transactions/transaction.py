@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 NO_ID = -1
 NO_EPOCH = -1
 EPOCH_MAX = 0x7FFF
+FOR_EVER_MS = 0x7FFFFFFF  # the time-out of a transaction that an outside coordinator will end (two-phase commit)
 # One epoch is left for fencing a producer that has used all others.
 EPOCH_EXHAUSTED = EPOCH_MAX - 1
 
@@ -55,6 +56,7 @@ class Transaction(NamedTuple):
     previous_producer_id: int
     next_producer_id: int  # taken over when the markers are written, because the epochs of this one are used up
     epoch: int
+    next_epoch: int  # whose producer may end a transaction that it found prepared; NO_EPOCH for the one that wrote it
     timeout_ms: int
     state: State
     partitions: Partitions
@@ -65,6 +67,11 @@ class Transaction(NamedTuple):
     @property
     def exhausted(self) -> bool:
         return self.epoch >= EPOCH_EXHAUSTED
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The producer id and epoch that requests must carry."""
+        return self.producer_id, self.epoch if self.next_epoch == NO_EPOCH else self.next_epoch
 
     @property
     def commits(self) -> bool:
@@ -80,6 +87,7 @@ def encode(transaction: Transaction) -> TransactionLogValue:
         previous_producer_id=transaction.previous_producer_id,
         next_producer_id=transaction.next_producer_id,
         producer_epoch=transaction.epoch,
+        next_producer_epoch=transaction.next_epoch,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=int(transaction.state),
         # As Kafka: no list at all for a transaction that has not begun.
@@ -98,6 +106,7 @@ def decode(value: TransactionLogValue) -> Transaction:
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
         epoch=value.producer_epoch,
+        next_epoch=value.next_producer_epoch,
         timeout_ms=value.transaction_timeout_ms,
         state=State(value.transaction_status),
         partitions=frozenset(
