@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.tools import configs, groups, perf, topics
+from ottla.tools import configs, groups, perf, topics, transactions
 from ottla.tools.consume import consume
 from ottla.tools.produce import produce
 
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.add_typer(topics.app, name="topics")
 app.add_typer(configs.app, name="configs")
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.command()(produce)
 app.command()(consume)
 app.add_typer(perf.app, name="perf")

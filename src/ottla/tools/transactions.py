@@ -1,0 +1,146 @@
+"""`ottla transactions`: list, describe, producers, abort. Sent by ourselves: librdkafka has no such calls."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from ottla.tools.moment import duration_ms
+from ottla.tools.output import document, say, table
+from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties
+from ottla.tools.transaction import Filters, abort_hanging, facts, fence, listed
+from ottla.tools.transaction import producers as producers_of
+from ottla.tools.wire_client import Cluster
+
+app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions.")
+
+
+@app.command("list")
+def list_transactions(
+    state: Annotated[list[str], typer.Option("--state", help="Only these: Ongoing, Empty, ...; repeatable")] = [],  # noqa: B006 - Typer reads the default and hands out a new list
+    producer_id: Annotated[list[int], typer.Option("--producer-id", help="Only of these producers; repeatable")] = [],  # noqa: B006
+    longer_than: Annotated[
+        str | None, typer.Option("--longer-than", help="Only those open for longer: 30s, 5m, PT5M")
+    ] = None,
+    match: Annotated[str | None, typer.Option("--match", help="Only ids that this regular expression matches")] = None,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """List the transactional ids that the cluster knows."""
+    try:
+        duration = -1 if longer_than is None else duration_ms(longer_than)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    with Cluster(bootstrap, properties) as cluster:
+        rows = listed(cluster, Filters(state, producer_id, duration, match))
+    if json:
+        document(rows)
+    else:
+        table(("transactional id", "coordinator", "producer id", "state"), [list(row.values()) for row in rows])
+
+
+@app.command()
+def describe(
+    names: Annotated[list[str], typer.Argument(metavar="TRANSACTIONAL_ID...")],
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Show state, producer, timeout, age and partitions of transactional ids."""
+    with Cluster(bootstrap, properties) as cluster:
+        described = [facts(cluster, name) for name in names]
+    if json:
+        document(described)
+    else:
+        for one in described:
+            show(one)
+
+
+def show(one: dict[str, Any]) -> None:
+    say(f"{one['transactional_id']}  {one['state']}  coordinator {one['coordinator']}")
+    say(f"  producer {one['producer_id']} epoch {one['producer_epoch']}  timeout {one['timeout_ms'] / 1000:g} s")
+    if one["started_ms"] is not None:
+        age = "" if one["age_seconds"] is None else f", open for {one['age_seconds']:,.1f} s"
+        say(f"  begun {moment(one['started_ms'])}{age}")
+    if one["partitions"]:
+        table(("topic", "partition", "start offset"), [list(partition.values()) for partition in one["partitions"]])
+
+
+def moment(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@app.command()
+def producers(
+    topic: str,
+    partition: Annotated[list[int], typer.Option("--partition", "-p", help="Default: all; repeatable")] = [],  # noqa: B006
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Show who writes to a topic, and where the transactions that are open in it begin."""
+    with Cluster(bootstrap, properties) as cluster:
+        indexes = partition or sorted(cluster.leaders(topic))
+        found = producers_of(cluster, [(topic, index) for index in indexes])
+    rows: list[dict[str, Any]] = [
+        {
+            "partition": index,
+            "producer_id": one.producer_id,
+            "producer_epoch": one.producer_epoch,
+            "last_sequence": one.last_sequence,
+            "last_timestamp": one.last_timestamp,
+            "coordinator_epoch": one.coordinator_epoch if one.coordinator_epoch >= 0 else None,
+            "start_offset": one.current_txn_start_offset if one.current_txn_start_offset >= 0 else None,
+        }
+        for (_, index), active in found.items()
+        for one in active
+    ]
+    if json:
+        document(rows)
+        return
+    for row in rows:
+        row["last_timestamp"] = moment(row["last_timestamp"])
+    columns = (
+        "partition",
+        "producer id",
+        "epoch",
+        "last sequence",
+        "last written",
+        "coordinator epoch",
+        "start offset",
+    )
+    table(columns, [list(row.values()) for row in rows])
+
+
+@app.command()
+def abort(
+    transactional_id: Annotated[
+        str | None, typer.Option("--transactional-id", help="Abort what it has open, and fence its producer")
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Where a hanging transaction has records")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0)] = None,
+    start_offset: Annotated[
+        int | None, typer.Option("--start-offset", min=0, help="Where it begins; see `producers`")
+    ] = None,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Abort the open transaction of a transactional id, or one that hangs in a partition."""
+    with Cluster(bootstrap, properties) as cluster:
+        match transactional_id, topic, partition, start_offset:
+            case str(name), None, None, None:
+                fence(cluster, name)
+                done: dict[str, Any] = {"transactional_id": name}
+                story = f"aborted the transaction of {name}; its producer is fenced"
+            case None, str(name), int(index), int(offset):
+                producer = abort_hanging(cluster, (name, index), offset)
+                done = {"topic": name, "partition": index, "start_offset": offset, "producer_id": producer}
+                story = f"aborted the transaction of producer {producer} in {name} partition {index}"
+            case _:
+                raise typer.BadParameter("give --transactional-id, or --topic, --partition and --start-offset")
+    if json:
+        document({"aborted": done})
+    else:
+        say(story)
