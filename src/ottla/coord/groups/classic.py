@@ -271,6 +271,7 @@ class ClassicGroup:
             out.reply(waiting.token, refused_join(waiting.version, "", ErrorCode.UNKNOWN_MEMBER_ID))
         if member.sync is not None:
             out.reply(member.sync, refused_sync(ErrorCode.UNKNOWN_MEMBER_ID))
+            member.sync = None
         self.remove(member.id)
 
     @property

@@ -29,16 +29,16 @@ class Roster:
         if self.leader is None:
             self.leader = member.id
 
-    def remove(self, member_id: str) -> Member | None:
+    def remove(self, member_id: str) -> None:
         member = self.members.pop(member_id, None)
         if member is not None:
+            assert member.join is None, "who waits is answered before it goes"
+            assert member.sync is None, "who waits is answered before it goes"
             self._supporters.subtract(name for name, _ in member.protocols)
-            self.joined -= member.join is not None
             if member.instance is not None:
                 del self.static[member.instance]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
-        return member
 
     def rename(self, member: Member, member_id: str) -> None:
         """A static member is back under another id, in the same place."""
