@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +18,10 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.log.store import Store
 from ottla.records import batch
 from ottla.replica.partition import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
 
 
 class Counter:

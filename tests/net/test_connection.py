@@ -6,14 +6,16 @@ import asyncio
 import os
 import struct
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ottla.errors import Hangup
 from ottla.net.connection import COPY_SIZE_MAX, RECEIVE_SIZE, Answer, Connection, Deferred, Limits, Receiver
 from ottla.net.listener import Admission, Listener, bind
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Story = Callable[[Listener, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Handle = Callable[[Connection, memoryview], Answer]

@@ -99,7 +99,11 @@ class Dispatch:
         return Deferred(response, finish)
 
     def _encode(self, route: Route, correlation: int, response: Any) -> list[Part]:
-        parts = route.encode(response)
+        try:
+            parts = route.encode(response)
+        except Exception:  # a handler put something into its answer that the wire has no place for
+            log.exception("cannot encode %s", route.response.__name__)
+            raise Hangup(f"{route.response.__name__} cannot be encoded") from None
         prefix = route.prefix
         if len(parts) == 1:
             body = parts[0]
