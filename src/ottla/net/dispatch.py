@@ -1,7 +1,7 @@
 """From a frame to its answer: header, decode, handler, encode.
 
-A route (handler, decoder, encoder of one API at one version) is built on first use and kept. What no handler turned into
-a Kafka error code is turned into one here: a `BrokerError`, or an unexpected exception, which is logged with its
+A route (handler, decoder, encoder of one API at one version) is built on first use and kept. What no handler turned
+into a Kafka error code is turned into one here: a `BrokerError`, or an unexpected exception, which is logged with its
 traceback and answered as UNKNOWN_SERVER_ERROR. Bytes that do not parse, unknown APIs and unsupported versions end the
 connection, as Kafka does; ApiVersions alone is answered at version 0, so that a newer client can step down.
 """

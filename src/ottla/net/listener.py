@@ -11,6 +11,7 @@ import errno
 import logging
 import socket
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.net.connection import Connection, Limits, Receiver, plain
@@ -79,6 +80,7 @@ class Listener:
     ) -> None:
         self.name = name
         self.connections: set[Connection] = set()
+        self._empty = asyncio.Event()
         self._handle = handle
         self._admission = admission
         self._receiver = receiver
@@ -149,9 +151,12 @@ class Listener:
             self._admission.release(address)
             return
         self.connections.add(connection)
+        self._empty.clear()
 
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
         self._admission.release(connection.host)
 
     def _schedule_sweep(self) -> None:
@@ -179,9 +184,9 @@ class Listener:
         """Let every connection finish what it asked for; after the timeout close the rest."""
         for connection in list(self.connections):
             connection.drain()
-        end = self._loop.time() + timeout_s
-        while self.connections and self._loop.time() < end:
-            await asyncio.sleep(0.005)
+        if self.connections:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), timeout_s)
         for connection in list(self.connections):
             connection.close()
 
