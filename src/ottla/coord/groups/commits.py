@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ottla.coord.groups.offsets import NO_EXPIRY, record, tombstone
 from ottla.coord.machine import Decision
@@ -26,7 +26,7 @@ from ottla.wire.messages.transactions import (
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from ottla.coord.groups.machine import GroupMachine
     from ottla.coord.groups.offsets import Committed
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     )
     from ottla.wire.messages.transactions import TxnOffsetCommitRequest
 
+# What a group says of a partition, by its topic's id and its number, when it cannot say it of all of them at once.
+Check: TypeAlias = "Callable[[bytes, int], ErrorCode]"
 NOW = -1  # a commit time or a retention that was not given
 NOT_FOUND_SINCE = 9  # from this version of OffsetCommit on a missing group is told from a wrong generation
 NOTHING_COMMITTED = -1
@@ -54,13 +56,16 @@ def commit(
 ) -> Decision:
     group_id, member_id, epoch = request.group_id, request.member_id, request.generation_id_or_member_epoch
     group = machine.groups.get(group_id)
+    check: Check | None = None
     try:
         if group is None:
             if epoch >= 0:
                 late = caller.version >= NOT_FOUND_SINCE
                 raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND if late else ErrorCode.ILLEGAL_GENERATION)
         else:
-            group.check_commit(member_id, request.group_instance_id, epoch, version=caller.version, transactional=False)
+            check = group.check_commit(
+                member_id, request.group_instance_id, epoch, version=caller.version, transactional=False
+            )
             group.committed(member_id, now_ms)
     except BrokerError as error:
         return Decision(replies=[(token, refused_commit(request, error.code, missing))])
@@ -77,6 +82,8 @@ def commit(
             code = 0
             if missing and (name, index) in missing:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif check is not None and (stale := check(topic_id(machine, name), index)):
+                code = stale
             elif len(metadata) > size_max:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
@@ -86,6 +93,11 @@ def commit(
             results.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
         topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=results))
     return Decision(records, ((token, OffsetCommitResponse(topics=topics)),))
+
+
+def topic_id(machine: GroupMachine, name: str) -> bytes:
+    topic = machine.image().topics.get(name)
+    return ZERO_UUID if topic is None else topic.id
 
 
 def refused_commit(
@@ -121,12 +133,13 @@ def commit_in_transaction(
     missing: Collection[tuple[str, int]],
 ) -> Decision:
     group = machine.groups.get(request.group_id)
+    check: Check | None = None
     try:
         if group is None:
             if request.generation_id >= 0:
                 raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
         else:
-            group.check_commit(
+            check = group.check_commit(
                 request.member_id,
                 request.group_instance_id,
                 request.generation_id,
@@ -144,6 +157,8 @@ def commit_in_transaction(
             code = ErrorCode.NONE
             if (topic.name, index) in missing:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif check is not None and (stale := check(topic_id(machine, topic.name), index)):
+                code = stale
             elif len(metadata) > machine.rules.metadata_size_max:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:

@@ -31,7 +31,13 @@ class Groups(Coordinator[GroupMachine]):
         new_id: Callable[[], str],
     ) -> None:
         rules = rules_of(config)
-        super().__init__(shape_of(config), lambda _: GroupMachine(rules, new_id), controller, replicas, clock)
+        super().__init__(
+            shape_of(config),
+            lambda _: GroupMachine(rules, new_id, lambda: controller.image),
+            controller,
+            replicas,
+            clock,
+        )
 
     def apply(self, old: Image | None, new: Image) -> None:
         super().apply(old, new)

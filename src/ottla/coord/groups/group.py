@@ -5,8 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.coord.groups.offsets import Committed
     from ottla.coord.machine import Record
+    from ottla.errors import ErrorCode
+
+
+class ConsumerRules(NamedTuple):
+    """The options that consumer groups follow."""
+
+    session_ms: int = 45_000
+    heartbeat_ms: int = 5_000
+    size_max: int = 0x7FFFFFFF
+    assignors: tuple[str, ...] = ("uniform", "range")  # the first is for members that name none
+    assignment_interval_ms: int = 1_000  # targets are not computed more often
+    pattern_refresh_ms: int = 600_000
+    upgrades: bool = True  # classic groups may become consumer groups
+    downgrades: bool = True  # and the other way round
+    classic_size_max: int = 0x7FFFFFFF
+
+    @property
+    def migrates(self) -> bool:
+        return self.upgrades or self.downgrades
 
 
 class Rules(NamedTuple):
@@ -21,6 +42,7 @@ class Rules(NamedTuple):
     retention_check_ms: int
     # Who was never told its member id cannot heartbeat. Kafka gives it this long to come through its first rebalance.
     first_join_ms: int = 300_000
+    consumer: ConsumerRules = ConsumerRules()
 
 
 class Group(Protocol):
@@ -44,8 +66,9 @@ class Group(Protocol):
 
     def check_commit(
         self, member_id: str, instance: str | None, epoch: int, *, version: int, transactional: bool
-    ) -> None:
-        """BrokerError unless this member may commit now; `epoch` is its generation or member epoch."""
+    ) -> Callable[[bytes, int], ErrorCode] | None:
+        """BrokerError unless this member may commit now; `epoch` is its generation or member epoch. It may depend on
+        the partition: then a function of its topic's id and its number is returned."""
 
     def committed(self, member_id: str, now_ms: int) -> None:
         """The member has committed: where that counts as a sign of life, it was one."""

@@ -12,12 +12,14 @@ tombstone: on request, or when they are empty and their last offset has expired.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from ottla.cluster.image import EMPTY
 from ottla.coord import formats
-from ottla.coord.formats import GroupMetadataKey, OffsetCommitKey
-from ottla.coord.groups import commits
+from ottla.coord.formats import ConsumerGroupMetadataKey, GroupMetadataKey, OffsetCommitKey
+from ottla.coord.groups import commits, consuming, guests, migration
 from ottla.coord.groups.classic import ClassicGroup, State, refused_join, refused_sync
+from ottla.coord.groups.consumer import ConsumerGroup
 from ottla.coord.groups.joining import Join
 from ottla.coord.groups.offsets import Offsets, tombstone
 from ottla.coord.groups.outcome import Outcome
@@ -35,8 +37,9 @@ from ottla.wire.messages.groups import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from ottla.cluster.image import Image
     from ottla.coord.formats import GroupMetadataValue
-    from ottla.coord.groups.group import Rules
+    from ottla.coord.groups.group import ConsumerRules, Rules
     from ottla.coord.machine import Caller, TimerKey, Token
     from ottla.wire.messages.commits import (
         OffsetCommitRequest,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
         OffsetFetchRequestGroup,
         OffsetFetchResponseGroup,
     )
+    from ottla.wire.messages.consumers import ConsumerGroupHeartbeatRequest
     from ottla.wire.messages.groups import HeartbeatRequest, JoinGroupRequest, MemberIdentity, SyncGroupRequest
     from ottla.wire.messages.transactions import TxnOffsetCommitRequest
 
@@ -52,15 +56,16 @@ LENGTH_MAX = 0x7FFF  # what a record's key can hold
 DEAD = "Dead"
 DESCRIBE_FINDS = 6  # the first version of DescribeGroups that says when there is no such group
 
-Group = ClassicGroup
+Group = ClassicGroup | ConsumerGroup
 
 
 class GroupMachine:
-    def __init__(self, rules: Rules, new_id: Callable[[], str]) -> None:
+    def __init__(self, rules: Rules, new_id: Callable[[], str], image: Callable[[], Image] = lambda: EMPTY) -> None:
         self.rules = rules
+        self.image = image  # the topics there are
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
-        self._new_id = new_id
+        self.new_id = new_id
 
     # The journal.
 
@@ -75,15 +80,29 @@ class GroupMachine:
             self.offsets.apply(what, content, offset, producer_id)
         elif isinstance(what, GroupMetadataKey):
             self._apply_classic(what.group, content, timestamp)
+        else:
+            self._apply_consumer(what, content)
 
     def _apply_classic(self, name: str, content: GroupMetadataValue | None, timestamp: int) -> None:
-        if content is None:
-            self.groups.pop(name, None)
-            return
         group = self.groups.get(name)
+        if content is None:
+            if isinstance(group, ClassicGroup):  # else it has become one of the other kind
+                del self.groups[name]
+            return
         if not isinstance(group, ClassicGroup):
             group = self.groups[name] = ClassicGroup(name, self.rules, timestamp)
         group.written = content
+
+    def _apply_consumer(self, what: Any, content: Any) -> None:
+        group = self.groups.get(what.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if content is None:
+                return
+            group = self.groups[what.group_id] = ConsumerGroup(what.group_id)
+        if content is None and isinstance(what, ConsumerGroupMetadataKey):
+            del self.groups[what.group_id]
+        else:
+            group.apply(what, content)
 
     def ended(self, producer_id: int, *, committed: bool) -> None:
         self.offsets.ended(producer_id, committed=committed)
@@ -91,7 +110,10 @@ class GroupMachine:
     def loaded(self, now_ms: int) -> Decision:
         out = Outcome()
         for group in self.groups.values():
-            group.wake(now_ms, out)
+            if isinstance(group, ClassicGroup):
+                group.wake(now_ms, out)
+            else:
+                group.wake(now_ms, out, self.consumer_rules(group.id).session_ms)
         out.timer(RETENTION, now_ms + self.rules.retention_check_ms)
         return out.decision()
 
@@ -100,8 +122,10 @@ class GroupMachine:
 
     def durable(self) -> object:
         """All that the records say, to compare one machine with another."""
-        groups = {name: group.written for name, group in self.groups.items() if group.written is not None}
-        return groups, self.offsets.by_group, self.offsets.pending
+        classic = {name: group.written for name, group in self.groups.items() if isinstance(group, ClassicGroup)}
+        groups = {name: value for name, value in classic.items() if value is not None}
+        consumer = {name: group.durable() for name, group in self.groups.items() if isinstance(group, ConsumerGroup)}
+        return groups, consumer, self.offsets.by_group, self.offsets.pending
 
     # The classic protocol.
 
@@ -112,12 +136,17 @@ class GroupMachine:
             if not self.rules.session_ms_min <= request.session_timeout_ms <= self.rules.session_ms_max:
                 raise BrokerError(ErrorCode.INVALID_SESSION_TIMEOUT)
             group = self.groups.get(request.group_id)
+            if isinstance(group, ConsumerGroup):
+                if not group.empty:
+                    return guests.join(self, group, request, caller, token, now_ms)
+                out.records += group.tombstones()  # without members it may become a group of the other kind
+                group = None
             if group is None and request.member_id:
                 raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
         except BrokerError as error:
             return Decision(replies=[(token, refused_join(caller.version, request.member_id, error.code))])
         if group is not None:
-            Join(group, request, caller, token, now_ms, out).run(self._new_id)
+            Join(group, request, caller, token, now_ms, out).run(self.new_id)
             return out.decision()
         return self._join_first(request, caller, token, now_ms, out)
 
@@ -127,14 +156,9 @@ class GroupMachine:
         """A group that nobody has heard of is written down with its first join, before it has a member."""
         group = ClassicGroup(request.group_id, self.rules, now_ms)
         out.records.append(group.record({}))
-        self.groups[group.id] = group
-        Join(group, request, caller, token, now_ms, out).run(self._new_id)
-
-        def failed(code: ErrorCode) -> Decision:
-            del self.groups[group.id]
-            return Decision(replies=[(token, refused_join(caller.version, request.member_id, code))])
-
-        out.failed = failed
+        migration.publish(self, group, out)
+        out.failed = migration.undone(out, lambda code: (token, refused_join(caller.version, request.member_id, code)))
+        Join(group, request, caller, token, now_ms, out).run(self.new_id)
         return out.decision()
 
     def sync(self, request: SyncGroupRequest, token: Token, now_ms: int) -> Decision:
@@ -144,6 +168,8 @@ class GroupMachine:
             group = self.groups.get(request.group_id)
             if group is None or group.empty:
                 raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if isinstance(group, ConsumerGroup):
+                return guests.sync(self, group, request, token, now_ms)
             group.sync(request, token, now_ms, out)
         except BrokerError as error:
             out.reply(token, refused_sync(error.code))
@@ -155,6 +181,8 @@ class GroupMachine:
             if group is None:
                 check_id(request.group_id)
                 raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if isinstance(group, ConsumerGroup):
+                return guests.heartbeat(group, request, token, now_ms)
             code = group.heartbeat(request.member_id, request.group_instance_id, request.generation_id, now_ms)
         except BrokerError as error:
             code = error.code
@@ -170,6 +198,8 @@ class GroupMachine:
         except BrokerError as error:
             return Decision(replies=[(token, LeaveGroupResponse(error_code=error.code))])
         group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return guests.leave(self, group, members, alone, token, now_ms)
         results = []
         left = False
         for one in members:
@@ -187,6 +217,16 @@ class GroupMachine:
         if group is not None:
             group.after_leaving(left, now_ms, out)
         return out.decision()
+
+    # The new consumer protocol.
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int
+    ) -> Decision:
+        return consuming.heartbeat(self, request, caller, token, now_ms)
+
+    def consumer_rules(self, group_id: str) -> ConsumerRules:
+        return self.rules.consumer
 
     # Offsets.
 
@@ -249,11 +289,12 @@ class GroupMachine:
 
     def describe(self, group_id: str, version: int) -> DescribedGroup:
         group = self.groups.get(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             found = version < DESCRIBE_FINDS
+            what = "not found" if group is None else "is not a classic group"
             return DescribedGroup(
                 error_code=ErrorCode.NONE if found else ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=None if found else f"Group {group_id} not found.",
+                error_message=None if found else f"Group {group_id} {what}.",
                 group_id=group_id,
                 group_state=DEAD,
                 protocol_type="",
@@ -296,14 +337,18 @@ class GroupMachine:
 
     def expire(self, timer: TimerKey, now_ms: int) -> Decision:
         out = Outcome()
-        match timer:
-            case ("session", str(name)) if name in self.groups:
-                self.groups[name].sessions_are_due(now_ms, out)
-            case ("join", str(name)) if name in self.groups:
-                self.groups[name].join_time_is_up(now_ms, out)
-            case ("sync", str(name)) if name in self.groups:
-                self.groups[name].sync_time_is_up(now_ms, out)
-            case ("retention", _):
+        kind, name = cast("tuple[str, str]", timer)
+        group = self.groups.get(name)
+        match kind, group:
+            case "session", ClassicGroup():
+                group.sessions_are_due(now_ms, out)
+            case "session", ConsumerGroup():
+                consuming.due(self, group, now_ms, out)
+            case "join", ClassicGroup():
+                group.join_time_is_up(now_ms, out)
+            case "sync", ClassicGroup():
+                group.sync_time_is_up(now_ms, out)
+            case "retention", _:
                 out.timer(RETENTION, now_ms + self.rules.retention_check_ms)
                 out.failed = out.without_records  # there will be another time
                 commits.expire(self, now_ms, out)

@@ -1,0 +1,207 @@
+"""A member of a consumer group has come, or says something new: what that does to the group, as records.
+
+1. The subscription is written down if it is another one. Regular expressions that nobody has asked for before are
+   looked up, those that nobody asks for any more are dropped.
+2. The group epoch rises if the group now wants other topics, or if something about its topics has changed.
+3. A target is computed for the new epoch, unless the last one is too young: then a later heartbeat does it.
+4. The member takes its next step towards the target.
+
+The group itself is left as it is until the records are applied; what it will be is kept here meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from ottla.coord.groups import consumer_records as records
+from ottla.coord.groups.assignors import ASSIGNORS, NO_PART, Part, Spec
+from ottla.coord.groups.consumer_member import ConsumerMember, Holding, State, Subscription
+from ottla.coord.groups.consumer_records import Resolved
+from ottla.coord.groups.reconciliation import Goal, Owned, reconcile
+from ottla.coord.groups.regex import PatternError, compiled
+from ottla.coord.groups.topics import ids, matching, metadata_hash
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from ottla.cluster.image import Image
+    from ottla.coord.groups.consumer import ConsumerGroup
+    from ottla.coord.groups.group import ConsumerRules
+    from ottla.coord.groups.outcome import Outcome
+
+PATTERNS_REST_MS: Final = 10_000  # regular expressions are not looked up again before that
+
+
+class Change:
+    def __init__(self, group: ConsumerGroup, rules: ConsumerRules, image: Image, now_ms: int, out: Outcome) -> None:
+        self.group = group
+        self.rules = rules
+        self.image = image
+        self.now_ms = now_ms
+        self.out = out
+        # What the group will be.
+        self.epoch = group.epoch
+        self.target_epoch = group.target_epoch
+        self.patterns = group.patterns
+        self.former: str | None = None  # the id of a static member whose place is taken
+        self.subscribed = False  # the member has asked for other topics than before
+
+    def replace(self, former: ConsumerMember, member_id: str) -> ConsumerMember:
+        """A static member is back: it takes over what the former one held, under another id."""
+        member = former._replace(id=member_id, holding=former.holding._replace(epoch=0, previous_epoch=0))
+        self.former = former.id
+        self.out.records += [
+            *records.without_member(self.group.id, former.id),
+            records.subscription(self.group.id, member_id, member.subscription),
+            records.target(self.group.id, member_id, self.group.target.get(former.id, NO_PART)),
+            records.holding(self.group.id, member_id, member.holding),
+        ]
+        return member
+
+    def subscribe(self, member: ConsumerMember, wanted: Subscription) -> ConsumerMember:
+        """The member with its new subscription; the group's epoch rises if it must. BrokerError for a bad pattern."""
+        group, before = self.group, member.subscription
+        if wanted != before:
+            self.out.records.append(records.subscription(group.id, member.id, wanted))
+        updated = member._replace(subscription=wanted)
+        self.subscribed = wanted.topics != before.topics or wanted.pattern != before.pattern
+        bump = group.epoch == 0 or wanted.topics != before.topics
+        if wanted.pattern != before.pattern:
+            bump = self._change_pattern(before.pattern, wanted.pattern) or bump
+        if group.pattern_counts or wanted.pattern:
+            bump = self._refresh_patterns(updated) or bump
+        if bump or group.seen is not self.image.topics:
+            self._look_at_topics(updated, bump=bump)
+        return updated
+
+    def _change_pattern(self, before: str | None, wanted: str | None) -> bool:
+        """The member's regular expression is another one. Whether that changes what the group is subscribed to."""
+        group = self.group
+        if before and group.pattern_counts[before] == 1:
+            self._drop(before)
+        if not wanted:
+            return bool(before)
+        if wanted not in self.patterns:
+            try:
+                compiled(wanted)
+            except PatternError as error:
+                raise BrokerError(
+                    ErrorCode.INVALID_REGULAR_EXPRESSION,
+                    f"SubscribedTopicRegex `{wanted}` is not a valid regular expression: {error}.",
+                ) from None
+            self._resolve(wanted)
+        return True
+
+    def _refresh_patterns(self, updated: ConsumerMember) -> bool:
+        """Look up what is due, all at once so that the group is assigned once. Whether anything has changed."""
+        group, topics = self.group, self.image.topics
+        if group.seen is not topics and (group.seen is None or not topics.keys() <= group.seen.keys()):
+            group.patterns_due_ms = min(group.patterns_due_ms, group.patterns_ms + PATTERNS_REST_MS)
+        if self.now_ms < group.patterns_due_ms:
+            return False
+        group.patterns_ms = self.now_ms
+        used = {text for member in self._members(updated) if (text := member.subscription.pattern)}
+        if sum(self._resolve(text) for text in sorted(used)):
+            return True
+        group.patterns_due_ms = self.now_ms + self.rules.pattern_refresh_ms  # a change that got lost is found before
+        return False
+
+    def _resolve(self, text: str) -> bool:
+        """Look a regular expression up. Whether it stands for other topics than before."""
+        try:
+            topics = matching(self.image, compiled(text))
+        except PatternError:
+            topics = frozenset()  # another broker has let it in
+        before = self.patterns.get(text)
+        if before is not None and before.topics == topics:
+            return False
+        resolved = Resolved(topics, self.now_ms)
+        self.patterns = {**self.patterns, text: resolved}
+        self.out.records.append(records.pattern(self.group.id, text, resolved))
+        return True
+
+    def _drop(self, text: str) -> None:
+        if text in self.patterns:
+            self.patterns = {other: resolved for other, resolved in self.patterns.items() if other != text}
+            self.out.records.append(records.no_pattern(self.group.id, text))
+
+    def _look_at_topics(self, updated: ConsumerMember, *, bump: bool) -> None:
+        group = self.group
+        names = self._names()
+        wanted = {name for member in self._members(updated) for name in member.names(names)}
+        known = metadata_hash(self.image, wanted)
+        if bump or known != group.metadata_hash:
+            self.epoch += 1
+            self.out.records.append(records.epoch(group.id, self.epoch, known))
+            if group.partition_metadata:
+                self.out.records.append(records.no_partition_metadata(group.id))
+        else:
+            group.seen = self.image.topics  # only now: after a change that could not be written it is tried again
+
+    def _members(self, updated: ConsumerMember) -> list[ConsumerMember]:
+        """The members as they will be, in the order of their ids."""
+        members = {**self.group.members, updated.id: updated}
+        if self.former is not None and self.former != updated.id:
+            del members[self.former]
+        return [members[name] for name in sorted(members)]
+
+    def _names(self) -> dict[str, frozenset[str]]:
+        return {text: resolved.topics for text, resolved in self.patterns.items()}
+
+    def assign(self, updated: ConsumerMember) -> Part:
+        """The member's part of the target, which is computed anew if the group's epoch has risen and time allows."""
+        group, rules = self.group, self.rules
+        rest_ms = rules.assignment_interval_ms
+        due = group.target_ms == 0 or rest_ms == 0 or self.now_ms >= group.target_ms + rest_ms
+        if self.epoch <= group.target_epoch or not due:
+            return group.target.get(self.former or updated.id, NO_PART)
+        members, names = self._members(updated), self._names()
+        known: dict[frozenset[str], frozenset[bytes]] = {}
+        specs = {}
+        for member in members:
+            wanted = member.names(names)
+            topics = known.get(wanted)
+            if topics is None:
+                topics = known[wanted] = ids(self.image, wanted)
+            part = group.target.get(self.former if self.former and member is updated else member.id, NO_PART)
+            specs[member.id] = Spec(member.subscription.instance, topics, part)
+        sizes = {
+            topic: len(self.image.topics[self.image.names_by_id[topic]].partitions)
+            for topics in known.values()
+            for topic in topics
+        }
+        made = ASSIGNORS[preferred(members, rules)](specs, sizes)
+        for name, part in made.items():
+            written = group.target.get(self.former if self.former and name == updated.id else name)
+            if written != part:
+                self.out.records.append(records.target(group.id, name, part))
+        self.out.records.append(records.target_epoch(group.id, self.epoch, self.now_ms))
+        self.target_epoch = self.epoch
+        return made[updated.id]
+
+    def reconcile(self, updated: ConsumerMember, part: Part, owned: Owned | None) -> ConsumerMember:
+        """The member after its next step towards its part of the target."""
+        group, holding = self.group, updated.holding
+        if not self.subscribed and holding.reconciled(self.target_epoch):
+            return updated
+        goal = Goal(self.target_epoch, part, ids(self.image, updated.names(self._names())))
+        now = reconcile(holding, goal, owned=owned, taken=group.taken, changed=self.subscribed)
+        if now == holding:
+            return updated
+        self.out.records.append(records.holding(group.id, updated.id, now))
+        if updated.subscription.classic is None:
+            self._give_time(updated, now)
+        return updated._replace(holding=now)
+
+    def _give_time(self, member: ConsumerMember, now: Holding) -> None:
+        deadlines = self.group.deadlines
+        if now.state is State.UNREVOKED:
+            deadlines.revoke(member.id, now.epoch, self.now_ms + member.subscription.rebalance_ms, self.out)
+        else:
+            deadlines.revocations.pop(member.id, None)
+
+
+def preferred(members: list[ConsumerMember], rules: ConsumerRules) -> str:
+    """The assignor that most members name; the first of those that are offered if they name none."""
+    named = Counter(one.subscription.assignor for one in members if one.subscription.assignor in ASSIGNORS)
+    return max(ASSIGNORS, key=lambda name: named[name]) if named else rules.assignors[0]

@@ -1,0 +1,96 @@
+"""One member of a consumer group, as its records say: what it wants, and what it holds.
+
+    Subscription   what the member told us; changes make the group assign anew
+    Holding        the partitions it holds, and how far it has come towards what it is to hold
+
+    STABLE               it holds what it is to hold in its epoch
+    UNREVOKED            it has yet to let go of some partitions; until it says so it stays in its epoch
+    UNRELEASED           it has come to the group's epoch, but others still hold some of its partitions
+
+All of it is immutable: an operation makes the member that it wants, and the records carry it over.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Held = dict[bytes, dict[int, int]]  # topic id → partition → the epoch in which it was assigned
+NOTHING_HELD: Final[Held] = {}
+
+JOINING: Final = 0  # the epoch of a member that is not in the group yet
+LEAVING: Final = -1
+LEAVING_FOR_NOW: Final = -2  # of a static member that will be back
+
+
+class State(IntEnum):
+    STABLE = 0
+    UNREVOKED = 1
+    UNRELEASED = 2
+    UNKNOWN = 127  # of a future that we were downgraded from
+
+
+class ClassicPart(NamedTuple):
+    """What a member that speaks the classic protocol has told beside its subscription."""
+
+    session_ms: int
+    protocols: tuple[tuple[str, bytes], ...]  # the preferred one first
+
+    @property
+    def protocol(self) -> str:
+        return self.protocols[0][0]
+
+    @property
+    def metadata(self) -> bytes:
+        return self.protocols[0][1]
+
+
+class Subscription(NamedTuple):
+    instance: str | None = None  # group.instance.id of a static member
+    rack: str | None = None
+    client_id: str = ""
+    host: str = ""
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None  # a regular expression; "" like None stands for none
+    rebalance_ms: int = -1
+    assignor: str | None = None
+    classic: ClassicPart | None = None
+
+
+class Holding(NamedTuple):
+    epoch: int = JOINING
+    previous_epoch: int = JOINING
+    state: State = State.STABLE
+    assigned: Held = NOTHING_HELD
+    revoking: Held = NOTHING_HELD
+
+    def reconciled(self, epoch: int) -> bool:
+        return self.state is State.STABLE and self.epoch == epoch
+
+    def moved(self, epoch: int, state: State, assigned: Held, revoking: Held = NOTHING_HELD) -> Holding:
+        return Holding(epoch, self.epoch, state, assigned, revoking)
+
+
+class ConsumerMember(NamedTuple):
+    id: str
+    subscription: Subscription = Subscription()
+    holding: Holding = Holding()
+
+    @property
+    def epoch(self) -> int:
+        return self.holding.epoch
+
+    def names(self, patterns: Mapping[str, frozenset[str]]) -> frozenset[str]:
+        """The names of topics it is subscribed to; `patterns` has what each regular expression stands for."""
+        wanted = self.subscription
+        if not wanted.pattern:
+            return wanted.topics
+        found = patterns.get(wanted.pattern, frozenset())  # not looked up yet: none, to be on the safe side
+        return found if not wanted.topics else wanted.topics | found
+
+
+def same_partitions(one: Held, other: Held) -> bool:
+    return one.keys() == other.keys() and all(one[topic].keys() == other[topic].keys() for topic in one)

@@ -1,0 +1,243 @@
+"""Groups that change their kind: from classic to consumer with the first member of the new protocol, and back with the
+last one of them.
+
+A classic group of consumers becomes a consumer group when a member with the new protocol joins. Its members stay, with
+what they had, and go on with the classic protocol; the broker serves them in `guests.py`. When the last member of the
+new protocol is gone, the group becomes a classic one again, and rebalances. A group without members is simply replaced.
+
+The records of the old kind get tombstones and those of the new kind follow, all in one batch. The group of the new kind
+is in place as soon as this is decided; should the batch not be written, the old one is put back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.coord import formats
+from ottla.coord.groups import consumer_records as records
+from ottla.coord.groups.assignors import NO_PART
+from ottla.coord.groups.classic import ClassicGroup, refused_join, refused_sync
+from ottla.coord.groups.classic import State as ClassicState
+from ottla.coord.groups.consumer import ConsumerGroup
+from ottla.coord.groups.consumer_member import ClassicPart, ConsumerMember, Held, Holding, State, Subscription
+from ottla.coord.groups.embedded import by_id, read_assignment, read_subscription, version_of, write_assignment
+from ottla.coord.groups.member import Member
+from ottla.coord.groups.topics import metadata_hash
+from ottla.coord.machine import Decision
+from ottla.errors import BrokerError, ErrorCode
+from ottla.wire.codec import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from ottla.cluster.image import Image
+    from ottla.coord.groups.group import ConsumerRules
+    from ottla.coord.groups.machine import GroupMachine
+    from ottla.coord.groups.outcome import Outcome
+    from ottla.coord.machine import Record, Token
+
+CONSUMER = "consumer"  # the protocol type of consumers
+
+
+def consumer_group(machine: GroupMachine, group_id: str, *, joining: bool, now_ms: int, out: Outcome) -> ConsumerGroup:
+    """The consumer group of that name; for a member that joins it may be a new one, or one that was classic."""
+    group = machine.groups.get(group_id)
+    if isinstance(group, ConsumerGroup):
+        return group
+    if not joining:
+        what = (
+            f"Consumer group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+        )
+        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, what)
+    if group is None:
+        return ConsumerGroup(group_id)
+    if group.empty:
+        out.records += group.tombstones()
+        return ConsumerGroup(group_id)
+    return upgraded(group, machine.consumer_rules(group_id), machine.image(), now_ms, out)
+
+
+def publish(machine: GroupMachine, group: ConsumerGroup | ClassicGroup, out: Outcome) -> None:
+    """Put a group in the place of whatever had its name; back again if the records cannot be written."""
+    before = machine.groups.get(group.id)
+    if before is group:
+        return
+    machine.groups[group.id] = group
+
+    def restore(_: ErrorCode) -> Decision:
+        if before is None:
+            del machine.groups[group.id]
+        else:
+            machine.groups[group.id] = before
+        # The timers of a classic group were left alone; that of a consumer group may just have fired.
+        return Decision(timers=before.deadlines.timers() if isinstance(before, ConsumerGroup) else ())
+
+    out.failed = restore
+
+
+def undone(
+    out: Outcome, refusal: Callable[[ErrorCode], tuple[Token, Any]] | None = None
+) -> Callable[[ErrorCode], Decision]:
+    """What to do when the records could not be written: put back what was published, keep the timers, refuse."""
+    restore = out.failed
+
+    def failed(code: ErrorCode) -> Decision:
+        timers = out.timers if restore is None else restore(code).timers
+        return Decision(replies=[] if refusal is None else [refusal(code)], timers=timers)
+
+    return failed
+
+
+# From classic to consumer.
+
+
+def upgraded(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: int, out: Outcome) -> ConsumerGroup:
+    """The consumer group that a classic group becomes, with its members in a generation that was a moment ago."""
+    name = classic.id
+    if not rules.upgrades:
+        raise _cannot_upgrade(name, "online upgrade is disabled")
+    if classic.protocol_type != CONSUMER:
+        raise _cannot_upgrade(name, "the group does not use the consumer embedded protocol")
+    if len(classic.roster.members) > rules.size_max:
+        raise _cannot_upgrade(name, "the group size exceeds the consumer group maximum size")
+    try:
+        members = [_consumer_member(classic, one, image) for one in classic.roster.members.values()]
+    except DecodeError:
+        raise _cannot_upgrade(name, "the embedded consumer protocol is malformed") from None
+    wanted = {topic for member in members for topic in member.subscription.topics}
+    group = ConsumerGroup(name)
+    made = [
+        *(records.subscription(name, member.id, member.subscription) for member in members),
+        records.epoch(name, classic.generation, metadata_hash(image, wanted)),
+        *(records.target(name, member.id, _part(member.holding.assigned)) for member in members),
+        records.target_epoch(name, classic.generation, 0),
+        *(records.holding(name, member.id, member.holding) for member in members),
+    ]
+    _replay(group, made)
+    out.records += [*classic.tombstones(), *made]
+    _send_back(classic, out)
+    for member in members:
+        assert member.subscription.classic is not None
+        group.deadlines.silence(member.id, now_ms + member.subscription.classic.session_ms, out)
+    return group
+
+
+def _cannot_upgrade(group_id: str, reason: str) -> BrokerError:
+    text = f"Cannot upgrade classic group {group_id} to consumer group because {reason}."
+    return BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+
+
+def _consumer_member(classic: ClassicGroup, one: Member, image: Image) -> ConsumerMember:
+    assigned: Held = {}
+    if one.assignment:
+        assignment = read_assignment(one.assignment)
+        if assignment.user_data:
+            raise _cannot_upgrade(
+                classic.id,
+                "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default"
+                " assignor before re-attempting the upgrade",
+            )
+        owned = by_id(image, assignment.assigned_partitions)
+        assigned = {topic: dict.fromkeys(indexes, classic.generation) for topic, indexes in owned.items()}
+    # In its first rebalance the group has no protocol yet; all of a member's protocols carry the same subscription.
+    told = read_subscription(one.protocols[0][1] if classic.protocol is None else one.metadata(classic.protocol))
+    return ConsumerMember(
+        one.id,
+        Subscription(
+            instance=one.instance,
+            rack=told.rack_id or None,
+            client_id=one.client_id,
+            host=one.host,
+            topics=frozenset(told.topics),
+            pattern="",
+            rebalance_ms=one.rebalance_ms,
+            classic=ClassicPart(one.session_ms, one.protocols),
+        ),
+        Holding(classic.generation, classic.generation, State.STABLE, assigned),
+    )
+
+
+def _part(held: Held) -> dict[bytes, frozenset[int]]:
+    return {topic: frozenset(indexes) for topic, indexes in held.items()}
+
+
+def _replay(group: ConsumerGroup, made: list[Record]) -> None:
+    """Make the group what its records say. Nobody sees it yet; when they are written they say the same once more."""
+    for record in made:
+        found = formats.read(formats.GROUPS, record.key, record.value)
+        assert found is not None, "our own records are known"
+        group.apply(*found)
+
+
+def _send_back(classic: ClassicGroup, out: Outcome) -> None:
+    """Whoever waits for a rebalance of the classic group must ask again."""
+    for one in classic.roster.members.values():
+        if one.join is not None:
+            out.reply(one.join.token, refused_join(one.join.version, one.id, ErrorCode.REBALANCE_IN_PROGRESS))
+        if one.sync is not None:
+            out.reply(one.sync, refused_sync(ErrorCode.REBALANCE_IN_PROGRESS))
+    out.timer(("join", classic.id), None)
+    out.timer(("sync", classic.id), None)
+
+
+# From consumer to classic.
+
+
+def downgrades(
+    group: ConsumerGroup, leaving: Collection[ConsumerMember], rules: ConsumerRules, *, joining: int = 0
+) -> bool:
+    """Whether the group becomes a classic one when these members leave, and so many classic ones take their places."""
+    going = {member.id for member in leaving}
+    modern = {member.id for member in group.members.values() if member.subscription.classic is None}
+    left = len(group.members) - len(going) + joining
+    return rules.downgrades and bool(modern) and modern <= going and 0 < left <= rules.classic_size_max
+
+
+def downgrade(
+    machine: GroupMachine,
+    group: ConsumerGroup,
+    leaving: Collection[ConsumerMember],
+    joining: ConsumerMember | None,
+    now_ms: int,
+    out: Outcome,
+    *,
+    rebalances: bool = True,
+) -> None:
+    """Make the group a classic one. `joining` is in the place of the one that leaves, with what that was to have."""
+    gone = {member.id for member in leaving}
+    left = [member for member in group.members.values() if member.id not in gone]
+    parts = {member.id: group.target.get(member.id, NO_PART) for member in left}
+    if joining is not None:
+        (former,) = leaving
+        left.append(joining)
+        parts[joining.id] = group.target.get(former.id, NO_PART)
+        out.records.clear()  # of a member of a consumer group, which there will not be
+    classic = ClassicGroup(group.id, machine.rules, now_ms)
+    classic.protocol_type, classic.generation = CONSUMER, group.epoch
+    for member in left:
+        classic.roster.add(_classic_member(member))
+    classic.protocol = classic.roster.choose()
+    classic.state = ClassicState.STABLE
+    for one in classic.roster.members.values():
+        version = version_of(one.metadata(classic.protocol))
+        one.assignment = write_assignment(machine.image(), parts[one.id], version)
+        classic.expect(one, now_ms + one.session_ms, out)
+    out.records += group.tombstones()
+    out.records.append(classic.record({one.id: one.assignment for one in classic.roster.members.values()}))
+    if rebalances:
+        classic.prepare(now_ms, out)
+    publish(machine, classic, out)
+
+
+def _classic_member(member: ConsumerMember) -> Member:
+    wanted = member.subscription
+    assert wanted.classic is not None, "only these are left"
+    return Member(
+        member.id,
+        wanted.instance,
+        wanted.client_id,
+        wanted.host,
+        session_ms=wanted.classic.session_ms,
+        rebalance_ms=wanted.rebalance_ms,
+        protocols=wanted.classic.protocols,
+    )
