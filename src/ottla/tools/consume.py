@@ -1,7 +1,7 @@
 """`ottla consume`: records of a topic on standard output, from a chosen moment, up to the end or for ever.
 
-Without a group: the command says where to begin and nothing is committed. The end is where the partitions ended when
-the command began, so that it returns even while others produce; `--follow` goes on.
+Without a group the command says where to begin and nothing is committed (`reader.py`); with `--group` the group says
+so, and what was printed is committed (`member.py`).
 """
 
 import os
@@ -11,51 +11,15 @@ from collections.abc import Sequence
 from typing import Annotated, Any, cast
 
 import typer
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 
-from ottla.tools.moment import End, Last, Moment, Offset, Time, moment
+from ottla.tools.member import Member
+from ottla.tools.moment import BEGINNING, End, Moment, moment
+from ottla.tools.reader import Reader, Source, chosen, new_consumer
 from ottla.tools.record import Headers, Record, to_json
-from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Properties, client
-
-BATCH = 500  # records taken from the client at once: one call, one flush of stdout
-WAIT_S = 0.5
+from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Properties
 
 Pairs = list[tuple[str, str | bytes | None]]
-
-
-class Reader:
-    """Partitions of one topic, read from a moment on. `pending` are those that have not reached their end."""
-
-    def __init__(self, consumer: Consumer, topic: str, partitions: Sequence[int], start: Moment) -> None:
-        self._consumer = consumer
-        bounds = {index: watermarks(consumer, topic, index) for index in partitions}
-        starts = positions(consumer, topic, bounds, start)
-        self._ends = {index: high for index, (_, high) in bounds.items()}
-        self.pending = {index for index in partitions if starts[index] < self._ends[index]}
-        consumer.assign([TopicPartition(topic, index, starts[index]) for index in partitions])
-
-    def batch(self, size_max: int, *, follow: bool) -> list[Message]:
-        """What has come in, possibly nothing. Unless following, nothing beyond the ends."""
-        taken: list[Message] = []
-        for message in self._arrived(min(size_max, BATCH)):
-            index, offset = message.partition(), message.offset()
-            assert index is not None
-            if error := message.error():
-                if error.code() != KafkaError._PARTITION_EOF:
-                    raise KafkaException(error)
-                self.pending.discard(index)
-                continue
-            assert offset is not None
-            if offset >= self._ends[index] - 1:
-                self.pending.discard(index)
-            if follow or offset < self._ends[index]:
-                taken.append(message)
-        return taken
-
-    def _arrived(self, size_max: int) -> list[Message]:
-        """Wait for one, then take what came with it: asked for many, the library waits until it has as many."""
-        first = self._consumer.poll(WAIT_S)
-        return [] if first is None else [first, *self._consumer.consume(size_max - 1, timeout=0)]
 
 
 def consume(
@@ -76,6 +40,9 @@ def consume(
     isolation: Annotated[
         str, typer.Option("--isolation", help="read_committed or read_uncommitted")
     ] = "read_committed",
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", help="Join this group, go on where it is, commit what was printed")
+    ] = None,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
 ) -> None:
@@ -85,10 +52,12 @@ def consume(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     form = layout(template, keys=keys, headers=headers)
-    consumer = new_consumer(bootstrap, properties, isolation)
+    more = {} if group is None else membership(group, begin, partition)
+    consumer = new_consumer(bootstrap, properties, isolation, **more)
     try:
-        reader = Reader(consumer, topic, chosen(consumer, topic, partition), begin)
-        copy(reader, form if not json else None, max_records or sys.maxsize, follow=follow)
+        indexes = chosen(consumer, topic, partition)
+        source: Source = Reader(consumer, topic, indexes, begin) if group is None else Member(consumer, topic)
+        copy(source, form if not json else None, max_records or sys.maxsize, follow=follow)
     except BrokenPipeError:
         # The reader has seen enough, as in `ottla consume ... | head`. Python flushes stdout once more at exit: let it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -96,59 +65,28 @@ def consume(
         consumer.close()
 
 
-def copy(reader: Reader, form: str | None, left: int, *, follow: bool) -> None:
+def membership(group: str, begin: Moment, partitions: Sequence[int]) -> dict[str, Any]:
+    """Client options of a member. Where it begins matters only for partitions that the group has not read."""
+    if partitions:
+        raise typer.BadParameter("--partition: the group says which partitions are read")
+    if begin not in (BEGINNING, End()):
+        raise typer.BadParameter("--from: beginning or end with --group; `ottla groups reset` moves a group elsewhere")
+    return {"group.id": group, "auto.offset.reset": "earliest" if begin == BEGINNING else "latest"}
+
+
+def copy(source: Source, form: str | None, left: int, *, follow: bool) -> None:
     heard = time.monotonic()
-    while left and (follow or reader.pending):
-        batch = reader.batch(left, follow=follow)
+    while left and (follow or source.pending):
+        batch = source.batch(left, follow=follow)
         for message in batch:
             sys.stdout.buffer.write(line(message, form))
         sys.stdout.buffer.flush()
+        source.printed(batch)
         left -= len(batch)
         if batch:
             heard = time.monotonic()
-        elif not follow and reader.pending and time.monotonic() - heard > TIMEOUT_S:
+        elif not follow and source.pending and time.monotonic() - heard > TIMEOUT_S:
             raise Failed(f"nothing heard from the cluster for {TIMEOUT_S:.0f} seconds")
-
-
-def new_consumer(bootstrap: str, properties: Sequence[str], isolation: str = "read_committed", **more: Any) -> Consumer:
-    options = {
-        "group.id": "ottla-consume",  # the library wants one; nothing joins or commits
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "auto.offset.reset": "earliest",
-        "isolation.level": isolation,
-    }
-    return Consumer(client(bootstrap, properties, **options, **more))
-
-
-def chosen(consumer: Consumer, topic: str, wanted: Sequence[int]) -> list[int]:
-    found = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
-    if found.error:
-        raise KafkaException(found.error)
-    if missing := set(wanted) - found.partitions.keys():
-        raise Failed(f"{topic} has no partition {', '.join(map(str, sorted(missing)))}")
-    return sorted(wanted or found.partitions)
-
-
-def watermarks(consumer: Consumer, topic: str, index: int) -> tuple[int, int]:
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=TIMEOUT_S)
-    return low, high
-
-
-def positions(consumer: Consumer, topic: str, bounds: dict[int, tuple[int, int]], start: Moment) -> dict[int, int]:
-    """The first offset to read in each partition, always between its start and its end."""
-    match start:
-        case Offset(value):
-            return {index: min(max(value, low), high) for index, (low, high) in bounds.items()}
-        case Last(records):
-            return {index: max(low, high - records) for index, (low, high) in bounds.items()}
-        case End():
-            return {index: high for index, (_, high) in bounds.items()}
-        case Time(milliseconds):
-            asked = [TopicPartition(topic, index, milliseconds) for index in bounds]
-            found = {part.partition: part.offset for part in consumer.offsets_for_times(asked, timeout=TIMEOUT_S)}
-            # A negative offset says that nothing is that young: begin at the end.
-            return {index: found[index] if found[index] >= 0 else high for index, (_, high) in bounds.items()}
 
 
 def layout(template: str | None, *, keys: bool, headers: bool) -> str:

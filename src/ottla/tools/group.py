@@ -16,9 +16,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupListing
 
-from ottla.tools.consume import new_consumer
 from ottla.tools.lag import PEEK_SIZE_MAX, Lag, Place, committed, lags, spans
 from ottla.tools.output import warn
+from ottla.tools.reader import new_consumer
 from ottla.tools.reset import Move
 from ottla.tools.session import TIMEOUT_S, Failed, settle
 from ottla.tools.wire_client import GROUP, Cluster, check
@@ -46,7 +46,8 @@ def facts(cluster: AdminClient, name: str, bootstrap: str, properties: Sequence[
         for part in member.assignment.topic_partitions
     }
     places = sorted(commits.keys() | owners.keys())
-    consumer = new_consumer(bootstrap, properties, "read_uncommitted", **{"fetch.message.max.bytes": PEEK_SIZE_MAX})
+    modest: dict[str, Any] = {"fetch.message.max.bytes": PEEK_SIZE_MAX}
+    consumer = new_consumer(bootstrap, properties, **modest)
     try:
         found = lags(consumer, commits, spans(cluster, places), places)
     finally:

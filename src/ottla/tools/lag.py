@@ -2,8 +2,9 @@
 
 records   end - committed, as Kafka's own tool counts; a partition without a commit has end - start to read. So
           control records and gaps of compaction count, since nobody can tell without reading them.
-seconds   age of the oldest record the group has not read: that at the committed offset, or the next one there is.
-          0 when there is none; unknown when the broker did not hand one out in time.
+seconds   age of the oldest record the group could have read: that at the committed offset, or the next one there
+          is. Records of aborted and of open transactions are none. 0 when there is nothing to read; unknown when
+          the broker did not hand it out in time.
 """
 
 import time
@@ -22,7 +23,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from ottla.tools.session import TIMEOUT_S, settle
 
-# Enough for a batch of the usual size. Brokers hand out at least one, however large it is.
+# Of each partition: enough for a batch of the usual size. Brokers hand out at least one, however large it is.
 PEEK_SIZE_MAX = 1 << 16
 WAIT_S = 0.5
 

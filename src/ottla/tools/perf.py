@@ -12,9 +12,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from ottla.tools.consume import Reader, chosen, new_consumer
 from ottla.tools.moment import BEGINNING, End
 from ottla.tools.output import document, table
+from ottla.tools.reader import Reader, chosen, new_consumer
 from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Json, Properties, client
 
 app = typer.Typer(no_args_is_help=True, help="Measure produce, consume and end-to-end latency.")

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,6 +58,9 @@ def produce(
     acks: Annotated[str, typer.Option("--acks", help="0, 1 or all")] = "all",
     compression: Annotated[str, typer.Option("--compression", "-z", help="none gzip snappy lz4 zstd")] = "none",
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds until a record is given up")] = 30.0,
+    transactional_id: Annotated[
+        str | None, typer.Option("--transactional-id", help="All records in one transaction: all are seen, or none")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report, only errors")] = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006
@@ -71,9 +74,12 @@ def produce(
         timestamp=when(timestamp),
     )
     options = {"acks": acks, "compression.type": compression, "message.timeout.ms": int(timeout * 1000)}
+    if transactional_id is not None:
+        # A transaction may not end before the last of its records is given up.
+        options |= {"transactional.id": transactional_id, "transaction.timeout.ms": max(60_000, int(timeout * 1000))}
     producer = Producer(client(bootstrap, properties, **options))
     deliveries = Deliveries()
-    with source(file) as lines:
+    with source(file) as lines, nullcontext() if transactional_id is None else transaction(producer, timeout):
         if null_value:
             records: Iterable[Record] = [shared]
         else:
@@ -83,12 +89,27 @@ def produce(
             for record in records:
                 send(producer, topic, record, deliveries)
         finally:
-            left = producer.flush(timeout + 1)
+            lost = producer.flush(timeout + 1) + deliveries.refused
+        refusal = Failed(f"{lost} of {lost + deliveries.count} records not accepted")
+        if lost and transactional_id is not None:
+            raise refusal
     report(topic, deliveries, json=json, quiet=quiet)
-    if left or deliveries.refused:
-        raise Failed(
-            f"{left + deliveries.refused} of {left + deliveries.refused + deliveries.count} records not accepted"
-        )
+    if lost:
+        raise refusal
+
+
+@contextmanager
+def transaction(producer: Producer, timeout: float) -> Iterator[None]:
+    """Commit at the end; abort when something goes wrong on the way there."""
+    producer.init_transactions(timeout)
+    producer.begin_transaction()
+    try:
+        yield
+        producer.commit_transaction(timeout)
+    except BaseException:
+        with suppress(KafkaException):  # fenced, or the cluster is gone: it aborts by itself in time
+            producer.abort_transaction(timeout)
+        raise
 
 
 def when(text: str | None) -> int | None:

@@ -1,0 +1,72 @@
+"""`ottla consume --group`: one member of a consumer group, which commits what has been printed.
+
+The group says which partitions are ours, and this may change at any time. What was printed is committed before the
+next record is asked for, so that nothing is lost and only a crash in between prints anything twice. Unless following,
+the member leaves when each partition it holds has been read up to where it ended when it came to us.
+"""
+
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from ottla.tools.output import warn
+from ottla.tools.reader import arrived, watermarks
+from ottla.tools.session import explained
+
+# The group went on without us while we printed: whoever has the partitions now reads those records again.
+OVERTAKEN = {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.STALE_MEMBER_EPOCH}
+OVERTAKEN |= {KafkaError.REBALANCE_IN_PROGRESS, KafkaError.FENCED_MEMBER_EPOCH, KafkaError._ASSIGNMENT_LOST}
+
+
+class Member:
+    def __init__(self, consumer: Consumer, topic: str) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._joined = False
+        self._ends: dict[int, int] = {}  # of the partitions that are ours and have not been read so far
+        consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+
+    @property
+    def pending(self) -> bool:
+        return not self._joined or bool(self._ends)
+
+    def batch(self, size_max: int, *, follow: bool) -> list[Message]:
+        """What has come in, possibly nothing."""
+        taken: list[Message] = []
+        for message in arrived(self._consumer, size_max):
+            index, offset, error = message.partition(), message.offset(), message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            assert index is not None
+            assert offset is not None
+            if error is not None or offset >= self._ends.get(index, 0) - 1:
+                self._ends.pop(index, None)
+            if error is None:
+                taken.append(message)
+        return taken
+
+    def printed(self, batch: Sequence[Message]) -> None:
+        done = {message.partition() or 0: message.offset() or 0 for message in batch}
+        if not done:
+            return
+        parts = [TopicPartition(self._topic, index, offset + 1) for index, offset in done.items()]
+        try:
+            answers = self._consumer.commit(offsets=parts, asynchronous=False) or []
+            trouble = [KafkaException(part.error) for part in answers if part.error]
+        except KafkaException as refused:
+            trouble = [refused]
+        for error in trouble:
+            if error.args[0].code() not in OVERTAKEN:
+                raise error
+            warn(f"not committed, others will read it again: {explained(error)}")
+
+    def _assigned(self, consumer: Consumer, parts: list[TopicPartition]) -> None:
+        self._joined = True
+        for part in parts:
+            low, high = watermarks(consumer, part.topic, part.partition)
+            if high > low:  # an empty one has nothing to wait for
+                self._ends[part.partition] = high
+
+    def _revoked(self, consumer: Consumer, parts: list[TopicPartition]) -> None:
+        for part in parts:
+            self._ends.pop(part.partition, None)

@@ -1,0 +1,104 @@
+"""Records of a topic from a moment on, in the order in which they come; no group is joined and nothing is committed.
+
+The end is where the partitions ended when reading began, so that it is reached even while others produce.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from ottla.tools.moment import End, Last, Moment, Offset, Time
+from ottla.tools.session import TIMEOUT_S, Failed, client
+
+BATCH = 500  # records taken from the client at once: one call, one flush of stdout
+WAIT_S = 0.5
+
+
+class Reader:
+    """Partitions of one topic, read from a moment on. `pending` are those that have not reached their end."""
+
+    def __init__(self, consumer: Consumer, topic: str, partitions: Sequence[int], start: Moment) -> None:
+        self._consumer = consumer
+        bounds = {index: watermarks(consumer, topic, index) for index in partitions}
+        starts = positions(consumer, topic, bounds, start)
+        self._ends = {index: high for index, (_, high) in bounds.items()}
+        self.pending = {index for index in partitions if starts[index] < self._ends[index]}
+        consumer.assign([TopicPartition(topic, index, starts[index]) for index in partitions])
+
+    def batch(self, size_max: int, *, follow: bool) -> list[Message]:
+        """What has come in, possibly nothing. Unless following, nothing beyond the ends."""
+        taken: list[Message] = []
+        for message in arrived(self._consumer, size_max):
+            index, offset, error = message.partition(), message.offset(), message.error()
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            assert index is not None
+            assert offset is not None
+            if error is not None or offset >= self._ends[index] - 1:
+                self.pending.discard(index)
+            if error is None and (follow or offset < self._ends[index]):
+                taken.append(message)
+        return taken
+
+    def printed(self, batch: Sequence[Message]) -> None:
+        """Nobody keeps account of it."""
+
+
+class Source(Protocol):
+    """Where records come from: a `Reader`, or the member of a group."""
+
+    @property
+    def pending(self) -> object: ...  # true while there is more to wait for
+
+    def batch(self, size_max: int, *, follow: bool) -> list[Message]: ...
+
+    def printed(self, batch: Sequence[Message]) -> None: ...
+
+
+def arrived(consumer: Consumer, size_max: int) -> list[Message]:
+    """Wait for one, then take what came with it: asked for many, the library waits until it has as many."""
+    first = consumer.poll(WAIT_S)
+    return [] if first is None else [first, *consumer.consume(min(size_max, BATCH) - 1, timeout=0)]
+
+
+def new_consumer(bootstrap: str, properties: Sequence[str], isolation: str = "read_committed", **more: Any) -> Consumer:
+    options = {
+        "group.id": "ottla-consume",  # the library wants one; nothing joins or commits
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "isolation.level": isolation,
+        **more,
+    }
+    return Consumer(client(bootstrap, properties, **options))
+
+
+def chosen(consumer: Consumer, topic: str, wanted: Sequence[int]) -> list[int]:
+    found = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
+    if found.error:
+        raise KafkaException(found.error)
+    if missing := set(wanted) - found.partitions.keys():
+        raise Failed(f"{topic} has no partition {', '.join(map(str, sorted(missing)))}")
+    return sorted(wanted or found.partitions)
+
+
+def watermarks(consumer: Consumer, topic: str, index: int) -> tuple[int, int]:
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=TIMEOUT_S)
+    return low, high
+
+
+def positions(consumer: Consumer, topic: str, bounds: dict[int, tuple[int, int]], start: Moment) -> dict[int, int]:
+    """The first offset to read in each partition, always between its start and its end."""
+    match start:
+        case Offset(value):
+            return {index: min(max(value, low), high) for index, (low, high) in bounds.items()}
+        case Last(records):
+            return {index: max(low, high - records) for index, (low, high) in bounds.items()}
+        case End():
+            return {index: high for index, (_, high) in bounds.items()}
+        case Time(milliseconds):
+            asked = [TopicPartition(topic, index, milliseconds) for index in bounds]
+            found = {part.partition: part.offset for part in consumer.offsets_for_times(asked, timeout=TIMEOUT_S)}
+            # A negative offset says that nothing is that young: begin at the end.
+            return {index: found[index] if found[index] >= 0 else high for index, (_, high) in bounds.items()}
