@@ -1,4 +1,4 @@
-"""The one door to native code for records: a checksum over a whole batch in one call.
+"""The one door to native code for records: a checksum over a whole batch, and whole batches ↔ Arrow columns.
 
 CRC-32C (Castagnoli) guards every v2 batch. It runs at more than 10 GB/s with the processor's own instruction, so a
 produced batch can be checked once without being noticed; a Python loop would be ten thousand times slower. Only this
@@ -6,16 +6,32 @@ file knows which library does it.
 
 The extension is loaded by its file, past the `__init__` of its package, which imports a command line and the readers of
 package metadata: 40 ms, an eighth of the time a broker has to its first answer.
+
+Columns are for readers and writers of many records (Spark, pandas). The crate in `native/`, distribution `ottla-native`,
+makes them without a Python object for each record and without the interpreter's lock; where it is not built, or built
+for another version of this file, `columns` gives the same answers slowly. A broker has no use for either, nor for
+pyarrow, so all three are imported at the first call. The crate's columns come as plain buffers that pyarrow adopts
+without a copy: both sides know Arrow's layout, so neither needs the other's library.
 """
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from ottla.records.compress import SIZE_MAX, Codec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
     from crc32c import crc32c
+
+    from ottla.records.columns import Columns, Rows, Target
+    from ottla.records.compress import Buffer
 else:
     _package = PathFinder.find_spec("crc32c")
     assert _package is not None, "crc32c is a dependency of ottla"
@@ -25,4 +41,235 @@ else:
     _spec.loader.exec_module(_module)
     crc32c = _module.crc32c
 
-__all__ = ["crc32c"]
+__all__ = ["built", "crc32c", "decode_columns", "encode_columns", "murmur2"]
+
+
+def decode_columns(
+    data: Buffer,
+    *,
+    start: int,
+    stop: int,
+    headers: bool,
+    aborted: list[tuple[int, int]] | None,
+    check_crc: bool = True,
+    size_max: int,
+) -> Columns:
+    """The records at offsets start <= offset < stop in what a Fetch answered for one partition.
+
+    `data` is whole batches of any magic, back to back, at most 256 MiB, perhaps with a torn one at the end; the first
+    may begin before `start`. It must not change during the call, in which other threads run. Control batches are left
+    out, and with `aborted`, the answer's list of (producer id, first offset), also what was aborted.
+
+    Columns.batch        key, value, offset, timestamp, timestamp_type and, if asked for, headers: see `columns`
+    Columns.next_offset  start <= next_offset <= stop: where to go on. Beyond the last record if control, aborted or
+                         compacted batches follow it; equal to `stop` once there is nothing left to find before it.
+    Columns.bytes_read   size of the batches looked at. 0 with next_offset < stop: not one whole batch, fetch more.
+
+    `size_max` (at most 256 MiB) bounds what one batch may inflate to, and ends the call early once the columns hold as
+    much: then next_offset lies in what `data` still has, and another call with the same data and the same `aborted`
+    goes on there. ValueError, with the batch's offset: a checksum that does not match, or bytes that make no sense.
+    """
+    from ottla.records import columns
+
+    if not 0 <= start <= stop <= columns.OFFSET_MAX:
+        raise ValueError(f"no range of offsets from {start} to {stop}")
+    if not 0 < size_max <= SIZE_MAX or len(data) > SIZE_MAX:
+        raise ValueError(f"{len(data)} bytes with size_max={size_max}: either is at most {SIZE_MAX} bytes")
+    if (crate := _crate()) is not None:
+        found = crate.decode(data, start, stop, headers, aborted, check_crc, size_max)
+        if found is not None:
+            return _columns(found)
+        # magic 0 or 1 is somewhere in it: too rare for a second implementation
+    return columns.decode(
+        data,
+        start=start,
+        stop=stop,
+        headers=headers,
+        aborted=aborted,
+        check_crc=check_crc,
+        size_max=size_max,
+    )
+
+
+def encode_columns(
+    keys: pa.Array | pa.ChunkedArray | None,
+    values: pa.Array | pa.ChunkedArray | None,
+    headers: pa.Array | pa.ChunkedArray | None,
+    timestamps: pa.Array | pa.ChunkedArray | None,
+    partitions: pa.Array | pa.ChunkedArray | None,
+    *,
+    partition_count: int,
+    codec: int,
+    level: int | None,
+    batch_bytes: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequences: Mapping[int, int] | None = None,
+    transactional: bool = False,
+    now_ms: int,
+) -> dict[int, list[bytes]]:
+    """Partition → its batches (magic 2), in the order of the rows, ready for Produce.
+
+    keys, values   binary or string, any width; None is a column of nulls
+    headers        list of (key: string, value: binary); a null list is none
+    timestamps     a timestamp, or milliseconds as integers; null, or no column, is `now_ms`
+    partitions     integers; null, or no column: murmur2 of the key as Kafka's Java clients do, and a row without a key
+                   goes where the last one went until that batch is full, then to the next partition. The first of a
+                   call is `now_ms` modulo the count, so that calls differ without chance having a part in it.
+
+    A batch has at most `batch_bytes` before compression, header included; a larger record has a batch for itself.
+    `base_sequences` is each partition's next sequence (0 if not named); it counts with a producer id only. A ValueError
+    names the column or row that cannot be written.
+    """
+    from ottla.records import columns
+
+    if partition_count < 1:
+        raise ValueError(f"a topic cannot have {partition_count} partitions")
+    if codec not in tuple(Codec):
+        raise ValueError(f"no codec {codec}")
+    if level is not None:
+        least, most = columns.LEVELS.get(Codec(codec), (level, level))
+        if not least <= level <= most:
+            raise ValueError(f"{Codec(codec).name.lower()} has levels {least} to {most}, not {level}")
+    given = columns.rows(keys, values, headers, timestamps, partitions)
+    target = columns.Target(
+        partition_count,
+        codec,
+        level,
+        batch_bytes,
+        producer_id,
+        producer_epoch,
+        base_sequences or {},
+        transactional,
+        now_ms,
+    )
+    if (crate := _crate()) is None:
+        return columns.encode(given, target)
+    return _encode(crate, given, target)
+
+
+def murmur2(keys: pa.Array | pa.ChunkedArray) -> pa.Int32Array:
+    """The hash of each key, signed, as Kafka's Java clients compute it; null for null. Its lower 31 bits, modulo the
+    number of partitions, are the partition of a record with that key."""
+    import pyarrow as pa
+
+    from ottla.records import columns
+
+    given = columns.rows(keys, None, None, None, None).keys
+    if (crate := _crate()) is None:
+        return columns.murmur2(given)
+    hashes = pa.py_buffer(crate.murmur2(_blobs(given)))
+    valid = given.is_valid().buffers()[1] if given.null_count else None
+    return pa.Array.from_buffers(pa.int32(), len(given), [valid, hashes], given.null_count)
+
+
+def built() -> bool:
+    """Whether the crate is there; otherwise its twin in Python answers, some fifty times slower."""
+    return _crate() is not None
+
+
+# The crate: functions over buffers, nothing else crosses.
+
+INTERFACE: Final = 1  # of the functions below; a crate with another number is not used
+
+Region = object  # anything with the buffer protocol
+Blobs = tuple["Region | None", Region, Region, int, int]  # validity, positions, bytes, first row, number of rows
+Found = tuple[
+    int,  # rows
+    tuple[int, Region, Region, Region],  # key: nulls, validity, positions, bytes
+    tuple[int, Region, Region, Region],  # value
+    Region,  # offset
+    Region,  # timestamp
+    Region,  # timestamp_type
+    # headers: rows without, validity, positions; then how many there are, the keys' positions, bytes; the values
+    tuple[int, Region, Region, int, Region, Region, tuple[int, Region, Region, Region]] | None,
+    int,  # next offset
+    int,  # bytes read
+]
+
+
+class Crate(Protocol):
+    INTERFACE: int
+
+    def decode(
+        self,
+        data: Region,
+        start: int,
+        stop: int,
+        headers: bool,
+        aborted: list[tuple[int, int]] | None,
+        check_crc: bool,
+        size_max: int,
+    ) -> Found | None: ...
+
+    def encode(
+        self,
+        keys: Blobs,
+        values: Blobs,
+        headers: tuple[tuple[Region | None, Region, int], Blobs, Blobs] | None,
+        timestamps: tuple[Region | None, Region, int] | None,
+        partitions: tuple[Region | None, Region, int] | None,
+        target: Target,
+    ) -> dict[int, list[bytes]]: ...
+
+    def murmur2(self, keys: Blobs) -> Region: ...
+
+
+@cache
+def _crate() -> Crate | None:
+    try:
+        found = cast("Crate", import_module("ottla_native"))
+    except ImportError:
+        return None
+    return found if found.INTERFACE == INTERFACE else None
+
+
+def _columns(found: Found) -> Columns:
+    import pyarrow as pa
+
+    from ottla.records import columns
+
+    count, key, value, offsets, timestamps, kinds, headers, next_offset, bytes_read = found
+    arrays = [
+        _adopt(pa.binary(), count, key),
+        _adopt(pa.binary(), count, value),
+        pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(offsets)], 0),
+        pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(timestamps)], 0),
+        pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(kinds)], 0),
+    ]
+    schema = columns.SCHEMA
+    if headers is not None:
+        without, valid, positions, total, key_positions, keys, header_value = headers
+        names = _adopt(pa.string(), total, (0, b"", key_positions, keys))
+        kind = columns.HEADERS
+        pairs = pa.StructArray.from_arrays([names, _adopt(pa.binary(), total, header_value)], fields=kind.value_type)
+        buffers = [pa.py_buffer(valid) if without else None, pa.py_buffer(positions)]
+        arrays.append(pa.Array.from_buffers(kind, count, buffers, without, children=[pairs]))
+        schema = columns.SCHEMA_WITH_HEADERS
+    return columns.Columns(pa.record_batch(arrays, schema=schema), next_offset, bytes_read)
+
+
+def _adopt(kind: pa.DataType, count: int, column: tuple[int, Region, Region, Region]) -> pa.Array:
+    import pyarrow as pa
+
+    nulls, valid, positions, data = column
+    buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(positions), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, count, buffers, nulls)
+
+
+def _encode(crate: Crate, given: Rows, target: Target) -> dict[int, list[bytes]]:
+    headers = None
+    if given.headers is not None:
+        valid, positions = given.headers.buffers()[:2]
+        pairs = given.headers.values
+        headers = ((valid, positions, given.headers.offset), _blobs(pairs.field(0)), _blobs(pairs.field(1)))
+    timestamps, partitions = (
+        None if numbers is None else (*numbers.buffers(), numbers.offset)
+        for numbers in (given.timestamps, given.partitions)
+    )
+    return crate.encode(_blobs(given.keys), _blobs(given.values), headers, timestamps, partitions, target)
+
+
+def _blobs(array: pa.BinaryArray | pa.StringArray) -> Blobs:
+    valid, positions, data = array.buffers()
+    return (valid, positions or bytes(4), data or b"", array.offset, len(array))
