@@ -82,13 +82,13 @@ def test_a_clean_stop_leaves_the_marker_and_the_checkpoints(tmp_path: Path) -> N
         if count:
             append(log, produced(count))
     store.logs["orders", 0].delete_before(2)
-    store.set_highs({("orders", 0): 4, ("gone", 0): 9})
+    store.logs["orders", 0].high = 4
     asyncio.run(store.close())
     assert store.logs == {}
     disk = RealDisk()
     assert read_offsets(disk, tmp_path / "recovery-point-offset-checkpoint") == {("orders", 0): 5, ("orders", 1): 0}
     assert read_offsets(disk, tmp_path / "log-start-offset-checkpoint") == {("orders", 0): 2}
-    assert read_offsets(disk, tmp_path / "replication-offset-checkpoint") == {("orders", 0): 4}
+    assert read_offsets(disk, tmp_path / "replication-offset-checkpoint") == {("orders", 0): 4, ("orders", 1): 0}
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     found = a_store(tmp_path)
     assert not (tmp_path / ".kafka_cleanshutdown").exists(), "a crash from now on is a crash"
@@ -96,7 +96,7 @@ def test_a_clean_stop_leaves_the_marker_and_the_checkpoints(tmp_path: Path) -> N
         ("orders", 0): (2, 5),
         ("orders", 1): (0, 0),
     }
-    assert found.highs == {("orders", 0): 4}
+    assert found.highs == {("orders", 0): 4, ("orders", 1): 0}
 
 
 def test_a_log_that_was_closed_is_of_no_use(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_checkpoints_are_written_when_they_are_due(tmp_path: Path) -> None:
     append(log, produced(4))
     log.flush(NOW_MS)
     log.delete_before(1)
-    store.set_highs({("orders", 0): 3})
+    store.logs["orders", 0].high = 3
     store.tick(NOW_MS)
     assert not (tmp_path / "replication-offset-checkpoint").exists()
     store.tick(NOW_MS + 5000)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 NOT_ASKED = -0x80000000
+WITH_ID, BY_ID = 10, 12  # the first versions with topic ids, and in which they can be asked for
 
 
 @handles(MetadataRequest)
@@ -48,6 +49,9 @@ def metadata(
     image = parts.controller.image
     if request.topics is None or (call.version == 0 and not request.topics):
         return respond(parts, call, request, [describe(topic, request) for topic in image.topics.values()])
+    if BY_ID > call.version >= WITH_ID and any(one.name is None or any(one.topic_id) for one in request.topics):
+        code = ErrorCode.INVALID_REQUEST  # the field was there before the meaning was
+        return respond(parts, call, request, [absent(one.name or "", one.topic_id, code) for one in request.topics])
     if creates(parts, call, request):
         missing = [one.name for one in request.topics if one.name and one.name not in image.topics]
         if missing:

@@ -76,7 +76,7 @@ class Store:
         self.config = config
         self.directories = [Directory(os.path.abspath(path), disk) for path in dirs]
         self.logs: dict[tuple[str, int], Log] = {}
-        self.highs: Offsets = {}  # high watermarks as last written or told
+        self.highs: Offsets = {}  # high watermarks as they were when the logs were opened
         self.moves: dict[tuple[str, int], Move] = {}
         self.preferred: dict[tuple[str, int], Directory] = {}  # where partitions go that are not here yet
         self.recovered_s = 0.0  # how long opening took
@@ -251,10 +251,6 @@ class Store:
                 raise log.directory.refusal(error) from error
             logger.warning("log is not part of the cluster, set aside", extra={"log": repr(log), "folder": path})
 
-    def set_highs(self, highs: Mapping[tuple[str, int], int]) -> None:
-        """High watermarks of the partitions hosted here, for the checkpoint."""
-        self.highs = dict(highs)
-
     def usage(self) -> list[Usage]:
         found = []
         for directory in self.directories:
@@ -356,7 +352,7 @@ class Store:
         if self._is_due("log starts", now_ms, config.log_flush_start_offset_checkpoint_interval_ms):
             self._checkpoint(LOG_STARTS, self._starts())
         if self._is_due("high watermarks", now_ms, config.replica_high_watermark_checkpoint_interval_ms):
-            self._checkpoint(HIGH_WATERMARKS, self.highs)
+            self._checkpoint(HIGH_WATERMARKS, self._highs())
         self._sweep(now_ms)
         return [(log, flush) for log in self.logs.values() if (flush := log.flush_due(now_ms)) is not None]
 
@@ -374,6 +370,9 @@ class Store:
                 log.retain(now_ms)
             except BrokerError as error:
                 logger.warning("retention failed", extra={"log": repr(log), "reason": error.message})
+
+    def _highs(self) -> Offsets:
+        return {key: log.high for key, log in self.logs.items()}
 
     def _starts(self) -> Offsets:
         """Only what the name of the first segment does not say, as Apache Kafka keeps it."""
@@ -439,7 +438,7 @@ class Store:
         starts = self._starts()
         self._checkpoint(RECOVERY_POINTS, points, sync=True)
         self._checkpoint(LOG_STARTS, starts, sync=True)
-        self._checkpoint(HIGH_WATERMARKS, self.highs, sync=True)
+        self._checkpoint(HIGH_WATERMARKS, self._highs(), sync=True)
         whole = {directory for directory in self.directories if directory.online}
         for log in list(self.logs.values()):
             try:
