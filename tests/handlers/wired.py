@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ottla.wire import apis, codec, frame
@@ -18,17 +19,27 @@ class Wired:
     def __init__(self, port: int, *, timeout_s: float = 30.0) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         self._count = 0
+        self._unanswered: deque[tuple[int, int, int]] = deque()  # (key, version, correlation id)
 
     def ask(self, request: object, version: int) -> Any:
         """Send a request and wait for its answer."""
+        self.send(request, version)
+        return self.receive()
+
+    def send(self, request: object, version: int) -> None:
         key = spec(type(request)).key
         assert key is not None
         self._count += 1
         body = frame.request_header(key, version, self._count, "test") + codec.encode(request, version)
         self._socket.sendall(struct.pack(">i", len(body)) + body)
+        self._unanswered.append((key, version, self._count))
+
+    def receive(self) -> Any:
+        """The answer to the oldest request that has none yet."""
+        key, version, count = self._unanswered.popleft()
         answer = self._take(struct.unpack(">i", self._take(4))[0])
         correlation, position = frame.parse_response_header(key, version, answer)
-        assert correlation == self._count, "an answer to another request"
+        assert correlation == count, "an answer to another request"
         response, end = codec.decoder(apis.BY_KEY[key].response, version)(answer, position)
         assert end == len(answer), "an answer is read to its end"
         return response
