@@ -19,7 +19,7 @@ from ottla.wire.messages.metadata import (
 )
 
 # What clients of newer protocols look for: the highest level of each feature. It is in force, and so is every lower.
-FEATURES = {"transaction.version": 2}
+FEATURES = {"group.version": 1, "transaction.version": 2}
 ZERO_LEVELS = 4  # the first version whose clients can read a feature with levels from 0 on
 NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
