@@ -175,7 +175,7 @@ def client_classpath(version: str) -> str:
 def scala_classpath(version: str, scala: str = "2.11") -> str:
     """An old release with its Scala clients and tools (SimpleConsumer, the old producer)."""
     coordinates = [("org.apache.kafka", f"kafka_{scala}", version), ("org.slf4j", "slf4j-nop", "1.7.36"),
-                   ("org.apache.logging.log4j", "log4j-1.2-api", "2.25.3")]  # fmt: skip
+                   ("ch.qos.reload4j", "reload4j", "1.2.25")]  # fmt: skip
     return f"{cached(f'kafka_{scala}-{version}', lambda folder: fetch_jars(folder, coordinates))}/libs/*"
 
 

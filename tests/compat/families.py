@@ -52,6 +52,12 @@ def java_agent(program: str, version: str, bootstrap: str) -> Agent:
     return Agent(f"java-{version}", words)
 
 
+def simple_agent(bootstrap: str) -> Agent:
+    """The SimpleConsumer of 0.8.2, from the Scala jar of that time."""
+    path = judge.scala_classpath("0.8.2.2")
+    return Agent("java-0.8.2.2", judge.command(judge.SOURCES / "SimpleAgent.java", bootstrap, path=path))
+
+
 def librdkafka_of(version: str, bootstrap: str) -> Confluent:
     """librdkafka told not to ask for the broker's versions but to believe that it is an old one."""
     settings = {"api.version.request": False, "broker.version.fallback": version, "log_level": 2}
@@ -66,6 +72,7 @@ OPENERS: Final[dict[str, Callable[[str], Client]]] = {
     "java-2.3.1": lambda bootstrap: java_agent("OldAgent", "2.3.1", bootstrap),
     "java-1.1.1": lambda bootstrap: java_agent("OldAgent", "1.1.1", bootstrap),
     "java-0.10.2.2": lambda bootstrap: java_agent("FirstAgent", "0.10.2.2", bootstrap),
+    "java-0.8.2.2": simple_agent,
     "franz-go": lambda bootstrap: Agent("franz-go", [str(go_program()), bootstrap]),
     "kafkajs": lambda bootstrap: Agent("kafkajs", ["node", str(node_program()), bootstrap]),
     "librdkafka-0.10.0": lambda bootstrap: librdkafka_of("0.10.0", bootstrap),
@@ -81,6 +88,7 @@ LACKS: Final[dict[str, frozenset[str]]] = {
     "java-2.3.1": frozenset({"incremental alter"}),
     "java-1.1.1": frozenset({"incremental alter"}),
     "java-0.10.2.2": NO_ADMIN | MAGIC_1,
+    "java-0.8.2.2": NO_ADMIN | MAGIC_1 | {"times"},
     "franz-go": frozenset(),
     "kafkajs": frozenset({"null headers", "incremental alter"}),
     "librdkafka-0.10.0": frozenset(),
@@ -89,10 +97,11 @@ LACKS: Final[dict[str, frozenset[str]]] = {
 CODECS_OF: Final = {
     "java-1.1.1": CODECS[:-1],
     "java-0.10.2.2": CODECS[:-1],
+    "java-0.8.2.2": CODECS[:3],
     "librdkafka-0.8.2": CODECS[:3],
 }
 # Clients that Apache Kafka 4 no longer serves: its 3.9 judges them.
-OLD: Final = frozenset({"java-1.1.1", "java-0.10.2.2", "librdkafka-0.8.2"})
+OLD: Final = frozenset({"java-1.1.1", "java-0.10.2.2", "java-0.8.2.2", "librdkafka-0.8.2"})
 
 
 def opened(name: str, bootstrap: str) -> Client:

@@ -389,6 +389,33 @@ def test_unknown_topics(both: Both, key: int, body: bytes) -> None:
     assert struct.pack(">h", UNKNOWN_TOPIC) in found or struct.pack(">h", 17) in found
 
 
+# --- new records for old readers -------------------------------------------------------------------------------------
+
+
+def test_old_fetch_versions_of_new_batches(both: Both, fresh: Callable[[str], str]) -> None:
+    """Down-conversion, and what cannot be converted: zstd is younger than the versions below 10."""
+    topics = {codec: made(both, fresh(f"new-{codec}"), {"compression.type": codec})
+              for codec in ("uncompressed", "gzip", "snappy", "lz4", "zstd")}  # fmt: skip
+
+    def story(raw: Raw) -> list[tuple[str, int, int, int, list[tuple[int, int, bytes | None]]]]:
+        told = []
+        for codec, topic in topics.items():
+            produce(raw, topic, batch([b"a" * 300, b"b" * 300, None], keys=[b"k", None, b"gone"], timestamp=TIME))
+            for version in (0, 1, 2, 3, 4, 9, 10):
+                found = fetch(raw, topic, 1, version=version)
+                shown = found.data[16] if len(found.data) > 16 else -1
+                records = []
+                if shown in (0, 1) and codec in ("uncompressed", "gzip"):
+                    records = [(one.magic, one.attributes, one.value) for one in opened(found.data)]
+                told.append((codec, version, found.error, shown, records))
+        return told
+
+    told = {(codec, version): rest for codec, version, *rest in both.tell(story)}
+    assert [told["uncompressed", version][1] for version in (0, 1, 2, 3, 4)] == [0, 0, 1, 1, 2], "the magic of each"
+    assert [one[2] for one in told["gzip", 0][2]][-2:] == [b"b" * 300, None]
+    assert [told["zstd", version][0] for version in (0, 2, 4, 9, 10)] == [UNSUPPORTED_COMPRESSION] * 4 + [0]
+
+
 # --- idempotent producers --------------------------------------------------------------------------------------------
 
 

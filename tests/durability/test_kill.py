@@ -7,12 +7,14 @@ Each kill is followed by a start on the same folder; its time to the first answe
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from typing import TYPE_CHECKING
 
 import pytest
-from durability.load import Load, Memory, Writer, check, prepare
+from confluent_kafka import Producer
+from durability.load import TOPIC, Load, Memory, Writer, check, prepare
 from process import Ottla
 
 if TYPE_CHECKING:
@@ -39,6 +41,39 @@ def test_an_idempotent_producer_finds_each_record_once_and_in_order(seed: int, t
             if writer.partition == memory.partition:
                 mine = [value for value in memory.values if value.startswith(writer.name.encode() + b"-")]
                 assert mine == writer.sent_all, "every record once, in the order in which it was sent"
+
+
+@pytest.mark.timeout(120)
+def test_a_real_idempotent_producer_rides_over_kills(tmp_path: Path) -> None:
+    """librdkafka repeats by itself what had no answer: every message is delivered, once, in order."""
+    chance = random.Random(7)
+    values = [b"%d" % n + b"." * chance.randint(0, 300) for n in range(6000)]
+    failed: list[object] = []
+    with Ottla(tmp_path, settings=SETTINGS) as broker:
+        prepare(broker.port, 1, {"segment.bytes": "65536"})
+        producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "batch.size": 4000,
+                "reconnect.backoff.max.ms": 100,
+                "log_level": 2,
+            }
+        )
+        sent = iter(values)
+        for part in range(4):
+            for value in itertools.islice(sent, len(values) // 4):
+                producer.produce(TOPIC, value, partition=0, on_delivery=lambda error, _: error and failed.append(error))
+            producer.poll(chance.uniform(0.005, 0.05))
+            if part < 3:
+                broker.kill()
+                broker.start()
+        assert producer.flush(60) == 0
+        memory = Memory(0)
+        memory.read(broker.port)
+    assert failed == []
+    assert memory.values == values
 
 
 def story(name: str, folder: Path, *, acks: int, idempotent: bool) -> tuple[Load, list[Memory]]:

@@ -183,7 +183,7 @@ def test_headers_of_garbage(broker: Ottla, witness: Witness, seed: int) -> None:
 
 
 class Bombs(NamedTuple):
-    """Half a gigabyte of zeros, a thousand times smaller when gzipped: as an old message set and as a batch."""
+    """Three hundred megabytes of zeros, a thousand times smaller when gzipped: as an old message set and as a batch."""
 
     old: bytes
     new: bytes
@@ -191,7 +191,7 @@ class Bombs(NamedTuple):
 
 @pytest.fixture(scope="module")
 def bombs() -> Bombs:
-    zeros, time_ms = bytes(500 << 20), 1_700_000_000_000
+    zeros, time_ms = bytes(300 << 20), 1_700_000_000_000
     head = struct.pack(">hiqqqhii", 1, 0, time_ms, time_ms, -1, -1, -1, 1)
     return Bombs(wrapped(message_set([message(None, zeros)])), seal(head + gzip.compress(zeros)))
 
