@@ -8,7 +8,7 @@ from coord.groups.stage import RULES, Stage, subscription
 from ottla.coord.formats import ConsumerGroupMetadataKey, GroupMetadataKey, GroupMetadataValue, MemberMetadata, written
 from ottla.coord.groups.classic import State
 from ottla.coord.groups.machine import GroupMachine
-from ottla.coord.machine import NOBODY, NOTHING
+from ottla.coord.machine import NOBODY, NOTHING, Decision
 from ottla.errors import ErrorCode
 from ottla.wire.messages.groups import HeartbeatRequest, MemberIdentity
 
@@ -195,3 +195,15 @@ def test_a_heartbeat_decides_nothing_but_its_answer() -> None:
     decision = stage.machine.heartbeat(request, 99, stage.now_ms)
     assert (decision.records, decision.timers) == ((), ())
     assert [token for token, _ in decision.replies] == [99]
+
+
+def test_offsets_that_have_outlived_their_group_s_record_have_a_group_again() -> None:
+    stage = Stage()
+    stage.commit(5)
+    tombstone = written(GroupMetadataKey(group="g"), None)
+    stage.carry_out(Decision([tombstone]))
+    assert stage.machine.groups == {}
+    stage.restart()
+    assert stage.fetched() == (5, ErrorCode.NONE)
+    stage.advance(RULES.retention_ms + RULES.retention_check_ms)
+    assert stage.fetched() == (-1, ErrorCode.NONE)

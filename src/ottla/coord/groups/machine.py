@@ -109,6 +109,8 @@ class GroupMachine:
 
     def loaded(self, now_ms: int) -> Decision:
         out = Outcome()
+        for name in self.offsets.by_group.keys() - self.groups.keys():  # else nothing would make them expire
+            self.groups[name] = ClassicGroup(name, self.rules, now_ms)
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
                 group.wake(now_ms, out)
