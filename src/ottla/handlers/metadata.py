@@ -119,7 +119,7 @@ def address(parts: Parts, call: Call) -> tuple[str, int]:
 
 def find(image: Image, asked: MetadataRequestTopic, request: MetadataRequest) -> MetadataResponseTopic:
     name, topic_id = asked.name, asked.topic_id
-    if name is None:
+    if name is None or topic_id != ZERO_UUID:  # who asks by id may leave the name empty
         name = image.names_by_id.get(topic_id)
         if name is None:
             return absent(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
