@@ -1,4 +1,4 @@
-"""One folder, two brokers in turn: what Apache Kafka's coordinator wrote Ottla goes on with, and the other way round."""
+"""One folder, two brokers in turn: Ottla goes on with what Apache Kafka's coordinator wrote, and the other way round."""
 
 from __future__ import annotations
 
