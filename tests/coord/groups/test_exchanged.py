@@ -1,4 +1,4 @@
-"""One folder, two brokers in turn: Ottla goes on with what Apache Kafka's coordinator wrote, and the other way round."""
+"""One folder, two brokers in turn: each goes on with the groups and offsets that the other has written."""
 
 from __future__ import annotations
 
