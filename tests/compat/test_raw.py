@@ -299,10 +299,10 @@ def test_an_unknown_codec_is_refused_by_name_where_kafka_stumbles(both: Both, to
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3])
-def test_compressed_records_are_not_opened_on_the_way_in(both: Both, topic: str, codec: int) -> None:
-    """Kafka inflates every batch to look at its records; Ottla trusts the checksum, and its readers find out."""
+def test_what_does_not_inflate_is_refused(both: Both, topic: str, codec: int) -> None:
+    """Kafka has no better word for it than that it did not expect this."""
     data = batch([b"a"], attributes=codec, timestamp=TIME)
-    assert produce(both.ours, topic, data).error == 0
+    assert produce(both.ours, topic, data).error == INVALID_RECORD
     assert produce(both.theirs, topic, data).error == UNKNOWN_SERVER_ERROR
 
 

@@ -196,7 +196,8 @@ def test_a_batch_of_a_transaction_that_does_not_know_the_partition_is_refused(
 ) -> None:
     producer = (init(wired, topic).producer_id, 0)
     assert produce(wired, topic, producer, topic, b"x", 0, version).error_code == code
-    assert produce(wired, None, producer, topic, b"x", 0, version).error_code == ErrorCode.INVALID_TXN_STATE
+    nameless = produce(wired, None, producer, topic, b"x", 0, version)
+    assert nameless.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert read(wired, topic, committed=False) == []
 
 

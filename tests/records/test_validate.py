@@ -132,10 +132,19 @@ def test_headers_that_contradict_themselves_are_invalid(fields: dict[str, int]) 
         refuse(ErrorCode.INVALID_RECORD, data, config)
 
 
-def test_a_wrong_count_that_agrees_with_the_offsets_shows_where_somebody_looks() -> None:
-    data = changed(batch.build(KEYED), count=4, last_offset_delta=3)
-    refuse(ErrorCode.INVALID_RECORD, data, topic(cleanup_policy="compact"))
-    assert accept(data).last == 1003, "nothing needed the records"
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_wrong_count_that_agrees_with_the_offsets_is_found(codec: Codec, count: int) -> None:
+    assert len(KEYED) == 3
+    data = changed(batch.build(KEYED, codec=codec), count=count, last_offset_delta=count - 1)
+    for config in (PLAIN, topic(cleanup_policy="compact"), topic(message_timestamp_type="LogAppendTime")):
+        refuse(ErrorCode.INVALID_RECORD, data, config)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
+def test_a_batch_that_does_not_inflate_is_refused(codec: Codec) -> None:
+    data = changed(batch.build(KEYED), attributes=int(codec))
+    refuse(ErrorCode.INVALID_RECORD, data)
 
 
 def test_more_records_than_could_fit_are_invalid_without_a_look_inside() -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ottla.replica.partition import Partition
     from ottla.replica.sessions import Session, Watched
 
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 # The first versions with a property; see the list above.
 BOUNDED, BATCHES, ZSTD, BY_ID = 3, 4, 10, 13
 MAGIC_OF_OLD_VERSIONS = (0, 0, 1, 1)
@@ -89,8 +89,7 @@ class Reading:
                 if data.diverging_epoch.end_offset >= 0:
                     urgent = True
             except BrokerError as error:
-                data, size = PartitionData(partition_index=one.index, error_code=error.code, high_watermark=-1), 0
-                data.records = b""
+                data, size = refused(one.index, error.code), 0
                 urgent = True
             if size:
                 total += size
@@ -103,14 +102,19 @@ class Reading:
         self, partition: Partition, one: Watched, size_max: int, *, min_one: bool
     ) -> tuple[PartitionData, int]:
         version, request = self._call.version, self._request
-        if one.leader_epoch != -1:
+        if one.leader_epoch >= 0:
             partition.check_epoch(one.leader_epoch)
         if self.replica_id >= 0:
             # Followers come with replication; until then nobody else holds a replica of what we lead.
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log, high = partition.log, partition.high
         data = PartitionData(
-            partition_index=one.index, error_code=0, high_watermark=high, log_start_offset=log.start, records=b""
+            partition_index=one.index,
+            error_code=0,
+            high_watermark=high,
+            log_start_offset=log.start,
+            aborted_transactions=None,
+            records=b"",
         )
         data.last_stable_offset = stable = log.last_stable(high)
         if one.last_fetched_epoch >= 0 and self._diverges(partition, one, data):
@@ -163,11 +167,19 @@ class Reading:
 
 @handles(FetchRequest)
 def fetch(parts: Parts, call: Call, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return FetchResponse(error_code=ErrorCode.INVALID_REQUEST, responses=[])
     try:
         session, incremental, watched = parts.sessions.open(request, parts.clock.now_ms(), by_id=call.version >= BY_ID)
     except BrokerError as error:
         return FetchResponse(error_code=error.code, responses=[])
     return Reading(parts, call, request, session, watched, incremental=incremental).start()
+
+
+def refused(index: int, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+    )
 
 
 def news(one: Watched, data: PartitionData) -> bool:

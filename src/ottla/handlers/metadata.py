@@ -53,7 +53,9 @@ def metadata(
         code = ErrorCode.INVALID_REQUEST  # the field was there before the meaning was
         return respond(parts, call, request, [absent(one.name or "", one.topic_id, code) for one in request.topics])
     if creates(parts, call, request):
-        missing = [one.name for one in request.topics if one.name and one.name not in image.topics]
+        missing = [
+            one.name for one in request.topics if one.name and not any(one.topic_id) and one.name not in image.topics
+        ]
         if missing:
             return create_then_respond(parts, call, request, missing)
     return respond(parts, call, request, [find(image, one, request) for one in request.topics])
@@ -165,9 +167,10 @@ def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """Topics in order of their names, a page at a time; the cursor says where the next page starts."""
     image, cursor = parts.controller.image, request.cursor
-    if cursor is not None and cursor.partition_index < 0:
-        raise BrokerError(ErrorCode.INVALID_REQUEST)
     names = sorted({topic.name for topic in request.topics}) if request.topics else sorted(image.topics)
+    if cursor is not None and (cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)):
+        pages = [absent_page(name, ErrorCode.INVALID_REQUEST) for name in names]
+        return DescribeTopicPartitionsResponse(topics=pages, next_cursor=None)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
     room = max(1, min(request.response_partition_limit, parts.config.max_request_partition_size_limit))
@@ -193,12 +196,14 @@ def describe_topic_partitions(
     return DescribeTopicPartitionsResponse(topics=topics, next_cursor=None)
 
 
-def absent_page(name: str) -> DescribeTopicPartitionsResponseTopic:
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    try:
-        check_name(name)
-    except BrokerError as error:
-        code = error.code
+def absent_page(name: str, code: ErrorCode | None = None) -> DescribeTopicPartitionsResponseTopic:
+    """A topic that is not told about: because of the code, or because it is not there."""
+    if code is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            check_name(name)
+        except BrokerError as error:
+            code = error.code
     return DescribeTopicPartitionsResponseTopic(
         error_code=code, name=name, topic_id=ZERO_UUID, is_internal=False, partitions=[]
     )

@@ -40,6 +40,8 @@ LATER = frozenset(
         ErrorCode.NOT_COORDINATOR,
     )
 )
+# Errors that speak of the records, not of the partition: the answer says where its log starts, as for a success.
+OF_RECORDS = frozenset((ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP))
 ACKS = frozenset((-1, 0, 1))
 
 
@@ -67,6 +69,8 @@ def produce(parts: Parts, call: Call, request: ProduceRequest) -> ProduceRespons
                 result = append(partition, data.index, records, now_ms, version)
             except BrokerError as error:
                 result = refusal(data.index, error)
+                if error.code in OF_RECORDS:
+                    result.log_start_offset = partition.log.start
                 failed = f"{error.code.name} for {topic.name}-{data.index}"
             results.append(result)
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results))
@@ -103,7 +107,7 @@ def admit(parts: Parts, name: str | None, partition: Partition, records: memoryv
         return
     wanted = (partition.topic, partition.index)
     if name is None:
-        code = ErrorCode.INVALID_TXN_STATE
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     elif version >= NEWER_TRANSACTIONS:
         answer = add(parts, name, producer, frozenset((wanted,)), EPOCH_PER_TRANSACTION)
         code = answer if isinstance(answer, ErrorCode) else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -51,6 +51,10 @@ class CorruptError(BrokerError):
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
+class InflatedError(CorruptError):
+    """Bytes that may be sound, but would inflate to more than the caller allows."""
+
+
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
     """`level` is Kafka's number for the codec; None is the codec's default. `magic` matters to lz4 alone."""
     if codec == Codec.NONE:
@@ -80,8 +84,8 @@ def decompress(codec: int, data: Buffer, size_max: int = SIZE_MAX, *, magic: int
     return inflate(data, size_max)
 
 
-def _too_large(size_max: int) -> CorruptError:
-    return CorruptError(f"records inflate to more than {size_max} bytes")
+def _too_large(size_max: int) -> InflatedError:
+    return InflatedError(f"records inflate to more than {size_max} bytes")
 
 
 # gzip

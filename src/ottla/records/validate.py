@@ -43,6 +43,7 @@ from ottla.records.batch import (
 from ottla.records.compress import Codec, CorruptError
 from ottla.records.legacy import ChecksumError
 from ottla.records.native import crc32c
+from ottla.records.scan import packed
 from ottla.records.place import (
     STAMP,
     STAMP_SIZE,
@@ -120,6 +121,7 @@ def validate(
             and config.magic == MAGIC
             and not config.compacts
             and crc32c(data[CRC_POSITION:]) == crc
+            and packed(data, codec, count)
         ):
             last = base + delta
             return _new(
@@ -220,6 +222,8 @@ def _batch(data: memoryview, entry: Entry, target: Target, client: bool) -> Acce
         records = list(batch.iterate(data))
         _check_records(records, target, flagged=head.log_append_time)
         return stamp(data, head, target, latest_of(records))
+    if client and not packed(data, head.codec, head.count):
+        raise _invalid(f"the batch does not consist of {head.count} records")
     return stamp(data, head, target, head.max_timestamp)
 
 

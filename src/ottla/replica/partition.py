@@ -43,8 +43,8 @@ class Partition:
         return self.log.end
 
     def check_epoch(self, epoch: int) -> None:
-        """Refuse a client that knows an older or a newer leader than we are; -1 does not ask."""
-        if epoch == -1 or epoch == self.epoch:
+        """Refuse a client that knows an older or a newer leader than we are; a negative epoch does not ask."""
+        if epoch < 0 or epoch == self.epoch:
             return
         raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH if epoch < self.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH)
 

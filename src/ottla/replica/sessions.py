@@ -92,7 +92,7 @@ class Sessions:
         epoch = request.session_epoch
         if epoch == EPOCH_FINAL:
             self._by_id.pop(request.session_id, None)
-            return None, False, [Watched(t.topic, t.topic_id, one) for t in request.topics for one in t.partitions]
+            return None, False, list(asked(request, by_id=by_id).values())
         if epoch == EPOCH_INITIAL:
             self._by_id.pop(request.session_id, None)
             watched = asked(request, by_id=by_id)

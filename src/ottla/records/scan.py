@@ -1,0 +1,70 @@
+"""Whether a batch holds as many records as it says, back to back and nothing else.
+
+Consumers stop at a batch whose records do not add up, so one careless or hostile producer could make a partition
+unreadable for everybody. The broker keeps records closed otherwise; this looks at nothing but their lengths:
+
+    length: zigzag varint | that many bytes | length | bytes | ... until the end of the batch
+
+A compressed batch is inflated for this and the result thrown away. One that inflates to more than `INFLATED_SIZE_MAX`
+is taken at its word: the work would hold up everybody else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.records.batch import HEADER_SIZE
+from ottla.records.compress import CorruptError, InflatedError, decompress
+
+if TYPE_CHECKING:
+    from ottla.records.compress import Buffer
+
+INFLATED_SIZE_MAX: Final = 16 << 20
+
+
+def packed(data: memoryview, codec: int, count: int) -> bool:
+    """Whether the batch in data, of this codec, is exactly `count` records."""
+    payload: Buffer = data[HEADER_SIZE:]
+    if codec:
+        try:
+            payload = decompress(codec, payload, INFLATED_SIZE_MAX)
+        except InflatedError:
+            return True
+        except CorruptError:
+            return False
+    return count_records(bytes(payload), count) == count
+
+
+def count_records(payload: bytes, most: int) -> int:
+    """How many records fill the payload from end to end; -1 when they do not, or are more than `most`."""
+    position, end, count = 0, len(payload), 0
+    try:
+        while position < end:
+            low = payload[position]
+            if low < 128:
+                size, position = low, position + 1
+            else:
+                high = payload[position + 1]
+                if high < 128:
+                    size, position = low & 127 | high << 7, position + 2
+                else:
+                    size, position = long_varint(payload, position)
+            if size & 1:  # a negative length
+                return -1
+            position += size >> 1
+            count += 1
+    except IndexError:
+        return -1
+    return count if position == end and count <= most else -1
+
+
+def long_varint(payload: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 35:
+        byte = payload[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+    return 1, position  # longer than a length can be: as good as a negative one
