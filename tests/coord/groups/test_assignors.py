@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from ottla.coord.groups.assignors import ASSIGNORS, Part, Sizes, Spec, Specs, range_assignor, uniform_assignor
-from tests import judge
+import judge
 
 ASSIGN = Path(__file__).parent / "java" / "Assignors.java"
 

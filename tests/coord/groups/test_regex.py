@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from ottla.coord.groups.regex import LENGTH_MAX, PatternError, compiled
-from tests import judge
+import judge
 
 PATTERNS = Path(__file__).parent / "java" / "Patterns.java"
 ATOMS = (
