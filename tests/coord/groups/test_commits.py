@@ -367,3 +367,24 @@ def test_a_long_name_is_refused_before_anything_is_written() -> None:
     with pytest.raises(BrokerError):
         stage.commit(1, group="g" * 40_000)
     assert stage.journal == []
+
+
+def test_before_its_first_generation_a_group_may_be_subscribed_to_anything() -> None:
+    stage = Stage()
+    stage.commit(1)
+    member, _ = stage.admitted()
+    assert delete(stage, ("t", 0)) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
+    stage.leave(member)
+    stage.advance(3000)
+    assert delete(stage, ("t", 0)) == [ErrorCode.NONE]
+
+
+def test_subscriptions_are_those_of_the_generation_whatever_members_want_by_now() -> None:
+    stage = Stage()
+    leader, other = stage.stable(2, protocols={"x": subscription("t"), "y": subscription("t")})
+    stage.commit(1, leader, 1)
+    stage.commit(1, leader, 1, topic="u")
+    stage.join(other, protocols={"y": subscription("u")})
+    assert delete(stage, ("t", 0), ("u", 0)) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE]
+    stage.restart()
+    assert delete(stage, ("t", 0)) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]

@@ -71,7 +71,8 @@ class ClassicGroup:
         self.grown = False  # somebody new has come since that wait began
         self.wait_ms = self.wait_left_ms = 0  # the present length of that wait, and how much may be added to it
         self.armed_ms = NEVER  # what the session timer is set for
-        self._topics: tuple[int, frozenset[str] | None] | None = None  # subscribed to, as of a generation
+        self._subscriptions: list[bytes] | None = None  # of the members of this generation; None before the first one
+        self._topics: tuple[list[bytes], frozenset[str] | None] | None = None  # which topics those are to, once read
 
     @property
     def phase(self) -> str:
@@ -94,6 +95,7 @@ class ClassicGroup:
             self.roster.add(member)
             self.expect(member, now_ms + member.session_ms, out)
         self.roster.leader = value.leader if value.leader in self.roster.members else self.roster.leader
+        self._subscriptions = [one.subscription for one in value.members]
         if value.members:
             self.state = State.STABLE
         if len(value.members) > self.rules.size_max:  # lowered since: let consumers commit, then sort it out
@@ -152,23 +154,11 @@ class ClassicGroup:
     @property
     def topics(self) -> frozenset[str] | None:
         """What the members are subscribed to; None when that cannot be told, for their protocol is not consumers'."""
-        if self.protocol_type != CONSUMER:
+        if self.protocol_type != CONSUMER or self._subscriptions is None:
             return None
-        if self._topics is None or self._topics[0] != self.generation:
-            self._topics = self.generation, self._read_topics()
+        if self._topics is None or self._topics[0] is not self._subscriptions:
+            self._topics = self._subscriptions, topics_of(self._subscriptions)
         return self._topics[1]
-
-    def _read_topics(self) -> frozenset[str] | None:
-        if not self.roster.members:
-            return frozenset()
-        if self.protocol is None:
-            return None
-        read = decoder(ConsumerProtocolSubscription, 0)  # whose fields every later version begins with
-        try:
-            subscriptions = [read(one.metadata(self.protocol), 2)[0] for one in self.roster.members.values()]
-        except DecodeError:
-            return None
-        return frozenset(topic for one in subscriptions for topic in one.topics)
 
     # Rebalances.
 
@@ -218,6 +208,7 @@ class ClassicGroup:
         self.first = self.grown = False
         self.generation += 1
         self.unsynced.clear()
+        self._subscriptions = []
         if not roster.members:
             self.protocol = None
             self._become(State.EMPTY, now_ms)
@@ -225,6 +216,7 @@ class ClassicGroup:
             out.failed = out.without_records  # nobody is in a generation that is empty: an older record does no harm
             return
         self.protocol = roster.choose()
+        self._subscriptions = [member.metadata(self.protocol) for member in roster.members.values()]
         self._become(State.COMPLETING, now_ms)
         for member in roster.members.values():
             self.answer_join(member, out)
@@ -462,6 +454,15 @@ class ClassicGroup:
                 ],
             ),
         )
+
+
+def topics_of(subscriptions: list[bytes]) -> frozenset[str] | None:
+    """The topics that consumers are subscribed to; None when one of them speaks otherwise."""
+    read = decoder(ConsumerProtocolSubscription, 0)  # whose fields every later version begins with
+    try:
+        return frozenset(topic for one in subscriptions for topic in read(one, 2)[0].topics)
+    except DecodeError:
+        return None
 
 
 def refused_join(version: int, member_id: str, code: ErrorCode) -> JoinGroupResponse:

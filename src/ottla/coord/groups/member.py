@@ -78,7 +78,8 @@ class Member:
         )
 
     def metadata(self, protocol: str | None) -> bytes:
-        return next(metadata for name, metadata in self.protocols if name == protocol)
+        """What it says for a protocol; for its favourite, if it has stopped to offer that one since."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), self.protocols[0][1])
 
     def vote(self, candidates: set[str]) -> str:
         return next(name for name, _ in self.protocols if name in candidates)
