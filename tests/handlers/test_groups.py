@@ -12,6 +12,7 @@ import judge
 import pytest
 from handlers.conftest import port_of
 from handlers.story import FINE, SUBSCRIPTION, TOPIC, Story, describe
+from handlers.wired import Wired
 
 from ottla.embed import BrokerThread
 from ottla.errors import ErrorCode
@@ -356,3 +357,14 @@ def test_who_joins_when_the_broker_stops_is_answered(tmp_path_factory: pytest.Te
         story.until_state("PreparingRebalance")
     with story:
         assert story.hear("sent away", "A").error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_a_client_that_leaves_at_once_does_not_keep_the_topic_of_groups_from_being_made(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with BrokerThread(data=tmp_path_factory.mktemp("data"), options=SETTINGS) as broker:
+        with Wired(port_of(broker)) as hasty:
+            hasty.send(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+        with Wired(port_of(broker)) as wired:
+            (found,) = wired.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4).coordinators
+            assert found.error_code == ErrorCode.NONE
