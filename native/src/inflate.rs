@@ -1,0 +1,152 @@
+//! The records of a compressed batch. Never more than a given number of bytes are inflated, whatever the input claims:
+//! gzip and snappy are stopped at the limit, and the block headers of lz4 and zstd give an upper bound beforehand.
+
+use std::io::Read;
+
+use flate2::{Decompress, FlushDecompress, Status};
+
+use crate::frames::{lz4_bound, lz4_plain, zstd_bound};
+
+pub(crate) const GZIP: u8 = 1;
+pub(crate) const SNAPPY: u8 = 2;
+pub(crate) const LZ4: u8 = 3;
+pub(crate) const ZSTD: u8 = 4;
+
+const XERIAL: &[u8] = b"\x82SNAPPY\x00";
+const XERIAL_HEADER_SIZE: usize = 16;
+const SNAPPY_RATIO_MAX: usize = 32; // a copy of 3 bytes yields at most 64: nothing honest declares more
+const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
+const GZIP_WINDOW: u8 = 15;
+
+type Inflated = Result<usize, String>;
+
+/// Room for one batch after the other, and what the codecs keep between them.
+#[derive(Default)]
+pub(crate) struct Inflater {
+    room: Vec<u8>, // only ever grows, so that it is cleared once
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+impl Inflater {
+    pub(crate) fn inflate(&mut self, codec: u8, data: &[u8], size_max: usize) -> Result<&[u8], String> {
+        if data.is_empty() {
+            return Err("there is nothing to inflate".into());
+        }
+        let size = match codec {
+            GZIP => self.gzip(data, size_max),
+            SNAPPY => self.snappy(data, size_max),
+            LZ4 => self.lz4(data, size_max),
+            ZSTD => self.zstd(data, size_max),
+            _ => Err(format!("unknown compression codec {codec}")),
+        }?;
+        Ok(&self.room[..size])
+    }
+
+    fn grow(&mut self, size: usize) {
+        if self.room.len() < size {
+            self.room.resize(size, 0);
+        }
+    }
+
+    /// Several members in a row are one stream; what follows the last is ignored.
+    fn gzip(&mut self, data: &[u8], size_max: usize) -> Inflated {
+        let (mut size, mut rest) = (0, data);
+        loop {
+            let mut member = Decompress::new_gzip(GZIP_WINDOW);
+            loop {
+                self.grow((size + 4 * rest.len() + 64).max(2 * size).min(size_max + 1));
+                let (read, written) = (member.total_in(), member.total_out());
+                let status = member
+                    .decompress(rest, &mut self.room[size..], FlushDecompress::None)
+                    .map_err(|error| format!("gzip: {error}"))?;
+                rest = &rest[(member.total_in() - read) as usize..];
+                let made = (member.total_out() - written) as usize;
+                size += made;
+                if size > size_max {
+                    return Err(too_large(size_max));
+                }
+                if status == Status::StreamEnd {
+                    break;
+                }
+                if rest.is_empty() && size < self.room.len() {
+                    return Err("gzip: the stream ends early".into());
+                }
+            }
+            if !rest.starts_with(GZIP_MAGIC) {
+                return Ok(size);
+            }
+        }
+    }
+
+    fn snappy(&mut self, data: &[u8], size_max: usize) -> Inflated {
+        if !data.starts_with(XERIAL) {
+            return self.snappy_block(data, 0, size_max);
+        }
+        let mut rest = data.get(XERIAL_HEADER_SIZE..).ok_or("snappy: the header is cut short")?;
+        let mut size = 0;
+        while !rest.is_empty() {
+            if rest.starts_with(XERIAL) {
+                rest = rest.get(XERIAL_HEADER_SIZE..).unwrap_or_default(); // one stream after another
+                continue;
+            }
+            let (length, after) = rest.split_at(rest.len().min(4));
+            let length = length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+            let block = after.get(..length).ok_or("snappy: a block is cut short")?;
+            size = self.snappy_block(block, size, size_max)?;
+            rest = &after[length..];
+        }
+        Ok(size)
+    }
+
+    /// Appends to what is there, `start` bytes; the new size.
+    fn snappy_block(&mut self, block: &[u8], start: usize, size_max: usize) -> Inflated {
+        let size = snap::raw::decompress_len(block).map_err(|error| error.to_string())?;
+        if size > size_max - start {
+            return Err(too_large(size_max));
+        }
+        if size > block.len() * SNAPPY_RATIO_MAX {
+            return Err(format!("snappy: {} bytes cannot hold {size}", block.len()));
+        }
+        self.grow(start + size);
+        let made = snap::raw::Decoder::new().decompress(block, &mut self.room[start..start + size]);
+        Ok(start + made.map_err(|error| error.to_string())?)
+    }
+
+    fn lz4(&mut self, data: &[u8], size_max: usize) -> Inflated {
+        let bound = lz4_bound(data)?;
+        let limit = bound.min(size_max);
+        self.grow(limit);
+        if let Some(size) = lz4_plain(data, &mut self.room[..limit]) {
+            return Ok(size);
+        }
+        let mut decoder = lz4::Decoder::new(data).map_err(|error| error.to_string())?;
+        let mut size = 0;
+        loop {
+            // One byte more than there may be, to tell the end from a limit that was met.
+            let mut spill = [0];
+            let room = if size < limit { &mut self.room[size..limit] } else { &mut spill };
+            match decoder.read(room).map_err(|error| format!("lz4: {error}"))? {
+                0 => return Ok(size),
+                _ if size == limit => return Err(too_large(limit)),
+                made => size += made,
+            }
+        }
+    }
+
+    fn zstd(&mut self, data: &[u8], size_max: usize) -> Inflated {
+        let bound = zstd_bound(data)?;
+        let limit = bound.min(size_max);
+        self.grow(limit);
+        if self.zstd.is_none() {
+            self.zstd = Some(zstd::bulk::Decompressor::new().map_err(|error| error.to_string())?);
+        }
+        let decoder = self.zstd.as_mut().ok_or("zstd: no decoder")?;
+        decoder
+            .decompress_to_buffer(data, &mut self.room[..limit])
+            .map_err(|error| if bound > size_max { too_large(size_max) } else { format!("zstd: {error}") })
+    }
+}
+
+fn too_large(size_max: usize) -> String {
+    format!("records inflate to more than {size_max} bytes")
+}
