@@ -1,0 +1,77 @@
+"""Offsets of the 0.8 era in the metadata store: plain numbers at the paths where old tools look for them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.cluster.consumer_offsets import ConsumerOffsets
+from ottla.cluster.embedded import Embedded
+from ottla.cluster.keeper import NoNode
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+
+def play(path: Path, story: Callable[[Embedded, ConsumerOffsets], Awaitable[None]]) -> None:
+    async def scene() -> None:
+        keeper = Embedded(str(path / "metadata.sqlite"))
+        await keeper.open()
+        await story(keeper, ConsumerOffsets(keeper))
+        await keeper.close()
+
+    asyncio.run(scene())
+
+
+def test_an_offset_is_a_decimal_number_at_kafka_s_path(tmp_path: Path) -> None:
+    async def story(keeper: Embedded, offsets: ConsumerOffsets) -> None:
+        assert await offsets.get("g", "t", 3) is None
+        await offsets.set("g", "t", 3, 42)
+        await offsets.set("g", "t", 3, 43)
+        assert (await keeper.get("/consumers/g/offsets/t/3")).data == b"43"
+        assert await offsets.get("g", "t", 3) == 43
+
+    play(tmp_path, story)
+
+
+def test_two_that_commit_for_the_first_time_at_once_both_succeed(tmp_path: Path) -> None:
+    async def story(keeper: Embedded, offsets: ConsumerOffsets) -> None:
+        await asyncio.gather(*(offsets.set("g", "t", 0, offset) for offset in range(5)))
+        assert await offsets.get("g", "t", 0) in range(5)
+
+    play(tmp_path, story)
+
+
+def test_what_is_no_number_and_what_is_no_path_is_refused(tmp_path: Path) -> None:
+    async def story(keeper: Embedded, offsets: ConsumerOffsets) -> None:
+        await offsets.set("g", "t", 0, 1)
+        await keeper.set("/consumers/g/offsets/t/0", b"soon")
+        with pytest.raises(BrokerError) as unreadable:
+            await offsets.get("g", "t", 0)
+        assert unreadable.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        for group in ("", "..", "a//b"):
+            with pytest.raises(BrokerError):
+                await offsets.set(group, "t", 0, 1)
+            with pytest.raises(BrokerError):
+                await offsets.get(group, "t", 0)
+        with pytest.raises(NoNode):
+            await keeper.get("/consumers/a")
+
+    play(tmp_path, story)
+
+
+def test_a_store_that_fails_says_so(tmp_path: Path) -> None:
+    async def scene() -> None:
+        keeper = Embedded(str(tmp_path / "metadata.sqlite"))
+        await keeper.open()
+        await keeper.close()
+        offsets = ConsumerOffsets(keeper)
+        for call in (offsets.set("g", "t", 0, 1), offsets.get("g", "t", 0)):
+            with pytest.raises(BrokerError):
+                await call
+
+    asyncio.run(scene())
