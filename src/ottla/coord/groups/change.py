@@ -74,7 +74,7 @@ class Change:
             self._look_at_topics(updated, bump=bump)
         return updated
 
-    def _change_pattern(self, before: str | None, wanted: str | None) -> bool:
+    def _change_pattern(self, before: str, wanted: str) -> bool:
         """The member's regular expression is another one. Whether that changes what the group is subscribed to."""
         group = self.group
         if before and group.pattern_counts[before] == 1:

@@ -54,7 +54,7 @@ class Subscription(NamedTuple):
     client_id: str = ""
     host: str = ""
     topics: frozenset[str] = frozenset()
-    pattern: str | None = None  # a regular expression; "" like None stands for none
+    pattern: str = ""  # a regular expression, if there is one
     rebalance_ms: int = -1
     assignor: str | None = None
     classic: ClassicPart | None = None

@@ -91,7 +91,7 @@ def read_subscription(value: ConsumerGroupMemberMetadataValue) -> Subscription:
         client_id=value.client_id,
         host=value.client_host,
         topics=frozenset(value.subscribed_topic_names),
-        pattern=value.subscribed_topic_regex,
+        pattern=value.subscribed_topic_regex or "",
         rebalance_ms=value.rebalance_timeout_ms,
         assignor=value.server_assignor,
         classic=None

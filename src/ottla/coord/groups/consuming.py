@@ -310,7 +310,7 @@ def fence(
         out.records += records.without_member(group.id, member.id)
     used = {member.subscription.pattern for member in left}
     dropped = {member.subscription.pattern for member in leaving} - used
-    out.records += [records.no_pattern(group.id, text) for text in sorted(filter(None, dropped))]
+    out.records += [records.no_pattern(group.id, text) for text in sorted(dropped - {""})]
     names = group.names_by_pattern()
     wanted = {name for member in left for name in member.names(names)}
     out.records.append(records.epoch(group.id, group.epoch + 1, metadata_hash(machine.image(), wanted)))

@@ -94,7 +94,6 @@ def _join(
         client_id=caller.client_id,
         host=caller.host,
         topics=frozenset(told.topics),
-        pattern="",
         rebalance_ms=request.session_timeout_ms if caller.version == 0 else request.rebalance_timeout_ms,
         assignor=before.assignor,
         classic=ClassicPart(request.session_timeout_ms, protocols),

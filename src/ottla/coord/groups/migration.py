@@ -149,7 +149,6 @@ def _consumer_member(classic: ClassicGroup, one: Member, image: Image) -> Consum
             client_id=one.client_id,
             host=one.host,
             topics=frozenset(told.topics),
-            pattern="",
             rebalance_ms=one.rebalance_ms,
             classic=ClassicPart(one.session_ms, one.protocols),
         ),
