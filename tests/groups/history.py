@@ -34,7 +34,7 @@ class Event(NamedTuple):
     group: str
     member: str
     what: str
-    facts: Mapping[str, Any] = {}  # noqa: RUF012  # never written to
+    facts: Mapping[str, Any] = {}  # never written to
 
     def __str__(self) -> str:
         return f"{self.at / 1e9:.6f} {self.member} {self.what} {dict(self.facts) or ''}".rstrip()
@@ -205,7 +205,7 @@ def nothing_lost(events: Sequence[Event], ends: Mapping[str, int], remembered: M
     """`ends`: how many records each partition has; `remembered`: what the broker answers for the group at the end."""
     breaches = []
     read: dict[str, set[int]] = {part: set() for part in ends}
-    last = {part: 0 for part in ends}
+    last = dict.fromkeys(ends, 0)
     for event in ordered(events):
         if event.what == "polled":
             read[event.facts["part"]].update(range(event.facts["first"], event.facts["last"] + 1))

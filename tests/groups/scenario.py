@@ -1,7 +1,7 @@
 """One story for every client family, told to several groups at once: members come, go, crash, freeze and crowd.
 
-Each group has an assignor of its own; all read the same two topics of two partitions, into which somebody writes all the
-time. After each step the groups must settle: all partitions owned, shared out as the assignor does it.
+Each group has an assignor of its own; all read the same two topics of two partitions, into which somebody writes all
+the time. After each step the groups must settle: all partitions owned, shared out as the assignor does it.
 
     alone     a                  the first member has everything
     three     a b v              two more, one of them in a process that will not live long
@@ -160,7 +160,7 @@ class Teller:
             return step in self.steps[plan]
 
         waiting = [plan for plan in self.plans if plan.static is static and plan not in self.unsettled]
-        self.journal.wait(lambda: all([ready(plan) for plan in waiting]))
+        self.journal.wait(lambda: {ready(plan) for plan in waiting} <= {True})  # each is asked, whatever another says
         for plan in waiting:
             if step not in self.steps[plan]:
                 self.unsettled[plan] = f"{step} not settled in {SETTLE_S} s: {self.journal.owned(self.group(plan))}"

@@ -27,7 +27,7 @@ CLASSIC: Final = {
     "franz-go": (*EAGER, "cooperative-sticky"),
     "kafkajs": ("roundrobin",),
 }
-CONSUMER: Final = {family: ("uniform", "range") for family in ("confluent-kafka", "java-4.3.1", "franz-go")}
+CONSUMER: Final = dict.fromkeys(("confluent-kafka", "java-4.3.1", "franz-go"), ("uniform", "range"))
 STICKY: Final = ("sticky", "cooperative-sticky", "uniform")
 # In an eager rebalance these two forget on the way what their members had, with every broker.
 NOT_SO_STICKY: Final = {("aiokafka", "sticky"), ("franz-go", "sticky")}
@@ -111,8 +111,9 @@ def test_a_static_member_comes_back_to_what_it_had_and_nobody_notices(
     assert after[u] == before[t], "the partitions of the one whose place it takes"
     assert after[s] == before[s]
     settled_at = max(event.at for event in story.events if event.member in (s, t) and event.what == "assigned")
+    moves = ("revoked", "lost", "assigned")
     taken = [str(event) for event in story.events
-             if event.member == s and event.what in ("revoked", "lost", "assigned") and event.at > settled_at]  # fmt: skip
+             if event.member == s and event.what in moves and event.at > settled_at]  # fmt: skip
     assert not taken, "the other member was not disturbed"
     assert not history.failures(story.events)
     assert not history.one_owner(story.events)
