@@ -188,7 +188,17 @@ def compiled(source: Path, path: str) -> Path:
     digest = hashlib.sha256(b"\0".join([*texts, path.encode()])).hexdigest()[:16]
 
     def compile_into(folder: Path) -> None:
-        flags = ["-nowarn", "-Xlint:none", "-implicit:class", "-cp", path, "-sourcepath", source.parent, "-d", folder]
+        flags: list[str | Path] = [
+            "-nowarn",
+            "-Xlint:none",
+            "-implicit:class",
+            "-cp",
+            path,
+            "-sourcepath",
+            source.parent,
+            "-d",
+            folder,
+        ]
         run(["javac", *flags, source], f"compiling {source.name}")
 
     return cached(f"classes/{source.stem}-{digest}", compile_into)

@@ -95,7 +95,7 @@ class AioKafka(Client):
                 await self._consumer.seek_to_beginning(place)
             else:
                 self._consumer.seek(place, offset)
-            stored = []
+            stored: list[Stored] = []
             while len(stored) < count:
                 found = await self._consumer.getone(place)
                 record = Record(found.timestamp, found.key, found.value, tuple(found.headers))

@@ -76,37 +76,38 @@ class Confluent(Client):
         idempotent: bool = False,
     ) -> list[int]:
         producer = self._producer(codec, acks, idempotent)
-        delivered: list[Message] = []
+        offsets: list[int] = []
         errors: list[KafkaError] = []
 
         def report(error: KafkaError | None, message: Message) -> None:
             if error is None:
-                delivered.append(message)
+                offsets.append(message.offset())  # type: ignore[arg-type]
             else:
                 errors.append(error)
 
         for record in records:
-            moment = {} if record.timestamp is None else {"timestamp": record.timestamp}
-            headers = {"headers": list(record.headers)} if record.headers else {}
+            more: dict[str, Any] = {} if record.timestamp is None else {"timestamp": record.timestamp}
+            if record.headers:
+                more["headers"] = list(record.headers)
             send = partial(producer.produce, topic, record.value, record.key, partition=partition, on_delivery=report)
             try:
-                send(**moment, **headers)
+                send(**more)
             except KafkaException as failure:
                 if failure.args[0].code() != KafkaError._UNKNOWN_PARTITION:
                     raise
                 # A partition younger than what the producer knows of the topic.
                 producer.list_topics(topic, TIMEOUT_S)
-                send(**moment, **headers)
+                send(**more)
         assert producer.flush(TIMEOUT_S) == 0, "messages left in the queue"
         if errors:
             raise refused(errors[0])
-        return [message.offset() for message in delivered]
+        return offsets
 
     def consume(self, topic: str, offset: int, count: int, *, partition: int = 0) -> list[Stored]:
         start = OFFSET_BEGINNING if offset == EARLIEST else offset
         self._consumer.list_topics(topic, TIMEOUT_S)  # else librdkafka looks for a topic's leader once a second only
         self._consumer.assign([TopicPartition(topic, partition, start)])
-        stored = []
+        stored: list[Stored] = []
         while len(stored) < count:
             messages = self._consumer.consume(count - len(stored), TIMEOUT_S)
             assert messages, f"{len(stored)} of {count} records within {TIMEOUT_S} s"

@@ -60,7 +60,11 @@ def simple_agent(bootstrap: str) -> Agent:
 
 def librdkafka_of(version: str, bootstrap: str) -> Confluent:
     """librdkafka told not to ask for the broker's versions but to believe that it is an old one."""
-    settings = {"api.version.request": False, "broker.version.fallback": version, "log_level": 2}
+    settings: dict[str, str | bool | int] = {
+        "api.version.request": False,
+        "broker.version.fallback": version,
+        "log_level": 2,
+    }
     return Confluent(bootstrap, name=f"librdkafka-{version}", settings=settings)
 
 

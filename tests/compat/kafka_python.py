@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from compat.clients import EARLIEST, LATEST, TIMEOUT_S, Client, Record, Refused, Stored
@@ -69,7 +69,7 @@ class KafkaPython(Client):
             )
             for record in records
         ]
-        return [asked(lambda future=future: future.get(TIMEOUT_S)).offset for future in futures]
+        return [asked(partial(future.get, TIMEOUT_S)).offset for future in futures]
 
     def consume(self, topic: str, offset: int, count: int, *, partition: int = 0) -> list[Stored]:
         place = TopicPartition(topic, partition)

@@ -199,7 +199,7 @@ class Batch(NamedTuple):
     producer_id: int
     epoch: int
     sequence: int
-    count: int
+    count: int  # type: ignore[assignment]  # the wire's word wins over the tuple's method
     timestamp: int
     max_timestamp: int
     data: bytes

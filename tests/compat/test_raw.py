@@ -410,7 +410,7 @@ def test_old_fetch_versions_of_new_batches(both: Both, fresh: Callable[[str], st
                 told.append((codec, version, found.error, shown, records))
         return told
 
-    told = {(codec, version): rest for codec, version, *rest in both.tell(story)}
+    told = {(codec, version): (error, magic, records) for codec, version, error, magic, records in both.tell(story)}
     assert [told["uncompressed", version][1] for version in (0, 1, 2, 3, 4)] == [0, 0, 1, 1, 2], "the magic of each"
     assert [one[2] for one in told["gzip", 0][2]][-2:] == [b"b" * 300, None]
     assert [told["zstd", version][0] for version in (0, 2, 4, 9, 10)] == [UNSUPPORTED_COMPRESSION] * 4 + [0]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,19 +98,20 @@ def power_cut(data: Path, faults: Path, random: Random) -> int:
         elif kind == "rename":
             synced[rest[0]] = synced.pop(path, 0)
     lost = 0
-    for path in sorted(data.rglob("*.log")):
-        size, safe = path.stat().st_size, min(synced.get(os.fspath(path), 0), path.stat().st_size)
+    for log in sorted(data.rglob("*.log")):
+        size = log.stat().st_size
+        safe = min(synced.get(os.fspath(log), 0), size)
         keep = random.choice([safe, size, random.randint(safe, size)])
-        with path.open("r+b") as file:
+        with log.open("r+b") as file:
             file.truncate(keep)
             for sector in range(-(-safe // SECTOR) * SECTOR, keep, SECTOR):
                 if random.random() < 0.1:  # written later than its neighbours: not there yet
                     file.seek(sector)
                     file.write(bytes(min(SECTOR, keep - sector)))
         lost += size - safe
-    for path in sorted((*data.rglob("*.index"), *data.rglob("*.timeindex"))):
-        if random.random() < 0.3 and (size := path.stat().st_size):
-            with path.open("r+b") as file:  # a page of an index that the kernel had not written yet
+    for index in sorted((*data.rglob("*.index"), *data.rglob("*.timeindex"))):
+        if random.random() < 0.3 and (size := index.stat().st_size):
+            with index.open("r+b") as file:  # a page of an index that the kernel had not written yet
                 file.seek(random.randrange(0, size, 8))
                 file.write(bytes(8))
     return lost
@@ -123,4 +123,4 @@ if __name__ == "__main__":
     Faults(Path(os.environ["OTTLA_FAULTS"])).install(RealDisk)
     from ottla.__main__ import main
 
-    sys.exit(main())
+    main()

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from durability.load import TOPIC, Load, Memory, Writer, check, prepare
 from process import Ottla
 
@@ -61,10 +61,15 @@ def test_a_real_idempotent_producer_rides_over_kills(tmp_path: Path) -> None:
                 "log_level": 2,
             }
         )
+
+        def report(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
         sent = iter(values)
         for part in range(4):
             for value in itertools.islice(sent, len(values) // 4):
-                producer.produce(TOPIC, value, partition=0, on_delivery=lambda error, _: error and failed.append(error))
+                producer.produce(TOPIC, value, partition=0, on_delivery=report)
             producer.poll(chance.uniform(0.005, 0.05))
             if part < 3:
                 broker.kill()
