@@ -96,7 +96,10 @@ class Broker:
         self._store.write_meta(meta._replace(node_id=self.node_id, cluster_id=self.cluster_id))
         self._waits = waits = Waits(asyncio.get_running_loop())
         replicas = Replicas(controller, self._store, waits)
+        for topic, index in self._missing(known):
+            log.error("the log of %s-%d is gone from %s: it begins again, empty", topic, index, self.config.log_dirs)
         controller.subscribe(replicas.apply)
+        controller.prepare_with(replicas.prepare)
         self._store.set_aside(log for log in self._store.logs.values() if not replicas.hosts(log))
         self._groups = Groups(self.config, controller, replicas, self.clock, lambda: str(uuid.uuid4()))
         markers = MarkerWriter(replicas, self._groups, self.clock, asyncio.get_running_loop())
@@ -115,6 +118,15 @@ class Broker:
         self._admission.limit(
             config.max_connections, config.max_connections_per_ip, overrides(config.max_connections_per_ip_overrides)
         )
+
+    def _missing(self, known: Image) -> list[tuple[str, int]]:
+        """Partitions that were led here before and whose logs are not there any more."""
+        return [
+            (topic.name, state.index)
+            for topic in known.topics.values()
+            for state in topic.partitions
+            if state.leader == self.node_id and (topic.name, state.index) not in self._store.logs
+        ]
 
     def _bind(self) -> list[socket]:
         """Take the addresses; who dials now waits in the kernel's queue until the broker is up."""

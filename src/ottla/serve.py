@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla import __version__, logs
+from ottla.cluster.keeper import KeeperError
 from ottla.config import BrokerConfig, ConfigError, load, parse_environment, parse_properties, parse_settings
 from ottla.errors import BrokerError
 from ottla.folder import FolderInUse, FolderLocks, default_folder, memory_folder, remove
+from ottla.log.checkpoints import CorruptCheckpointError
 
 if TYPE_CHECKING:
     from ottla.broker import Broker
@@ -66,6 +68,8 @@ def serve(arguments: list[str]) -> int:
         return complain(explained(error, plan.config), 1)
     except BrokerError as error:
         return complain(error.message or error.code.name, 1)
+    except (KeeperError, CorruptCheckpointError) as error:
+        return complain(str(error), 1)
     finally:
         locks.release()
         if plan.memory:
@@ -92,7 +96,12 @@ def parser() -> argparse.ArgumentParser:
 def planned(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
     pairs = from_file(options.config) if options.config else {}
     pairs |= parse_environment(environment)
-    pairs |= parse_settings(options.set)
+    settings = parse_settings(options.set)
+    pairs |= settings
+    if "listeners" in settings and (options.port is not None or options.host is not None):
+        raise Refused("--set listeners and --port or --host name different addresses: choose one")
+    if options.data and {"log.dirs", "log.dir"} & settings.keys():
+        raise Refused("--set log.dirs and --data name different folders: choose one")
     if options.node_id is not None:
         pairs.pop("broker.id", None)
         pairs["node.id"] = str(options.node_id)

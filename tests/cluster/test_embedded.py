@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from ottla.cluster.embedded import MEMORY, Embedded
+from ottla.cluster.embedded import MEMORY, RESERVE_SIZE, Embedded, File
 from ottla.cluster.keeper import (
     BadVersion,
     Check,
@@ -227,3 +227,29 @@ async def contents(file: str) -> dict[str, bytes]:
     nodes = {path: node.data for path, node in (await keeper.tree("/")).items()}
     await keeper.close()
     return nodes
+
+
+def test_room_is_kept_for_a_start_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, reserve = tmp_path / "tree", tmp_path / "tree-reserve"
+    connect = File._connect
+
+    def full_unless_room_was_made(self: File) -> None:
+        if reserve.exists():
+            raise Unavailable("database or disk is full")
+        connect(self)
+
+    async def story() -> None:
+        keeper = await opened(str(path))
+        await keeper.create("/a", b"kept")
+        await keeper.close()
+        assert reserve.stat().st_blocks * 512 >= RESERVE_SIZE, "blocks, not a hole"
+        with monkeypatch.context() as patch:
+            patch.setattr(File, "_connect", full_unless_room_was_made)
+            keeper = await opened(str(path))
+        assert (await keeper.get("/a")).data == b"kept"
+        assert not reserve.exists(), "it is in use now"
+        await keeper.close()
+        await (await opened(str(path))).close()
+        assert reserve.exists(), "and set aside again when there is room"
+
+    run(story())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -133,9 +134,9 @@ def test_deletion_takes_the_name_at_once_and_the_files_after_the_delay(tmp_path:
     assert left.endswith("-delete")
     again = store.create("orders", 0, b"z" * 16, settings(), 0)
     assert again.end == 0
-    store.tick(clock.ms + 4999)
+    asyncio.run(store.remove_folders(clock.ms + 4999))
     assert left in names(tmp_path)
-    store.tick(clock.ms + 5000)
+    asyncio.run(store.remove_folders(clock.ms + 5000))
     assert names(tmp_path) == {"orders-0"}
     assert found.read() == whole
 
@@ -147,7 +148,7 @@ def test_a_deleted_folder_found_at_start_goes_too_and_a_stray_one_stays(tmp_path
     (tmp_path / "lost+found").mkdir()
     store = a_store(tmp_path, clock=clock)
     assert store.logs == {}
-    store.tick(clock.ms + 60_000)
+    asyncio.run(store.remove_folders(clock.ms + 60_000))
     assert names(tmp_path) == {f"orders-0.{UNIQUE}-stray", "lost+found"}
 
 
@@ -312,3 +313,19 @@ def test_run_looks_after_everything_until_it_is_cancelled(tmp_path: Path, monkey
             await task
 
     asyncio.run(asyncio.wait_for(story(), 20))
+
+
+def test_a_directory_that_somebody_removed_goes_offline_and_the_others_go_on(tmp_path: Path) -> None:
+    clock = StillClock()
+    store = a_store([tmp_path / "a", tmp_path / "b"], clock=clock)
+    logs = [store.create("orders", index, TOPIC_ID, settings(), 0) for index in range(2)]
+    gone, stays = sorted(logs, key=lambda log: log.folder.parent != tmp_path / "a")
+    store.tick(clock.ms)
+    shutil.rmtree(tmp_path / "a")
+    store.tick(clock.ms + 5000)
+    assert [directory.online for directory in store.directories] == [False, True]
+    assert [usage.total > 0 for usage in store.usage()] == [False, True]
+    with pytest.raises(BrokerError) as refused:
+        append(gone, produced(1))
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    append(stays, produced(1))

@@ -23,7 +23,7 @@ from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from ottla.clock import Clock
     from ottla.cluster.alterations import Change
@@ -56,6 +56,7 @@ class Controller:
         self._clock = clock
         self._random_bytes = random_bytes
         self._subscribers: list[Callable[[Image | None, Image], None]] = []
+        self._preparers: list[Callable[[Topic], Awaitable[None]]] = []
         self._deciding = asyncio.Lock()
         self._epoch = 0
         self._epoch_version = 0
@@ -66,6 +67,14 @@ class Controller:
         self._subscribers.append(callback)
         if self.image is not EMPTY:
             callback(None, self.image)
+
+    def prepare_with(self, callback: Callable[[Topic], Awaitable[None]]) -> None:
+        """Have this done for a topic that is new or has grown, before it is published: what takes long goes here."""
+        self._preparers.append(callback)
+
+    async def _prepare(self, topic: Topic) -> None:
+        for prepare in self._preparers:
+            await prepare(topic)
 
     def topic_config(self, topic: Topic) -> TopicConfig:
         """A topic's configuration as of now; the same object until it or the broker's defaults change."""
@@ -147,7 +156,12 @@ class Controller:
                 made.append(topic)
                 results.append(topic)
             if made and not validate_only:
-                await self._write([op for topic in made for op in plans.creation(topic, self._epoch)])
+                try:
+                    await self._write([op for topic in made for op in plans.creation(topic, self._epoch)])
+                except BrokerError as error:
+                    return [error if isinstance(result, Topic) else result for result in results]
+                for topic in made:
+                    await self._prepare(topic)
                 self._publish(image)
             return results
 
@@ -165,7 +179,10 @@ class Controller:
             results = [self._find(name) for name in names]
             gone = {topic.name: topic for topic in results if isinstance(topic, Topic)}
             if gone:
-                await self._write([op for topic in gone.values() for op in plans.deletion(topic)])
+                try:
+                    await self._write([op for topic in gone.values() for op in plans.deletion(topic)])
+                except BrokerError as error:
+                    return [error if isinstance(result, Topic) else result for result in results]
                 self._publish(self.image.without_topics(*gone))
             return results
 
@@ -178,6 +195,7 @@ class Controller:
             if not validate_only:
                 present = len(self.image.topics[name].partitions)
                 await self._write(plans.growth(grown, present, self._epoch))
+                await self._prepare(grown)
                 self._publish(self.image.with_topics(grown))
             return grown
 

@@ -12,8 +12,11 @@ session that is dead, and are removed.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.cluster.keeper import (
@@ -36,6 +39,8 @@ from ottla.cluster.keeper import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+logger = logging.getLogger("ottla.cluster")
+
 MEMORY = ":memory:"
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (
@@ -48,6 +53,7 @@ INSERT INTO clock SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM clock);
 INSERT OR IGNORE INTO node VALUES ('/', '', x'', 0, 0, 0, 0);
 DELETE FROM node WHERE ephemeral;
 """
+RESERVE_SIZE = 1 << 20  # what SQLite needs to come up and take the writes of a start
 LOCK_WAIT_S = 0.2  # another process that holds the file does not let go soon
 
 Answer = TypeVar("Answer")
@@ -143,10 +149,36 @@ class File:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._reserve = f"{path}-reserve"
         self._database: sqlite3.Connection | None = None
         self._zxid = 0
 
     def open(self) -> None:
+        """Open the file; when the disk is full, with the room that was reserved for this while there was some."""
+        try:
+            self._connect()
+        except Unavailable:
+            if self._path == MEMORY or not os.path.exists(self._reserve):
+                raise
+            os.unlink(self._reserve)
+            self._connect()
+        else:
+            if self._path != MEMORY:
+                self._set_room_aside()
+
+    def _set_room_aside(self) -> None:
+        """Without it a broker on a full disk could not start, and so not delete what retention lets go."""
+        try:
+            descriptor = os.open(self._reserve, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+            try:
+                os.posix_fallocate(descriptor, 0, RESERVE_SIZE)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(self._reserve)
+
+    def _connect(self) -> None:
         database = None
         try:
             database = sqlite3.connect(self._path, timeout=LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
@@ -166,9 +198,9 @@ class File:
         database, self._database = self._database, None
         try:
             database.execute("DELETE FROM node WHERE ephemeral")
-        except sqlite3.Error as error:
-            raise Unavailable(f"{self._path}: {error}") from error
-        finally:
+        except sqlite3.Error as error:  # they are deleted at the next start, too
+            logger.warning("the metadata could not be put in order", extra={"reason": str(error)})
+        with suppress(sqlite3.Error):
             database.close()
 
     def get(self, path: str) -> Node:

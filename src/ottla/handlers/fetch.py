@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 # The first versions with a property; see the list above.
 BOUNDED, BATCHES, ZSTD, BY_ID = 3, 4, 10, 13
+# Converting is work that everybody else waits for: an old client gets its records in portions, and asks again.
+CONVERTED_SIZE_MAX, CONVERTED_ROOM = 256 << 10, 1 << 20
 MAGIC_OF_OLD_VERSIONS = (0, 0, 1, 1)
 DEBUGGING_CONSUMER = -2  # a reader that may look above the high watermark
 
@@ -79,6 +81,8 @@ class Reading:
         parts, request, version = self._parts, self._request, self._call.version
         replicas, by_id = parts.replicas, version >= BY_ID
         room = min(request.max_bytes, parts.config.fetch_max_bytes)
+        if version < BATCHES:
+            room = min(room, CONVERTED_ROOM)
         min_one = version >= BOUNDED
         total, urgent = 0, False
         results = []
@@ -211,7 +215,7 @@ def convert(partition: Partition, offset: int, size_max: int, limit: int, magic:
     """
     from ottla.records.legacy import down_convert
 
-    found = partition.log.read(offset, size_max, offset_max=limit, min_one=True)
+    found = partition.log.read(offset, min(size_max, CONVERTED_SIZE_MAX), offset_max=limit, min_one=True)
     if found is None:
         return b""
     if not partition.log.config.message_downconversion_enable:

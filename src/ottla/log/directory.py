@@ -29,7 +29,8 @@ QUORUM = "__cluster_metadata-0"  # the log of a KRaft quorum: Kafka's to write, 
 
 # What says that the device is gone, rather than that this operation could not be done.
 FATAL = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
-METADATA = "__cluster_metadata-0"  # KRaft's own log: not a topic, and not ours to touch
+# What may be about a single file, or about the whole directory: it is unmounted, or somebody removed it.
+DOUBTFUL = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOTCONN})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<index>\d{1,10})")
@@ -68,15 +69,13 @@ class Directory:
 
     def refusal(self, error: OSError) -> BrokerError:
         """What to answer for an operation that failed with `error`; a broken device goes offline."""
-        if error.errno in FATAL:
+        if error.errno in FATAL or (error.errno in DOUBTFUL and not self.disk.exists(self.path)):
             self.fail(error)
         return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error}")
 
 
 def parse(folder: str) -> Name | None:
     """The partition a folder name stands for, None for folders that are no partitions of ours."""
-    if folder == METADATA:
-        return None
     if match := _ASIDE.fullmatch(folder):
         return Name(match["topic"], int(match["index"]), match["kind"])
     if folder == QUORUM:

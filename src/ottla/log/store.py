@@ -251,10 +251,18 @@ class Store:
                 raise log.directory.refusal(error) from error
             logger.warning("log is not part of the cluster, set aside", extra={"log": repr(log), "folder": path})
 
+    def _space(self, directory: Directory) -> tuple[int, int]:
+        if directory.online:
+            try:
+                return self.disk.space(directory.path)
+            except OSError as error:
+                directory.refusal(error)
+        return -1, -1
+
     def usage(self) -> list[Usage]:
         found = []
         for directory in self.directories:
-            total, free = self.disk.space(directory.path) if directory.online else (-1, -1)
+            total, free = self._space(directory)
             sizes = {(log.topic, log.index): log.size for log in directory.logs}
             futures = {key: move.size for key, move in self.moves.items() if move.directory is directory}
             found.append(Usage(directory.path, directory.error, total, free, sizes, futures))
@@ -339,6 +347,7 @@ class Store:
             await asyncio.sleep(TICK_S)
             for log, flush in self.tick(self.clock.now_ms()):
                 await self.flush(log, flush)
+            await self.remove_folders(self.clock.now_ms())
             for move in list(self.moves.values()):
                 await self.carry_out(move)
 
@@ -393,18 +402,21 @@ class Store:
                     directory.refusal(error)
 
     def _sweep(self, now_ms: int) -> None:
-        """Remove the files and folders whose delay is over."""
+        """Remove the files whose delay is over."""
         for log in self.logs.values():
             if log.doomed:
                 try:
                     log.sweep(now_ms)
                 except OSError as error:
                     log.directory.refusal(error)
+
+    async def remove_folders(self, now_ms: int) -> None:
+        """Remove the folders of deleted partitions whose delay is over, in a thread: there may be many, and large."""
         due = [doomed for doomed in self._doomed if doomed.due_ms <= now_ms]
         self._doomed = [doomed for doomed in self._doomed if doomed.due_ms > now_ms]
         for doomed in due:
             try:
-                self.disk.remove_folder(doomed.path)
+                await asyncio.get_running_loop().run_in_executor(None, self.disk.remove_folder, doomed.path)
             except OSError as error:
                 logger.warning("folder not removed", extra={"folder": doomed.path, "reason": str(error)})
                 doomed.directory.refusal(error)

@@ -6,7 +6,9 @@ lose theirs, and topic configs reach the logs while they are in use.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.errors import BrokerError, ErrorCode
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from ottla.replica.waits import Waits
 
 logger = logging.getLogger("ottla.replicas")
+
+LOGS_PER_TURN = 10  # each takes a fraction of a millisecond
 
 
 class Replicas:
@@ -60,6 +64,15 @@ class Replicas:
         if partition is None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
         return partition
+
+    async def prepare(self, topic: Topic) -> None:
+        """Make the logs of a topic that is about to come, a few at a time, so that others are served in between."""
+        for at, state in enumerate(topic.partitions):
+            if self._controller.node_id in state.replicas and (topic.name, state.index) not in self._store.logs:
+                with suppress(BrokerError):  # `_host` will meet the same error, and say so
+                    self._log(topic, state)
+                if at % LOGS_PER_TURN == LOGS_PER_TURN - 1:
+                    await asyncio.sleep(0)
 
     def hosts(self, log: Log) -> bool:
         """Whether this log is one that the cluster wants here."""
@@ -113,5 +126,8 @@ class Replicas:
     def _drop(self, topic: Topic) -> None:
         self._by_id.pop(topic.id, None)
         for partition in self._by_name.pop(topic.name, {}).values():
-            self._store.delete(partition.log)
+            try:
+                self._store.delete(partition.log)
+            except BrokerError as error:  # the folder stays, and is set aside at the next start
+                logger.error("cannot delete %s-%d: %s", topic.name, partition.index, error)
             partition.wake()
