@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SETTINGS = {
-    "group.initial.rebalance.delay.ms": "300",
+    "group.initial.rebalance.delay.ms": "800",
     "group.max.size": "4",
     "offsets.topic.num.partitions": "5",
     "group.min.session.timeout.ms": "1000",
@@ -214,7 +214,7 @@ def too_many(story: Story) -> None:
 
 def silence(story: Story) -> None:
     """Who does not sync, and who does not rejoin, is gone after the rebalance time-out; then the session ends."""
-    short = {"session_ms": 3000, "rebalance_ms": 1000}
+    short = {"session_ms": 5000, "rebalance_ms": 2000}
     for name in ("A", "B"):
         story.invite(name, **short)
     for name in ("A", "B"):
