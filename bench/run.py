@@ -15,7 +15,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
@@ -98,7 +98,7 @@ def measure(row: Row, brokers: Sequence[Broker], setting: Setting, repeat: int) 
 def machine() -> dict[str, object]:
     names = [line.split(": ", 1)[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
     about = {"cores": os.cpu_count(), "cpu": names[0] if names else platform.machine(), "kernel": platform.release()}
-    return {**about, "python": platform.python_version(), "load": os.getloadavg()[0]}
+    return {**about, "python": platform.python_version()}
 
 
 def write_table(text: str) -> None:
@@ -116,6 +116,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.5, help="measured time of one run of one row")
     parser.add_argument("--quick", action="store_true", help="a dozen rows, twice, one second each")
+    parser.add_argument("--table", nargs="+", type=Path, metavar="FILE", help="no run: the table of these reports")
     parser.add_argument("--list", action="store_true", help="print the names of the rows and stop")
     return parser.parse_args(words)
 
@@ -127,9 +128,24 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(row.name for row in wanted))
         return 0
+    report = merged(options.table) if options.table else measured(wanted, options)
+    results = report["rows"]
+    shown = [row for row in rows if row.name in results]
+    text = f"{conditions(report)}\n\n{table.verdict(shown, results)}\n\n{table.markdown(shown, results)}"
+    if len(shown) == len(rows) and all(len(sides) == len(SIDES) for sides in results.values()):
+        write_table(text)
+    print(text)
+    return 0
+
+
+def measured(wanted: Sequence[Row], options: argparse.Namespace) -> dict[str, Any]:
+    """Run the rows; the report is on disk after each of them."""
     repeat, seconds = (2, 1.0) if options.quick else (options.repeat, options.seconds)
-    results: table.Results = {}
     began = time.time()
+    results: table.Results = {}
+    report = {"machine": machine(), "repeat": repeat, "seconds": seconds, "rows": results}
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / time.strftime("%Y-%m-%d-%H%M%S.json", time.gmtime(began))
     with ExitStack() as stack:
         setting = Setting(stack.enter_context(Client()), seconds=seconds)
         brokers = [stack.enter_context(SIDES[side]()).start() for side in options.sides]
@@ -137,23 +153,25 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"warm after {time.time() - began:.0f} s", file=sys.stderr)
         for row in wanted:
             results[row.name] = measure(row, brokers, setting, repeat)
+            report["load"] = os.getloadavg()[2]
+            file.write_text(json.dumps(report, indent=1))
             cells = " | ".join(filter(None, table.line(row, results[row.name])))
             print(f"{time.time() - began:5.0f} s  {cells}", file=sys.stderr, flush=True)
-    text = f"{machine_line()}\n\n{table.verdict(wanted, results)}\n\n{table.markdown(wanted, results)}"
-    RESULTS.mkdir(exist_ok=True)
-    name = time.strftime("%Y-%m-%d-%H%M%S", time.gmtime(began))
-    report = {"date": name, "machine": machine(), "repeat": repeat, "seconds": seconds, "rows": results}
-    (RESULTS / f"{name}.json").write_text(json.dumps(report, indent=1))
-    if len(wanted) == len(rows) and len(options.sides) == len(SIDES):
-        write_table(text)
-    print(text)
-    return 0
+    return report
 
 
-def machine_line() -> str:
-    about, day = machine(), time.strftime("%Y-%m-%d")
+def merged(files: Sequence[Path]) -> dict[str, Any]:
+    """Reports of several runs as one; where two have a row, the later file counts."""
+    reports = [json.loads(file.read_text()) for file in files]
+    rows = {name: sides for report in reports for name, sides in report["rows"].items()}
+    return {**reports[-1], "rows": rows, "load": max(report["load"] for report in reports)}
+
+
+def conditions(report: dict[str, Any]) -> str:
+    about, day = report["machine"], time.strftime("%Y-%m-%d")
     software = f"Linux {about['kernel']}, Python {about['python']}, Apache Kafka {judge.NEWEST}"
-    return f"Measured on {day}: {about['cores']} cores ({about['cpu']}), {software}."
+    how = f"{report['repeat']} repeats of {report['seconds']:g} s, load average {report['load']:.1f}"
+    return f"Measured on {day}: {about['cores']} cores ({about['cpu']}), {software}; {how}."
 
 
 if __name__ == "__main__":
