@@ -2,7 +2,7 @@ from datetime import datetime
 
 import pytest
 
-from ottla.tools.moment import End, Last, Offset, Time, milliseconds, moment
+from ottla.tools.moment import End, Last, Offset, Time, duration_ms, milliseconds, moment
 
 NOW_MS = 1_800_000_000_000
 
@@ -38,3 +38,27 @@ def test_what_makes_no_sense_is_said(text: str) -> None:
 
 def test_a_bare_number_is_a_time_where_a_time_is_wanted() -> None:
     assert milliseconds("1794735000000", NOW_MS) == 1794735000000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("30s", 30_000),
+        ("5m", 300_000),
+        ("2h", 7_200_000),
+        ("1d", 86_400_000),
+        ("0s", 0),
+        ("PT5M", 300_000),
+        ("PT30S", 30_000),
+        ("P1D", 86_400_000),
+        ("P1DT2H3M4S", 93_784_000),
+    ],
+)
+def test_spans_of_time_are_understood(text: str, expected: int) -> None:
+    assert duration_ms(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "-5m", "P", "PT", "P1DT", "PT5", "5M", "1.5h", "PT5M "])
+def test_what_is_no_span_of_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a span of time"):
+        duration_ms(text)

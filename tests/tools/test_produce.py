@@ -128,3 +128,27 @@ def test_a_broker_that_hears_and_does_not_answer_is_given_up(run: Run) -> None:
 
 def test_a_timestamp_that_is_none_is_refused(run: Run) -> None:
     run("produce", "t", "x", "--timestamp", "noon", code=2)
+
+
+def test_a_transaction_is_seen_whole_or_not_at_all(run: Run, ottla_namespace: Namespace) -> None:
+    topic, name = ottla_namespace.topic(), ottla_namespace.transaction()
+    sent = run("produce", topic, "one", "two", "--transactional-id", name)
+    assert sent.err == f"ottla: 2 records to {topic}: partition 0 offset 0 to 1\n"
+    broken = run("produce", topic, "-K", ":", "--transactional-id", name, text="k:three\nfour\n", code=1)
+    assert broken.err == "ottla: record 2: no ':' between key and value\n"
+    assert run("consume", topic).lines == ["one", "two"]
+    assert run("consume", topic, "--isolation", "read_uncommitted").lines == ["one", "two", "three"]
+    (found,) = run("transactions", "describe", name, "--json").document
+    assert found["state"] in ("CompleteAbort", "PrepareAbort")
+
+
+def test_a_refused_record_takes_its_transaction_with_it(run: Run, ottla_namespace: Namespace) -> None:
+    topic, name = ottla_namespace.topic(), ottla_namespace.transaction()
+    run("topics", "create", topic, "--config", "max.message.bytes=200")
+    failed = run("produce", topic, "small", "x" * 400, "--transactional-id", name, "-X", "linger.ms=0", code=1)
+    assert "records not accepted" in failed.err
+    assert run("consume", topic).out == ""
+
+
+def test_a_transaction_wants_every_replica(run: Run) -> None:
+    assert "acks" in run("produce", "t", "x", "--transactional-id", "x", "--acks", "1", code=1).err

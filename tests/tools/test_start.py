@@ -33,9 +33,12 @@ def test_without_the_extra_one_line_says_what_to_install(library: str) -> None:
     assert "pip install 'ottla[tools]'" in done.stderr
 
 
+COMMANDS = ("serve", "topics", "configs", "groups", "transactions", "produce", "consume", "dump", "perf")
+
+
 def test_help_lists_every_command(run: Run) -> None:
     shown = run("--help").out
-    assert all(command in shown for command in ("serve", "topics", "configs", "produce", "consume", "dump", "perf"))
+    assert all(command in shown for command in COMMANDS)
 
 
 def test_no_cluster_is_one_line(run: Run) -> None:

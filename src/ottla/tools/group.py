@@ -3,7 +3,7 @@
 `facts` is what `ottla groups describe --json` prints: names are chosen for programs that read it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import typer
@@ -109,21 +109,30 @@ def partition(place: Place, lag: Lag, owner: Any) -> dict[str, Any]:
     }
 
 
-def chosen(cluster: AdminClient, texts: Iterable[str]) -> list[Place]:
-    """The partitions that `topic` and `topic:0,2` name, each of which must exist."""
+def chosen(cluster: AdminClient, topics: Mapping[str, list[int] | None]) -> list[Place]:
+    """The partitions that `named` has read, each of which must exist."""
     found: list[Place] = []
-    for text in texts:
-        topic, colon, indexes = text.partition(":")
+    for topic, indexes in topics.items():
         answer = settle(cluster.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S))[topic]
         there = [part.id for part in answer.partitions]
+        if missing := sorted(set(indexes or ()) - set(there)):
+            raise Failed(f"{topic} has no partition {', '.join(map(str, missing))}")
+        found += ((topic, index) for index in indexes or there)
+    return found
+
+
+def named(texts: Iterable[str]) -> dict[str, list[int] | None]:
+    """`topic` and `topic:0,2` as topics and partitions; none means all."""
+    found: dict[str, list[int] | None] = {}
+    for text in texts:
+        topic, colon, indexes = text.partition(":")
         try:
-            wanted = [int(index) for index in indexes.split(",")] if colon else there
+            wanted = [int(index) for index in indexes.split(",")] if colon else None
         except ValueError:
             raise typer.BadParameter(f"--topic {text}: expected topic or topic:0,1,2") from None
-        if missing := sorted(set(wanted) - set(there)):
-            raise Failed(f"{topic} has no partition {', '.join(map(str, missing))}")
-        found += ((topic, index) for index in wanted)
-    return list(dict.fromkeys(found))
+        before = found.get(topic, [])
+        found[topic] = None if wanted is None or before is None else list(dict.fromkeys(before + wanted))
+    return found
 
 
 def commit(cluster: AdminClient, name: str, moves: Iterable[Move]) -> None:

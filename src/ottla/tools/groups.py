@@ -14,7 +14,7 @@ import typer
 from confluent_kafka import ConsumerGroupType, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from ottla.tools.group import STATES, chosen, commit, facts, forget, look_up, state_of
+from ottla.tools.group import STATES, chosen, commit, facts, forget, look_up, named, state_of
 from ottla.tools.lag import Place, bounds, committed, spans
 from ottla.tools.moment import duration_ms, milliseconds
 from ottla.tools.offset_file import read, to_csv, to_objects
@@ -152,9 +152,10 @@ def reset(
         raise typer.BadParameter("say where to, in one way: --to-earliest, --to-latest, --to-offset, ...")
     if bool(topic) == all_topics:
         raise typer.BadParameter("give --topic or --all-topics")
+    topics = named(topic)
     cluster = admin(bootstrap, properties)
     commits = committed(cluster, name)
-    places = list(commits) if all_topics else chosen(cluster, topic)
+    places = list(commits) if all_topics else chosen(cluster, topics)
     moves = planned(cluster, goals[0], places, commits)
     carry_out(cluster, name, moves, execute=execute, json=json)
 
@@ -209,9 +210,10 @@ def delete(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Delete groups with all their offsets, or with --topic only the offsets they have there."""
+    topics = named(topic)
     cluster = admin(bootstrap, properties)
-    if topic:
-        places = chosen(cluster, topic)
+    if topics:
+        places = chosen(cluster, topics)
         with Cluster(bootstrap, properties) as wire:
             for name in names:
                 forget(wire, name, places)
@@ -235,10 +237,11 @@ def export_offsets(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Print the offsets of a group as topic,partition,offset or JSON, for `import` and for kafka-consumer-groups."""
+    topics = named(topic)
     cluster = admin(bootstrap, properties)
     commits = committed(cluster, name)
-    if topic:
-        places = set(chosen(cluster, topic))
+    if topics:
+        places = set(chosen(cluster, topics))
         commits = {place: commit for place, commit in commits.items() if place in places}
     if not commits:
         raise Failed(f"{name} has no offsets" + (" there" if topic else ""))

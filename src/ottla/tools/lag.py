@@ -62,7 +62,10 @@ def committed(cluster: AdminClient, group: str) -> dict[Place, Commit]:
 
 def spans(cluster: AdminClient, places: Iterable[Place]) -> dict[Place, Span]:
     """Start and end of each partition; those that do not exist (any more) are left out."""
-    wanted = [TopicPartition(*place) for place in places]
+    topics = cluster.list_topics(timeout=TIMEOUT_S).topics
+    wanted = [
+        TopicPartition(*place) for place in places if place[0] in topics and place[1] in topics[place[0]].partitions
+    ]
     starts = bounds(cluster, wanted, OffsetSpec.earliest())
     ends = bounds(cluster, wanted, OffsetSpec.latest())
     return {place: Span(starts[place], ends[place]) for place in starts if place in ends}
@@ -72,7 +75,7 @@ def bounds(cluster: AdminClient, wanted: list[TopicPartition], spec: OffsetSpec)
     if not wanted:
         return {}
     futures = cluster.list_offsets(dict.fromkeys(wanted, spec), request_timeout=TIMEOUT_S)
-    answers = settle(futures, fine=[KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION])
+    answers = settle(futures, fine=[KafkaError.UNKNOWN_TOPIC_OR_PART])  # deleted while we asked
     return {(part.topic, part.partition): answer.offset for part, answer in answers.items()}
 
 
