@@ -93,9 +93,9 @@ def group(ottla_namespace: Namespace) -> str:
     return ottla_namespace.group()
 
 
-@pytest.mark.parametrize("protocol", ["classic"])
+@pytest.mark.parametrize(("protocol", "assignor"), [("classic", "range"), ("consumer", "uniform")])
 def test_members_and_lag_of_a_living_group(
-    run: Run, ottla_broker: Broker, topic: str, group: str, protocol: str
+    run: Run, ottla_broker: Broker, topic: str, group: str, protocol: str, assignor: str
 ) -> None:
     options = {"client.id": "reader", "group.instance.id": "one", "group.protocol": protocol}
     with member(ottla_broker, group, topic, **options) as consumer:
@@ -105,7 +105,7 @@ def test_members_and_lag_of_a_living_group(
         shown = run("groups", "describe", group).lines
     host, _, port = ottla_broker.bootstrap.rpartition(":")
     assert found["coordinator"] == {"id": ottla_broker.node_id, "host": host, "port": int(port)}
-    assert (found["group"], found["state"], found["type"], found["assignor"]) == (group, "Stable", protocol, "range")
+    assert (found["group"], found["state"], found["type"], found["assignor"]) == (group, "Stable", protocol, assignor)
     (one,) = found["members"]
     assert (one["instance"], one["client"], one["host"]) == ("one", "reader", "127.0.0.1")
     assert one["assignment"] == {topic: [0, 1]}
