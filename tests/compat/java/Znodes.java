@@ -18,11 +18,20 @@ public class Znodes {
     }
 
     private static void make(ZooKeeper keeper, String path, byte[] data) throws Exception {
-        try {
-            keeper.create(path, data, ZooDefs.Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
-        } catch (KeeperException.NodeExistsException there) {
-            if (data != null) {
-                keeper.setData(path, data, -1);
+        for (int attempt = 0; ; attempt++) {
+            try {
+                keeper.create(path, data, ZooDefs.Ids.OPEN_ACL_UNSAFE, CreateMode.PERSISTENT);
+                return;
+            } catch (KeeperException.NodeExistsException there) {
+                if (data != null) {
+                    keeper.setData(path, data, -1);
+                }
+                return;
+            } catch (KeeperException.ConnectionLossException early) {  // it listens before it serves
+                if (attempt == 100) {
+                    throw early;
+                }
+                Thread.sleep(100);
             }
         }
     }
