@@ -34,6 +34,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and ("seed" in item.fixturenames or item.get_closest_marker("hypothesis")):
             item.add_marker(pytest.mark.seeded)
+        if "compat" in item.path.parts and item.get_closest_marker("timeout") is None:
+            # The first fixtures on a new machine fetch Apache Kafka and build clients: that time is not the test's.
+            item.add_marker(pytest.mark.timeout(180, func_only=True))
 
 
 @pytest.fixture(scope="session")
