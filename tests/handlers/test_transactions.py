@@ -345,4 +345,6 @@ def test_a_prepared_transaction_outlives_its_producer_and_is_committed_by_the_ne
 )
 def test_init_with_halves_of_an_identity_is_refused(wired: Wired, topic: str, odd: dict[str, Any]) -> None:
     assert init(wired, topic, 6, **odd).error_code == ErrorCode.INVALID_REQUEST
+    if "keep_prepared_txn" not in odd:
+        assert init(wired, None, 6, **odd).error_code == ErrorCode.INVALID_REQUEST
     assert init(wired, "", 4).error_code == ErrorCode.INVALID_REQUEST

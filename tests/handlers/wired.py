@@ -34,6 +34,10 @@ class Wired:
         self._socket.sendall(struct.pack(">i", len(body)) + body)
         self._unanswered.append((key, version, self._count))
 
+    def forget(self) -> None:
+        """The last request gets no answer."""
+        self._unanswered.pop()
+
     def receive(self) -> Any:
         """The answer to the oldest request that has none yet."""
         key, version, count = self._unanswered.popleft()

@@ -86,7 +86,8 @@ def handles(request: type, *, versions: tuple[int, int] | None = None) -> Callab
     def register(function: Handler) -> Handler:
         spec: Spec = request.__wire__  # type: ignore[attr-defined]
         key = spec.key
-        assert key is not None and key not in REGISTRY, f"two handlers of API {key}"
+        assert key is not None, f"{request.__name__} is no request"
+        assert key not in REGISTRY, f"two handlers of API {key}"
         REGISTRY[key] = Registered(key, request, versions or spec.versions, function)
         return function
 

@@ -1,8 +1,8 @@
 """Which brokers there are and who leads what: Metadata (3), v0-13, and DescribeTopicPartitions (75), v0.
 
 Metadata v1 controller, racks, internal topics, null for all topics; v2 cluster id; v4 creation only when allowed; v5
-offline replicas; v7 leader epochs; v8 authorised operations; v9 flexible; v10 topic ids; v12 topics asked for by id; v13
-an error for the whole answer.
+offline replicas; v7 leader epochs; v8 authorised operations; v9 flexible; v10 topic ids; v12 topics asked for by id;
+v13 an error for the whole answer.
 
 The address in the answer is the one that the client dialled, unless `advertised.listeners` names another: a broker
 behind no proxy is reachable there by definition.

@@ -1,4 +1,4 @@
-"""Where a partition's log begins, ends and was at a time: ListOffsets (2), OffsetForLeaderEpoch (23), DeleteRecords (21).
+"""Where a log begins, ends and was at a time: ListOffsets (2), OffsetForLeaderEpoch (23), DeleteRecords (21).
 
 ListOffsets v0 answers with segment boundaries, newest first; v1 with one offset and its timestamp; v2 isolation level;
 v4 leader epochs; v6 flexible; v7 the largest timestamp; v8 the earliest local offset; v9 and v11 offsets of tiered

@@ -43,6 +43,8 @@ LATER = frozenset(
 # Errors that speak of the records, not of the partition: the answer says where its log starts, as for a success.
 OF_RECORDS = frozenset((ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP))
 ACKS = frozenset((-1, 0, 1))
+NOTHING = memoryview(b"")
+ADMIN_CLIENT = "__admin_client"  # the client id that Kafka's own repair tools use
 
 
 @handles(ProduceRequest)
@@ -61,8 +63,10 @@ def produce(parts: Parts, call: Call, request: ProduceRequest) -> ProduceRespons
                     partition = replicas.get_by_id(topic.topic_id, data.index)
                 else:
                     partition = replicas.get(topic.name, data.index)
-                records = data.records
-                if not records:
+                if partition.internal and call.client_id != ADMIN_CLIENT:
+                    raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is not for clients")
+                records = data.records or NOTHING
+                if not records and version >= BATCHES:
                     raise BrokerError(ErrorCode.INVALID_RECORD, "the request carries no records for this partition")
                 if version >= BATCHES and len(records) > ATTRIBUTES and records[ATTRIBUTES] & TRANSACTIONAL:
                     admit(parts, request.transactional_id, partition, records, version)

@@ -67,11 +67,11 @@ PATTERN_SIZE_MAX = 249
 @handles(InitProducerIdRequest)
 async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     name = request.transactional_id
+    asked = (request.producer_id, request.producer_epoch)
+    if name == "" or (asked[0] == -1) != (asked[1] == -1):
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
     if name is None:
         return InitProducerIdResponse(error_code=0, producer_id=await parts.producer_ids.take(), producer_epoch=0)
-    asked = (request.producer_id, request.producer_epoch)
-    if name == "" or (asked[0] < 0) != (asked[1] < 0):
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
     if request.enable_2pc and not parts.config.transaction_two_phase_commit_enable:
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.topic_names import is_internal
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -16,12 +17,13 @@ if TYPE_CHECKING:
 
 
 class Partition:
-    __slots__ = ("epoch", "index", "log", "topic", "topic_id", "waits")
+    __slots__ = ("epoch", "index", "internal", "log", "topic", "topic_id", "waits")
 
     def __init__(self, topic: str, index: int, topic_id: bytes, log: Log, epoch: int) -> None:
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
+        self.internal = is_internal(topic)  # written by coordinators, not by clients
         self.log = log
         self.epoch = epoch
         if log.end > 0:  # an empty log has nothing that an older epoch could have written

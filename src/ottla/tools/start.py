@@ -6,6 +6,12 @@
 import sys
 
 LIBRARIES = {"typer", "rich", "confluent_kafka"}
+WITHOUT_TOOLS = """Usage: ottla COMMAND [OPTIONS]
+
+  serve      run a broker until it is told to stop; see `ottla serve --help`
+  --version  print the version
+
+topics, configs, groups, transactions, produce, consume, dump and perf come with: pip install 'ottla[tools]'"""
 
 
 def tools(arguments: list[str]) -> int:
@@ -17,6 +23,9 @@ def tools(arguments: list[str]) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in LIBRARIES:
             raise
+        if not arguments or arguments[0] in ("--help", "-h"):
+            print(WITHOUT_TOOLS)
+            return 0
         return complain(f"this command needs {error.name}: pip install 'ottla[tools]'")
     try:
         app(args=arguments, prog_name="ottla")
