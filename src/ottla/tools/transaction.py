@@ -35,6 +35,7 @@ LIST = 66
 DURATION_SINCE = 1  # versions of ListTransactions
 PATTERN_SINCE = 2
 OPEN = "Ongoing"
+FOR_EVER_MS = 0x7FFFFFFF  # the timeout of a transaction that takes part in a two-phase commit
 
 
 class Filters(NamedTuple):
@@ -148,8 +149,12 @@ def fence(cluster: Cluster, name: str) -> None:
     found = look_up(cluster, name)
     if found.transaction_state != OPEN:
         raise Failed(f"{name} has no open transaction, it is {found.transaction_state}: nothing to abort")
-    # The timeout is that of the next producer; the one that the cluster took before is one that it takes.
-    request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=found.transaction_timeout_ms)
+    # The timeout is that of the next producer: one that the cluster has taken before.
+    request = InitProducerIdRequest(
+        transactional_id=name,
+        transaction_timeout_ms=found.transaction_timeout_ms,
+        enable_2pc=found.transaction_timeout_ms == FOR_EVER_MS,
+    )
 
     def attempt() -> None:
         answer = cluster.coordinator(name, TRANSACTION).ask(request, InitProducerIdResponse)
