@@ -97,7 +97,7 @@ def facts(cluster: Cluster, name: str) -> dict[str, Any]:
     found = look_up(cluster, name)
     started_ms = found.transaction_start_time_ms if found.transaction_start_time_ms >= 0 else None
     open_now = found.transaction_state == OPEN
-    places = [(topic.topic, index) for topic in found.topics for index in topic.partitions]
+    places = sorted((topic.topic, index) for topic in found.topics for index in topic.partitions)
     starts = {
         place: one.current_txn_start_offset
         for place, active in producers(cluster, places).items()
