@@ -43,7 +43,6 @@ from ottla.records.batch import (
 from ottla.records.compress import Codec, CorruptError
 from ottla.records.legacy import ChecksumError
 from ottla.records.native import crc32c
-from ottla.records.scan import packed
 from ottla.records.place import (
     STAMP,
     STAMP_SIZE,
@@ -57,6 +56,7 @@ from ottla.records.place import (
     target_of,
     too_large,
 )
+from ottla.records.scan import packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

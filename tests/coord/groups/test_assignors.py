@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+import judge
 import pytest
 
 from ottla.coord.groups.assignors import ASSIGNORS, Part, Sizes, Spec, Specs, range_assignor, uniform_assignor
-import judge
 
 ASSIGN = Path(__file__).parent / "java" / "Assignors.java"
 

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from random import Random
 
+import judge
 import pytest
 
 from ottla.coord.groups.regex import LENGTH_MAX, PatternError, compiled
-import judge
 
 PATTERNS = Path(__file__).parent / "java" / "Patterns.java"
 ATOMS = (
