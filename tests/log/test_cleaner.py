@@ -52,7 +52,7 @@ def clean(cleaner: Cleaner) -> bool:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop turn until something has come true; the test's timeout bounds it."""
-    while not condition():  # noqa: ASYNC110
+    while not condition():
         await asyncio.sleep(0)
 
 
