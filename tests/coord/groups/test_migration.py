@@ -154,6 +154,16 @@ def test_a_classic_group_that_cannot_be_taken_over_stays(
     assert stage.kind is ClassicGroup
 
 
+def test_partitions_that_nobody_has_are_shared_out_when_the_group_changes_its_kind() -> None:
+    stage = Stage()
+    member, waiting = stage.admitted(protocols={"range": wants("t")})
+    stage.advance(3000)
+    stage.sync(member, stage.answer(waiting).generation_id, {member: part(1)})
+    stage.enter("new", topics=[])
+    stage.rejoin(member)
+    assert stage.synced(member, stage.group().epoch) == {"t": {0, 1, 2, 3}}
+
+
 def test_data_of_an_assignor_of_their_own_would_be_lost() -> None:
     stage = Stage()
     member, waiting = stage.admitted(protocols={"mine": wants("t")})
@@ -468,7 +478,7 @@ def test_the_state_of_a_member_is_kept_when_it_changes_its_protocol() -> None:
     stage = Stage()
     (old,) = stage.classic_group()
     answer = stage.enter(old)
-    assert (answer.member_epoch, stage.part(answer)) == (1, {"t": {0, 1, 2, 3}})
+    assert (answer.member_epoch, stage.part(answer)) == (2, {"t": {0, 1, 2, 3}})
     member = stage.group().members[old]
     assert member.subscription.classic is None
     assert member.holding.state is State.STABLE

@@ -22,7 +22,6 @@ from ottla.coord.groups.consumer import ConsumerGroup
 from ottla.coord.groups.consumer_member import ClassicPart, ConsumerMember, Held, Holding, State, Subscription
 from ottla.coord.groups.embedded import by_id, read_assignment, read_subscription, version_of, write_assignment
 from ottla.coord.groups.member import Member
-from ottla.coord.groups.topics import metadata_hash
 from ottla.coord.machine import Decision
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.codec import DecodeError
@@ -104,11 +103,12 @@ def upgraded(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: 
         members = [_consumer_member(classic, one, image) for one in classic.roster.members.values()]
     except DecodeError:
         raise _cannot_upgrade(name, "the embedded consumer protocol is malformed") from None
-    wanted = {topic for member in members for topic in member.subscription.topics}
     group = ConsumerGroup(name)
     made = [
         *(records.subscription(name, member.id, member.subscription) for member in members),
-        records.epoch(name, classic.generation, metadata_hash(image, wanted)),
+        # No topics were looked at, so the heartbeat that follows assigns anew: the classic group may have been in the
+        # middle of a cooperative rebalance, with partitions that nobody has.
+        records.epoch(name, classic.generation, 0),
         *(records.target(name, member.id, _part(member.holding.assigned)) for member in members),
         records.target_epoch(name, classic.generation, 0),
         *(records.holding(name, member.id, member.holding) for member in members),
