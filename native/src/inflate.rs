@@ -119,18 +119,28 @@ impl Inflater {
         if let Some(size) = lz4_plain(data, &mut self.room[..limit]) {
             return Ok(size);
         }
+        let (mut rest, mut size) = (data, 0);
+        while !rest.is_empty() {
+            size = self.lz4_frame(&mut rest, size, limit)?; // several in a row are one stream
+        }
+        Ok(size)
+    }
+
+    /// Appends to what is there, `size` bytes, and takes the frame off `data`; the new size.
+    fn lz4_frame(&mut self, data: &mut &[u8], mut size: usize, limit: usize) -> Inflated {
         let mut decoder = lz4::Decoder::new(data).map_err(|error| error.to_string())?;
-        let mut size = 0;
         loop {
             // One byte more than there may be, to tell the end from a limit that was met.
             let mut spill = [0];
-            let room = if size < limit { &mut self.room[size..limit] } else { &mut spill };
+            let room = if size < limit { &mut self.room[size..limit] } else { &mut spill[..] };
             match decoder.read(room).map_err(|error| format!("lz4: {error}"))? {
-                0 => return Ok(size),
+                0 => break,
                 _ if size == limit => return Err(too_large(limit)),
                 made => size += made,
             }
         }
+        decoder.finish().1.map_err(|_| "lz4: a frame is cut short")?;
+        Ok(size)
     }
 
     fn zstd(&mut self, data: &[u8], size_max: usize) -> Inflated {

@@ -37,7 +37,7 @@ pub(crate) fn encode(rows: &Rows<'_>, target: Target) -> Result<Vec<(i32, Vec<Ve
     let mut writer = Writer::new(target);
     for row in 0..rows.keys.count {
         let named = |reason: String| format!("row {row}: {reason}");
-        let record = record(rows, row, writer.target.now_ms).map_err(|reason| named(reason.into()))?;
+        let record = record(rows, row, writer.target.now_ms).map_err(named)?;
         let chosen = match &rows.partitions {
             Some(partitions) => partitions.int(row)?,
             None => None,
@@ -59,14 +59,14 @@ struct Record<'a> {
     content: usize, // encoded size of all but the two deltas
 }
 
-fn record<'a>(rows: &'a Rows<'_>, row: usize, now_ms: i64) -> Result<Record<'a>, &'static str> {
+fn record<'a>(rows: &'a Rows<'_>, row: usize, now_ms: i64) -> Result<Record<'a>, String> {
     let (key, value) = (rows.keys.get(row)?, rows.values.get(row)?);
     let timestamp = match &rows.timestamps {
         Some(timestamps) => timestamps.long(row)?.unwrap_or(now_ms),
         None => now_ms,
     };
     if timestamp < 0 {
-        return Err("the timestamp lies before 1970");
+        return Err(format!("the timestamp {timestamp} lies before 1970"));
     }
     let mut content = 1 + blob_size(key) + blob_size(value);
     let headers = match &rows.headers {

@@ -29,12 +29,15 @@ from ottla.records.batch import HEADER_SIZE, MAGIC, NO_PRODUCER, NO_SEQUENCE, SE
 from ottla.records.compress import Codec, CorruptError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ottla.records.batch import Entry, Header
     from ottla.records.compress import Buffer
 
 OFFSET_MAX: Final = 0x7FFFFFFFFFFFFFFF
+EPOCH_MAX: Final = 0x7FFF
+PARTITIONS_MAX: Final = 1_000_000
+BATCH_SIZE_MAX: Final = 0x7FFFFFFF
 RECORD_SIZE_MAX: Final = 0x7FFFFFFF - HEADER_SIZE - 5  # a batch of one such record still has a length of 32 bits
 ROW_SIZE: Final = 32  # what a row takes in the columns, besides its bytes
 HEADER_ROW_SIZE: Final = 16
@@ -77,9 +80,30 @@ class Target(NamedTuple):
     batch_bytes: int
     producer_id: int
     producer_epoch: int
-    base_sequences: Mapping[int, int]
+    base_sequences: dict[int, int]
     transactional: bool
     now_ms: int
+
+    def check(self) -> None:
+        if not 0 < self.partition_count <= PARTITIONS_MAX:
+            raise ValueError(f"a topic cannot have {self.partition_count} partitions")
+        if self.codec not in tuple(Codec):
+            raise ValueError(f"no codec {self.codec}")
+        if self.level is not None and self.codec in LEVELS:
+            codec = Codec(self.codec)
+            least, most = LEVELS[codec]
+            if not least <= self.level <= most:
+                raise ValueError(f"{codec.name.lower()} has levels {least} to {most}, not {self.level}")
+        sequences = all(0 <= sequence <= SEQUENCE_MAX for sequence in self.base_sequences.values())
+        for name, sound in (
+            ("batch_bytes", 0 < self.batch_bytes <= BATCH_SIZE_MAX),
+            ("producer_id", NO_PRODUCER <= self.producer_id <= OFFSET_MAX),
+            ("producer_epoch", -1 <= self.producer_epoch <= EPOCH_MAX),
+            ("base_sequences", sequences),
+            ("now_ms", 0 <= self.now_ms <= OFFSET_MAX),
+        ):
+            if not sound:
+                raise ValueError(f"{name}={getattr(self, name)} cannot be")
 
 
 # Reading
@@ -96,11 +120,9 @@ def decode(
     size_max: int,
 ) -> Columns:
     found, aborts = _Found(headers), None if aborted is None else _Aborts(aborted, size_max)
-    position, next_offset = 0, start
+    position, next_offset, walk = 0, start, batch.entries(data)
     try:
-        for entry in batch.entries(data):
-            if next_offset >= stop or found.size >= size_max:
-                break
+        while next_offset < stop and found.size < size_max and (entry := next(walk, None)):
             if entry.base_offset >= stop:
                 next_offset = stop
                 break

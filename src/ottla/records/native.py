@@ -7,7 +7,7 @@ file knows which library does it.
 The extension is loaded by its file, past the `__init__` of its package, which imports a command line and the readers of
 package metadata: 40 ms, an eighth of the time a broker has to its first answer.
 
-Columns are for readers and writers of many records (Spark, pandas). The crate in `native/`, distribution `ottla-native`,
+Columns are for readers and writers of many records (Spark, pandas). The crate in `native/` (`pip install ./native`)
 makes them without a Python object for each record and without the interpreter's lock; where it is not built, or built
 for another version of this file, `columns` gives the same answers slowly. A broker has no use for either, nor for
 pyarrow, so all three are imported at the first call. The crate's columns come as plain buffers that pyarrow adopts
@@ -22,7 +22,7 @@ from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from ottla.records.compress import SIZE_MAX, Codec
+from ottla.records.compress import SIZE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,14 +123,6 @@ def encode_columns(
     """
     from ottla.records import columns
 
-    if partition_count < 1:
-        raise ValueError(f"a topic cannot have {partition_count} partitions")
-    if codec not in tuple(Codec):
-        raise ValueError(f"no codec {codec}")
-    if level is not None:
-        least, most = columns.LEVELS.get(Codec(codec), (level, level))
-        if not least <= level <= most:
-            raise ValueError(f"{Codec(codec).name.lower()} has levels {least} to {most}, not {level}")
     given = columns.rows(keys, values, headers, timestamps, partitions)
     target = columns.Target(
         partition_count,
@@ -139,10 +131,11 @@ def encode_columns(
         batch_bytes,
         producer_id,
         producer_epoch,
-        base_sequences or {},
+        dict(base_sequences or {}),
         transactional,
         now_ms,
     )
+    target.check()
     if (crate := _crate()) is None:
         return columns.encode(given, target)
     return _encode(crate, given, target)
