@@ -164,6 +164,19 @@ def test_partitions_that_nobody_has_are_shared_out_when_the_group_changes_its_ki
     assert stage.synced(member, stage.group().epoch) == {"t": {0, 1, 2, 3}}
 
 
+def test_what_clients_have_shared_out_twice_or_out_of_nothing_is_not_taken_over() -> None:
+    stage = Stage()
+    (first, joined), (second, _) = (stage.admitted(protocols={"range": wants("t")}) for _ in range(2))
+    stage.advance(6000)
+    generation = stage.answer(joined).generation_id
+    stage.sync(second, generation)
+    stage.sync(first, generation, {first: part(0, 1, 9), second: part(1, 2)})
+    stage.enter("new")
+    topic = stage.image.topics["t"].id
+    holdings = {name: stage.group().members[name].holding.assigned for name in (first, second)}
+    assert holdings == {first: {topic: {0: 1, 1: 1}}, second: {topic: {2: 1}}}
+
+
 def test_data_of_an_assignor_of_their_own_would_be_lost() -> None:
     stage = Stage()
     member, waiting = stage.admitted(protocols={"mine": wants("t")})

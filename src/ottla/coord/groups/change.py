@@ -19,9 +19,8 @@ from ottla.coord.groups.assignors import ASSIGNORS, NO_PART, Part, Spec
 from ottla.coord.groups.consumer_member import ConsumerMember, Holding, State, Subscription
 from ottla.coord.groups.consumer_records import Resolved
 from ottla.coord.groups.reconciliation import Goal, Owned, reconcile
-from ottla.coord.groups.regex import PatternError, compiled
 from ottla.coord.groups.topics import ids, matching, metadata_hash
-from ottla.errors import BrokerError, ErrorCode
+from ottla.errors import BrokerError
 
 if TYPE_CHECKING:
     from ottla.cluster.image import Image
@@ -82,14 +81,7 @@ class Change:
         if not wanted:
             return bool(before)
         if wanted not in self.patterns:
-            try:
-                compiled(wanted)
-            except PatternError as error:
-                raise BrokerError(
-                    ErrorCode.INVALID_REGULAR_EXPRESSION,
-                    f"SubscribedTopicRegex `{wanted}` is not a valid regular expression: {error}.",
-                ) from None
-            self._resolve(wanted)
+            self._resolve(wanted, matching(self.image, wanted))
         return True
 
     def _refresh_patterns(self, updated: ConsumerMember) -> bool:
@@ -101,17 +93,19 @@ class Change:
             return False
         group.patterns_ms = self.now_ms
         used = {text for member in self._members(updated) if (text := member.subscription.pattern)}
-        if sum(self._resolve(text) for text in sorted(used)):
+        if sum(self._resolve(text, self._matching(text)) for text in sorted(used)):
             return True
         group.patterns_due_ms = self.now_ms + self.rules.pattern_refresh_ms  # a change that got lost is found before
         return False
 
-    def _resolve(self, text: str) -> bool:
-        """Look a regular expression up. Whether it stands for other topics than before."""
+    def _matching(self, text: str) -> frozenset[str]:
         try:
-            topics = matching(self.image, compiled(text))
-        except PatternError:
-            topics = frozenset()  # another broker has let it in
+            return matching(self.image, text)
+        except BrokerError:
+            return frozenset()  # another broker has let it in
+
+    def _resolve(self, text: str, topics: frozenset[str]) -> bool:
+        """A regular expression was looked up. Whether it stands for other topics than before."""
         before = self.patterns.get(text)
         if before is not None and before.topics == topics:
             return False

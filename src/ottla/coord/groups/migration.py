@@ -100,7 +100,8 @@ def upgraded(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: 
     if len(classic.roster.members) > rules.size_max:
         raise _cannot_upgrade(name, "the group size exceeds the consumer group maximum size")
     try:
-        members = [_consumer_member(classic, one, image) for one in classic.roster.members.values()]
+        taken: set[tuple[bytes, int]] = set()
+        members = [_consumer_member(classic, one, image, taken) for one in classic.roster.members.values()]
     except DecodeError:
         raise _cannot_upgrade(name, "the embedded consumer protocol is malformed") from None
     group = ConsumerGroup(name)
@@ -127,7 +128,7 @@ def _cannot_upgrade(group_id: str, reason: str) -> BrokerError:
     return BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, text)
 
 
-def _consumer_member(classic: ClassicGroup, one: Member, image: Image) -> ConsumerMember:
+def _consumer_member(classic: ClassicGroup, one: Member, image: Image, taken: set[tuple[bytes, int]]) -> ConsumerMember:
     assigned: Held = {}
     if one.assignment:
         assignment = read_assignment(one.assignment)
@@ -137,8 +138,13 @@ def _consumer_member(classic: ClassicGroup, one: Member, image: Image) -> Consum
                 "an unsupported custom assignor is in use. Please refer to the documentation or switch to a default"
                 " assignor before re-attempting the upgrade",
             )
-        owned = by_id(image, assignment.assigned_partitions)
-        assigned = {topic: dict.fromkeys(indexes, classic.generation) for topic, indexes in owned.items()}
+        for topic, indexes in by_id(image, assignment.assigned_partitions).items():
+            # Clients have shared these out: what is not there, or was given twice, is not taken over.
+            size = len(image.topics[image.names_by_id[topic]].partitions)
+            fine = [index for index in sorted(indexes) if 0 <= index < size and (topic, index) not in taken]
+            taken.update((topic, index) for index in fine)
+            if fine:
+                assigned[topic] = dict.fromkeys(fine, classic.generation)
     # In its first rebalance the group has no protocol yet; all of a member's protocols carry the same subscription.
     told = read_subscription(one.protocols[0][1] if classic.protocol is None else one.metadata(classic.protocol))
     return ConsumerMember(

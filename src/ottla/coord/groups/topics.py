@@ -5,11 +5,12 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from ottla.errors import BrokerError, ErrorCode
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ottla.cluster.image import Image, Topic
-    from ottla.coord.groups.regex import Pattern
 
 
 def ids(image: Image, names: Iterable[str]) -> frozenset[bytes]:
@@ -42,5 +43,13 @@ def _fingerprint(image: Image, topic: Topic) -> bytes:
     return b"%b%b\0%d\0%b" % (topic.id, topic.name.encode(), len(topic.partitions), placed.encode())
 
 
-def matching(image: Image, pattern: Pattern) -> frozenset[str]:
+def matching(image: Image, text: str) -> frozenset[str]:
+    """The topics that a regular expression stands for; BrokerError when it is none."""
+    from ottla.coord.groups.regex import PatternError, compiled  # few groups have any
+
+    try:
+        pattern = compiled(text)
+    except PatternError as error:
+        reason = f"SubscribedTopicRegex `{text}` is not a valid regular expression: {error}."
+        raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION, reason) from None
     return frozenset(name for name in image.topics if pattern.matches(name))
