@@ -64,7 +64,7 @@ def described(run: Run, group: str) -> Any:
     return found
 
 
-def lags(run: Run, group: str) -> dict[tuple[str, int], tuple[int, int, int]]:
+def lags(run: Run, group: str) -> dict[tuple[str, int], tuple[int | None, int, int]]:
     return {
         (row["topic"], row["partition"]): (row["committed"], row["end"], row["lag"])
         for row in described(run, group)["partitions"]
