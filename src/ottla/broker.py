@@ -84,7 +84,7 @@ class Broker:
         for notice in self.config.notices:
             log.warning(notice)
         # Others may fail and go offline; without the first, which has the metadata, there is nothing to go by.
-        Path(self.config.log_dirs[0]).mkdir(parents=True, exist_ok=True)
+        self.disk.make_folder(self.config.log_dirs[0], parents=True)
         sockets = self._bind()
         await self._keeper.open()
         known = znodes.image_of(await self._keeper.tree("/"))
@@ -96,8 +96,7 @@ class Broker:
         self._store.write_meta(meta._replace(node_id=self.node_id, cluster_id=self.cluster_id))
         self._waits = waits = Waits(asyncio.get_running_loop())
         replicas = Replicas(controller, self._store, waits)
-        for topic, index in self._missing(known):
-            log.error("the log of %s-%d is gone from %s: it begins again, empty", topic, index, self.config.log_dirs)
+        self._look_for_missing(known, replicas)
         controller.subscribe(replicas.apply)
         controller.prepare_with(replicas.prepare)
         self._store.set_aside(log for log in self._store.logs.values() if not replicas.hosts(log))
@@ -119,14 +118,19 @@ class Broker:
             config.max_connections, config.max_connections_per_ip, overrides(config.max_connections_per_ip_overrides)
         )
 
-    def _missing(self, known: Image) -> list[tuple[str, int]]:
-        """Partitions that were led here before and whose logs are not there any more."""
-        return [
+    def _look_for_missing(self, known: Image, replicas: Replicas) -> None:
+        """What was led here before and has no log now: it may be in a directory that is offline, or it is gone."""
+        missing = [
             (topic.name, state.index)
             for topic in known.topics.values()
             for state in topic.partitions
             if state.leader == self.node_id and (topic.name, state.index) not in self._store.logs
         ]
+        if any(not directory.online for directory in self._store.directories):
+            replicas.lose(missing)
+            return
+        for topic, index in missing:
+            log.error("the log of %s-%d is gone from %s: it begins again, empty", topic, index, self.config.log_dirs)
 
     def _bind(self) -> list[socket]:
         """Take the addresses; who dials now waits in the kernel's queue until the broker is up."""

@@ -158,7 +158,14 @@ MALFORMED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("codec", "text"), [(codec, text) for codec, texts in MALFORMED.items() for text in texts])
+@pytest.mark.parametrize(
+    ("codec", "text"),
+    [
+        pytest.param(codec, text, id=f"{codec.name}-{at}")
+        for codec, texts in MALFORMED.items()
+        for at, text in enumerate(texts)
+    ],
+)
 def test_malformed_bytes_are_refused(codec: Codec, text: str) -> None:
     for magic in (0, 2):
         with pytest.raises(CorruptError):

@@ -4,7 +4,7 @@ And which resources have any: ListConfigResources (74), v1 more kinds than clien
 DescribeConfigs v1 sources and synonyms; v3 types and documentation.
 AlterConfigs replaces all options of a resource, IncrementalAlterConfigs changes the ones it names.
 
-Resources are topics, brokers (an empty name for all of them) and the loggers of a broker.
+Resources are topics, brokers (an empty name for all of them), the loggers of a broker and groups.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ottla.config.describe import (
     Layers,
     describe_broker,
     describe_every_broker,
+    describe_group,
     describe_topic,
 )
 from ottla.errors import BrokerError, ErrorCode
@@ -47,8 +48,8 @@ from ottla.wire.messages.configs import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-TOPIC, BROKER, LOGGERS, CLIENT_METRICS = 2, 4, 8, 16
-LISTED = (LOGGERS, BROKER, TOPIC)
+TOPIC, BROKER, LOGGERS, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+LISTED = (LOGGERS, BROKER, TOPIC, GROUP)
 
 
 def layers(parts: Parts) -> Layers:
@@ -102,6 +103,10 @@ def entries_of(parts: Parts, kind: int, name: str, names: Sequence[str] | None) 
             malformed="Broker id must be an integer, but it is: {}",
         )
         return describe_broker(layers(parts), names)
+    if kind == GROUP:
+        if not name:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return describe_group(layers(parts), parts.controller.image.group_configs.get(name, {}), names)
     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
 
 
@@ -203,6 +208,10 @@ async def apply(
         if name != "":
             check_broker(parts, name, "Unexpected broker id, expected {}, but received {}")
         await parts.controller.alter_broker(name, changes, replace=replace, validate_only=validate_only)
+    elif kind == GROUP:
+        if not name:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        await parts.controller.alter_group(name, changes, replace=replace, validate_only=validate_only)
     else:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
@@ -230,6 +239,7 @@ def list_config_resources(parts: Parts, call: Call, request: ListConfigResources
         TOPIC: list(image.topics),
         BROKER: [str(broker) for broker in image.brokers],
         LOGGERS: [str(broker) for broker in image.brokers],
+        GROUP: list(image.group_configs),
     }
     resources = [ConfigResource(resource_name=name, resource_type=kind) for kind in kinds for name in names[kind]]
     return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=resources)

@@ -182,7 +182,7 @@ def fetch(parts: Parts, call: Call, request: FetchRequest) -> FetchResponse | as
 
 def refused(index: int, code: ErrorCode) -> PartitionData:
     return PartitionData(
-        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=[], records=b""
     )
 
 

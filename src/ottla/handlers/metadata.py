@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.image import NO_LEADER
 from ottla.cluster.topic_names import check_name, is_internal
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
@@ -32,7 +33,7 @@ from ottla.wire.schema import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from ottla.cluster.image import Image, Topic
+    from ottla.cluster.image import Image, Partition, Topic
     from ottla.wire.messages.metadata import MetadataRequestTopic
 
 # Sets of operations as bits. Without an authoriser everybody may do everything that the kind of resource knows.
@@ -48,7 +49,8 @@ def metadata(
 ) -> MetadataResponse | Coroutine[None, None, MetadataResponse]:
     image = parts.controller.image
     if request.topics is None or (call.version == 0 and not request.topics):
-        return respond(parts, call, request, [describe(topic, request) for topic in image.topics.values()])
+        offline = parts.replicas.offline()
+        return respond(parts, call, request, [describe(topic, request, offline) for topic in image.topics.values()])
     if BY_ID > call.version >= WITH_ID and any(one.name is None or any(one.topic_id) for one in request.topics):
         code = ErrorCode.INVALID_REQUEST  # the field was there before the meaning was
         return respond(parts, call, request, [absent(one.name or "", one.topic_id, code) for one in request.topics])
@@ -58,7 +60,8 @@ def metadata(
         ]
         if missing:
             return create_then_respond(parts, call, request, missing)
-    return respond(parts, call, request, [find(image, one, request) for one in request.topics])
+    offline = parts.replicas.offline()
+    return respond(parts, call, request, [find(image, one, request, offline) for one in request.topics])
 
 
 def creates(parts: Parts, call: Call, request: MetadataRequest) -> bool:
@@ -77,10 +80,10 @@ async def create_then_respond(
         except BrokerError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was quicker
                 failed[name] = error.code
-    image = parts.controller.image
+    image, offline = parts.controller.image, parts.replicas.offline()
     topics = []
     for one in request.topics:
-        found = find(image, one, request)
+        found = find(image, one, request, offline)
         if one.name in failed and found.error_code:
             found.error_code = failed[one.name]
         topics.append(found)
@@ -119,7 +122,9 @@ def address(parts: Parts, call: Call) -> tuple[str, int]:
     return parts.config.advertised.get(call.listener, call.dialled)
 
 
-def find(image: Image, asked: MetadataRequestTopic, request: MetadataRequest) -> MetadataResponseTopic:
+def find(
+    image: Image, asked: MetadataRequestTopic, request: MetadataRequest, offline: frozenset[tuple[str, int]]
+) -> MetadataResponseTopic:
     name, topic_id = asked.name, asked.topic_id
     if name is None or topic_id != ZERO_UUID:  # who asks by id may leave the name empty
         name = image.names_by_id.get(topic_id)
@@ -127,7 +132,7 @@ def find(image: Image, asked: MetadataRequestTopic, request: MetadataRequest) ->
             return absent(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
     topic = image.topics.get(name)
     if topic is not None:
-        return describe(topic, request)
+        return describe(topic, request, offline)
     try:
         check_name(name)
     except BrokerError as error:
@@ -139,7 +144,12 @@ def absent(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataRespon
     return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=False, partitions=[])
 
 
-def describe(topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
+def leader_of(topic: Topic, state: Partition, offline: frozenset[tuple[str, int]]) -> int:
+    return NO_LEADER if (topic.name, state.index) in offline else state.leader
+
+
+def describe(topic: Topic, request: MetadataRequest, offline: frozenset[tuple[str, int]]) -> MetadataResponseTopic:
+    """`offline` are partitions whose log cannot be used: without replicas elsewhere, nobody leads them."""
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
@@ -147,15 +157,16 @@ def describe(topic: Topic, request: MetadataRequest) -> MetadataResponseTopic:
         is_internal=is_internal(topic.name),
         partitions=[
             MetadataResponsePartition(
-                error_code=0 if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=state.index,
-                leader_id=state.leader,
+                leader_id=leader,
                 leader_epoch=state.leader_epoch,
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.isr),
-                offline_replicas=[],
+                offline_replicas=list(state.replicas) if leader < 0 else [],
             )
             for state in topic.partitions
+            for leader in (leader_of(topic, state, offline),)
         ],
         topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
     )
@@ -185,7 +196,7 @@ def describe_topic_partitions(
                 topics=topics, next_cursor=Cursor(topic_name=name, partition_index=0)
             )
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        page = page_of(topic, first, room)
+        page = page_of(topic, first, room, parts.replicas.offline())
         topics.append(page)
         room -= len(page.partitions)
         end = first + len(page.partitions)
@@ -209,7 +220,9 @@ def absent_page(name: str, code: ErrorCode | None = None) -> DescribeTopicPartit
     )
 
 
-def page_of(topic: Topic, first: int, room: int) -> DescribeTopicPartitionsResponseTopic:
+def page_of(
+    topic: Topic, first: int, room: int, offline: frozenset[tuple[str, int]]
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=0,
         name=topic.name,
@@ -217,17 +230,18 @@ def page_of(topic: Topic, first: int, room: int) -> DescribeTopicPartitionsRespo
         is_internal=is_internal(topic.name),
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                error_code=0 if state.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=state.index,
-                leader_id=state.leader,
+                leader_id=leader,
                 leader_epoch=state.leader_epoch,
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.isr),
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=[],
+                offline_replicas=list(state.replicas) if leader < 0 else [],
             )
             for state in topic.partitions[first : first + room]
+            for leader in (leader_of(topic, state, offline),)
         ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )

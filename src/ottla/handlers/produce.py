@@ -17,6 +17,7 @@ from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.transactions import add, verified
 from ottla.records import batch
+from ottla.records.validate import MalformedError
 from ottla.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -40,8 +41,21 @@ LATER = frozenset(
         ErrorCode.NOT_COORDINATOR,
     )
 )
-# Errors that speak of the records, not of the partition: the answer says where its log starts, as for a success.
-OF_RECORDS = frozenset((ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP))
+# After any other error the answer says where the log starts, as after a success.
+OF_PARTITIONS = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+    )
+)
 ACKS = frozenset((-1, 0, 1))
 NOTHING = memoryview(b"")
 ADMIN_CLIENT = "__admin_client"  # the client id that Kafka's own repair tools use
@@ -67,13 +81,13 @@ def produce(parts: Parts, call: Call, request: ProduceRequest) -> ProduceRespons
                     raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is not for clients")
                 records = data.records or NOTHING
                 if not records and version >= BATCHES:
-                    raise BrokerError(ErrorCode.INVALID_RECORD, "the request carries no records for this partition")
+                    raise MalformedError("the request carries no records for this partition")
                 if version >= BATCHES and len(records) > ATTRIBUTES and records[ATTRIBUTES] & TRANSACTIONAL:
                     admit(parts, request.transactional_id, partition, records, version)
                 result = append(partition, data.index, records, now_ms, version)
             except BrokerError as error:
                 result = refusal(data.index, error)
-                if error.code in OF_RECORDS:
+                if error.code not in OF_PARTITIONS and not isinstance(error, MalformedError):
                     result.log_start_offset = partition.log.start
                 failed = f"{error.code.name} for {topic.name}-{data.index}"
             results.append(result)

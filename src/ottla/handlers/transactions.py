@@ -77,6 +77,9 @@ async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequ
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     if request.keep_prepared_txn and not request.enable_2pc:
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
+    if not request.enable_2pc and request.transaction_timeout_ms > parts.config.transaction_max_timeout_ms:
+        code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
+        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
     await parts.transactions.ensure()
     timeout_ms = FOR_EVER_MS if request.enable_2pc else request.transaction_timeout_ms
     expected = None if asked == NO_PRODUCER else asked

@@ -35,6 +35,43 @@ def packed(data: memoryview, codec: int, count: int) -> bool:
     return count_records(bytes(payload), count) == count
 
 
+def keyless(data: memoryview, codec: int, size_max: int) -> tuple[int, list[int]]:
+    """How many records the batch in data has, and which of them have no key. CorruptError when they do not add up."""
+    payload: Buffer = data[HEADER_SIZE:]
+    content = decompress(codec, payload, size_max) if codec else bytes(payload)
+    position, end, count = 0, len(content), 0
+    found: list[int] = []
+    try:
+        while position < end:
+            size, position = varint(content, position)
+            if size & 1:
+                raise CorruptError(f"record {count} has a negative size")
+            stop = position + (size >> 1)
+            position += 1  # attributes
+            while content[position] > 127:  # the timestamp, and then the offset: of interest to others
+                position += 1
+            position += 1
+            while content[position] > 127:
+                position += 1
+            position += 1
+            if varint(content, position)[0] & 1:
+                found.append(count)
+            if position >= stop:
+                raise CorruptError(f"record {count} ends before its key")
+            position = stop
+            count += 1
+    except IndexError:
+        raise CorruptError(f"record {count} is cut off") from None
+    if position != end:
+        raise CorruptError(f"record {count - 1} reaches past the batch")
+    return count, found
+
+
+def varint(content: bytes, position: int) -> tuple[int, int]:
+    low = content[position]
+    return (low, position + 1) if low < 128 else long_varint(content, position)
+
+
 def count_records(payload: bytes, most: int) -> int:
     """How many records fill the payload from end to end; -1 when they do not, or are more than `most`."""
     position, end, count = 0, len(payload), 0

@@ -56,7 +56,7 @@ from ottla.records.place import (
     target_of,
     too_large,
 )
-from ottla.records.scan import packed
+from ottla.records.scan import keyless, packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,8 +64,10 @@ if TYPE_CHECKING:
     from ottla.config import TopicConfig
     from ottla.records.batch import Entry
 
-__all__ = ["Accepted", "RefusedError", "validate"]
+__all__ = ["Accepted", "MalformedError", "RefusedError", "validate"]
 
+NO_KEY: Final = "a compacted topic takes no record without a key"
+OPENED_SIZE_MAX: Final = 64 << 20  # what a batch that must be opened may inflate to: everybody waits meanwhile
 UNLIMITED: Final = 0x7FFFFFFFFFFFFFFF  # message.timestamp.before.max.ms as Kafka ships it
 ZSTD_SINCE: Final = 7  # the first produce version that may carry zstd
 BATCH_SINCE: Final = 3  # the first produce version that carries batches instead of message sets
@@ -73,6 +75,13 @@ BATCH_SINCE: Final = 3  # the first produce version that carries batches instead
 _UNUSUAL: Final = LOG_APPEND_TIME | CONTROL
 _ZSTD: Final = int(Codec.ZSTD)  # plain, because comparing with an enum member costs more than the rest of its line
 _new = tuple.__new__
+
+
+class MalformedError(BrokerError):
+    """What was sent is not one batch: refused before the log is even asked."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
 
 
 class RefusedError(BrokerError):
@@ -176,15 +185,15 @@ def _entries(data: memoryview, produce_version: int) -> list[Entry]:
         return list(walk)
     first = next(walk, None)
     if first is None:
-        raise _invalid("a produce request must have a batch for each of its partitions")
+        raise MalformedError("a produce request must have a batch for each of its partitions")
     if first.magic != MAGIC:
-        raise _invalid(f"produce version {produce_version} carries batches of magic 2, not {first.magic}")
+        raise MalformedError(f"produce version {produce_version} carries batches of magic 2, not {first.magic}")
     if produce_version < ZSTD_SINCE and batch.header(data).codec == Codec.ZSTD:
         raise BrokerError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"produce version {produce_version} cannot carry zstd"
         )
     if next(walk, None) is not None:
-        raise _invalid("a produce request must have only one batch for each of its partitions")
+        raise MalformedError("a produce request must have only one batch for each of its partitions")
     return [first]
 
 
@@ -215,15 +224,27 @@ def _batch(data: memoryview, entry: Entry, target: Target, client: bool) -> Acce
     head, config = batch.header(data), target.config
     _check_batch(head, config, client)
     if config.magic != MAGIC or (head.codec != target.codec and not head.control):
-        records = list(batch.iterate(data))
+        records = list(batch.iterate(data, size_max=OPENED_SIZE_MAX))
         _check_records(records, target, flagged=head.log_append_time)
         return rebuild(records, target, head)
+    if config.compacts and client and not _needs_records(head, target):
+        return _keyed(data, head, target)
     if _needs_records(head, target):
-        records = list(batch.iterate(data))
+        records = list(batch.iterate(data, size_max=OPENED_SIZE_MAX))
         _check_records(records, target, flagged=head.log_append_time)
         return stamp(data, head, target, latest_of(records))
     if client and not packed(data, head.codec, head.count):
         raise _invalid(f"the batch does not consist of {head.count} records")
+    return stamp(data, head, target, head.max_timestamp)
+
+
+def _keyed(data: memoryview, head: Header, target: Target) -> Accepted:
+    """A batch for a compacted topic of which nothing is asked but that every record has a key."""
+    count, found = keyless(data, head.codec, OPENED_SIZE_MAX)
+    if count != head.count:
+        raise _invalid(f"the batch has {count} records, not {head.count}")
+    if found:
+        raise _refused(ErrorCode.INVALID_RECORD, [(index, NO_KEY) for index in found], count)
     return stamp(data, head, target, head.max_timestamp)
 
 
@@ -246,7 +267,7 @@ def _check_batch(head: Header, config: TopicConfig, client: bool) -> None:
 def _needs_records(head: Header, target: Target) -> bool:
     """Whether a batch that is stored as it came must be opened: a rule speaks of its records, or its header is odd."""
     config = target.config
-    if config.compacts or head.log_append_time:
+    if head.log_append_time:
         return True
     if not head.codec and head.size - HEADER_SIZE < head.count * RECORD_SIZE_MIN:
         return True
@@ -295,7 +316,7 @@ def _check_records(
     code, found = ErrorCode.INVALID_RECORD, list(errors)
     for index, (offset, timestamp, key, _, _) in enumerate(records):
         if keyed and key is None:
-            found.append((index, "a compacted topic takes no record without a key"))
+            found.append((index, NO_KEY))
         elif create_time and timestamp != NO_TIMESTAMP:
             if not earliest <= timestamp <= latest:
                 code = ErrorCode.INVALID_TIMESTAMP
@@ -304,8 +325,12 @@ def _check_records(
             code = ErrorCode.INVALID_TIMESTAMP
             found.append((index, "LogAppendTime is for the broker to set"))
     if found:
-        shown = "; ".join(f"{index}: {message}" for index, message in found[:3])
-        raise RefusedError(code, f"{len(found)} of {len(records)} records refused, first {shown}", found)
+        raise _refused(code, found, len(records))
+
+
+def _refused(code: ErrorCode, found: list[tuple[int, str]], count: int) -> RefusedError:
+    shown = "; ".join(f"{index}: {message}" for index, message in found[:3])
+    return RefusedError(code, f"{len(found)} of {count} records refused, first {shown}", found)
 
 
 def _invalid(message: str) -> BrokerError:

@@ -15,7 +15,7 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.replica.partition import Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ottla.cluster.controller import Controller
     from ottla.cluster.image import Image, Topic
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.replicas")
 
+LOST = "its log is in a directory that is offline"
 LOGS_PER_TURN = 10  # each takes a fraction of a millisecond
 
 
@@ -36,6 +37,18 @@ class Replicas:
         self._store = store
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
+        self._lost: set[tuple[str, int]] = set()
+
+    def lose(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """These have logs in a directory that could not be read at start: they wait for it, and are not begun anew."""
+        self._lost.update(partitions)
+
+    def offline(self) -> frozenset[tuple[str, int]]:
+        """The partitions that should be served here and cannot be."""
+        if not self._lost and all(directory.online for directory in self._store.directories):
+            return frozenset()
+        failed = ((one.topic, one.index) for one in self if one.log.fault is not None)
+        return frozenset((*self._lost, *failed))
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_name.values():
@@ -59,6 +72,8 @@ class Replicas:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self._controller.node_id not in topic.partitions[index].replicas:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if (name, index) in self._lost:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
         self._host(topic)
         partition = self._by_name[name].get(index)
         if partition is None:
@@ -119,12 +134,15 @@ class Replicas:
                 found.reconfigure(self._controller.topic_config(topic))  # it was opened before the image was read
                 return found
             self._store.set_aside([found])
+        if (topic.name, state.index) in self._lost:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
         return self._store.create(
             topic.name, state.index, topic.id, self._controller.topic_config(topic), state.leader_epoch
         )
 
     def _drop(self, topic: Topic) -> None:
         self._by_id.pop(topic.id, None)
+        self._lost -= {(topic.name, state.index) for state in topic.partitions}
         for partition in self._by_name.pop(topic.name, {}).values():
             try:
                 self._store.delete(partition.log)
