@@ -19,6 +19,7 @@ from ottla.cluster.image import EMPTY, EVERY_BROKER, Broker, Image, Topic
 from ottla.cluster.plans import Legacy
 from ottla.config import BrokerConfig, TopicConfig, topic_config
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
+from ottla.config.group import OPTIONS as GROUP_OPTIONS
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.errors import BrokerError, ErrorCode
 
@@ -230,6 +231,24 @@ class Controller:
             known = broker in self.image.broker_configs
             await self._write([keeper.Set(path, data) if known else keeper.Create(path, data)])
             self._publish(self.image.with_broker_config(broker, after))
+
+    async def alter_group(
+        self, group: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+    ) -> None:
+        """Change options of a group, whether there is one of that name or not."""
+        async with self._deciding:
+            present = self.image.group_configs.get(group, {})
+            after = alterations.changed_configs({} if replace else present, changes, GROUP_OPTIONS, {})
+            alterations.check_group_configs(self.config, after)
+            if validate_only or after == present:
+                return
+            path, data = znodes.group_config_path(group), znodes.encode_configs(after)
+            if not after:
+                op: keeper.Op = keeper.Delete(path)
+            else:
+                op = keeper.Set(path, data) if present else keeper.Create(path, data)
+            await self._write([op])
+            self._publish(self.image.with_group_config(group, after))
 
     def _arrival(self, nodes: Mapping[str, keeper.Node], image: Image, broker: Broker) -> list[keeper.Op]:
         """The writes of a broker that comes up: what every tree needs, its registration, its being controller."""

@@ -6,6 +6,7 @@ that nothing about t is different, and subscribers need to look no further.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import BrokerError, ErrorCode
@@ -47,6 +48,7 @@ class Image(NamedTuple):
     topics: Mapping[str, Topic]
     names_by_id: Mapping[bytes, str]
     broker_configs: Mapping[str, Mapping[str, str]]  # by broker id as text, or EVERY_BROKER
+    group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # of those groups that have any
 
     def topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -83,6 +85,10 @@ class Image(NamedTuple):
 
     def with_broker_config(self, broker: str, pairs: Mapping[str, str]) -> Image:
         return self._replace(broker_configs={**self.broker_configs, broker: pairs})
+
+    def with_group_config(self, group: str, pairs: Mapping[str, str]) -> Image:
+        others = {name: configs for name, configs in self.group_configs.items() if name != group}
+        return self._replace(group_configs={**others, group: pairs} if pairs else others)
 
 
 EMPTY = Image("", NO_LEADER, {}, {}, {}, {})

@@ -4,6 +4,7 @@
     /brokers/topics/T                       topic id and the replicas of each partition
     /brokers/topics/T/partitions/0/state    leader, epoch and in-sync replicas; its version is the partition epoch
     /config/topics/T, /config/brokers/1     options set while running; /config/brokers/<default> for all brokers
+    /config/groups/G                        the same for a group, its name as in an address: it may have slashes
     /controller                             ephemeral; who decides
     /controller_epoch                       how often that has changed; every write of a controller checks its version
     /cluster/id, /latest_producer_id_block
@@ -29,6 +30,7 @@ BROKERS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 CLUSTER_ID = "/cluster/id"
@@ -42,6 +44,7 @@ PARENTS = (
     "/config",
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
+    GROUP_CONFIGS,
     "/config/changes",
     "/config/clients",
     "/config/users",
@@ -81,6 +84,12 @@ def topic_config_path(topic: str) -> str:
 
 def broker_config_path(broker: str) -> str:
     return f"{BROKER_CONFIGS}/{broker or DEFAULT_ENTITY}"
+
+
+def group_config_path(group: str) -> str:
+    from urllib.parse import quote  # few groups have options of their own
+
+    return f"{GROUP_CONFIGS}/{quote(group, safe='')}"
 
 
 def consumer_offset_path(group: str, topic: str, index: int) -> str:
@@ -214,6 +223,7 @@ def image_of(nodes: Mapping[str, Node]) -> Image:
         EVERY_BROKER if name == DEFAULT_ENTITY else name: decode_configs(node.data)
         for name, node in _below(nodes, BROKER_CONFIGS)
     }
+    group_configs = {_group_name(name): decode_configs(node.data) for name, node in _below(nodes, GROUP_CONFIGS)}
     return Image(
         cluster_id=decode_cluster_id(nodes[CLUSTER_ID].data) if CLUSTER_ID in nodes else "",
         controller_id=decode_controller(nodes[CONTROLLER].data) if CONTROLLER in nodes else NO_LEADER,
@@ -221,7 +231,14 @@ def image_of(nodes: Mapping[str, Node]) -> Image:
         topics=topics,
         names_by_id={topic.id: topic.name for topic in topics.values()},
         broker_configs=broker_configs,
+        group_configs=group_configs,
     )
+
+
+def _group_name(name: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(name)
 
 
 def _below(nodes: Mapping[str, Node], parent: str) -> list[tuple[str, Node]]:

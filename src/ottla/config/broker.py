@@ -26,6 +26,7 @@ from ottla.config.option import (
     boolean,
     double,
     integer,
+    invalid,
     long,
     maybe,
     rows,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
 GENERATED = "-1"  # a broker.id that asks for a number to be made up
+MIGRATION_POLICIES = ("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -377,6 +379,55 @@ class BrokerConfig(Table):
         3 * SECOND_MS, "How long the first members of a classic group wait for more; each newcomer prolongs it."
     )
     group_max_size: int = integer(INT_MAX, "Most members of a classic group.", least=1)
+    group_coordinator_rebalance_protocols: tuple[str, ...] = strings(
+        ("classic", "consumer", "streams"),
+        "Protocols that groups may use. Of streams and share groups there are none yet.",
+        choices=("consumer", "classic", "share", "streams"),
+    )
+    group_consumer_session_timeout_ms: int = integer(
+        45 * SECOND_MS, "How long a member of a consumer group may be silent.", least=1
+    )
+    group_consumer_min_session_timeout_ms: int = integer(
+        45 * SECOND_MS, "Least that a group may set as its consumer.session.timeout.ms.", least=1
+    )
+    group_consumer_max_session_timeout_ms: int = integer(
+        60 * SECOND_MS, "Most that a group may set as its consumer.session.timeout.ms.", least=1
+    )
+    group_consumer_heartbeat_interval_ms: int = integer(
+        5 * SECOND_MS, "How often members of a consumer group are to report.", least=1
+    )
+    group_consumer_min_heartbeat_interval_ms: int = integer(
+        5 * SECOND_MS, "Least that a group may set as its consumer.heartbeat.interval.ms.", least=1
+    )
+    group_consumer_max_heartbeat_interval_ms: int = integer(
+        15 * SECOND_MS, "Most that a group may set as its consumer.heartbeat.interval.ms.", least=1
+    )
+    group_consumer_assignment_interval_ms: int = integer(
+        SECOND_MS,
+        "A consumer group is not assigned anew before that; 0 assigns at every change.",
+        least=0,
+        live=CLUSTER_WIDE,
+    )
+    group_consumer_min_assignment_interval_ms: int = integer(
+        0, "Least that a group may set as its consumer.assignment.interval.ms.", least=0
+    )
+    group_consumer_max_assignment_interval_ms: int = integer(
+        15 * SECOND_MS, "Most that a group may set as its consumer.assignment.interval.ms.", least=0
+    )
+    group_consumer_max_size: int = integer(INT_MAX, "Most members of a consumer group.", least=1)
+    group_consumer_assignors: tuple[str, ...] = strings(
+        ("uniform", "range"),
+        "Assignors that members of consumer groups may name; the first is for those who name none.",
+        choices=("uniform", "range"),
+    )
+    group_consumer_migration_policy: str = string(
+        "bidirectional",
+        "Whether classic groups may become consumer groups (upgrade), the other way round (downgrade), both"
+        " (bidirectional) or neither (disabled) while they have members.",
+    )
+    group_consumer_regex_refresh_interval_ms: int = integer(
+        10 * MINUTE_MS, "How often regular expressions are looked up again without a reason.", least=10 * SECOND_MS
+    )
     offset_metadata_max_bytes: int = integer(
         4 * KB, "Longest text that may be committed beside an offset.", importance=HIGH
     )
@@ -466,11 +517,34 @@ def _check(values: Mapping[str, Value], pairs: Mapping[str, str]) -> None:
     for pair in str(values["max_connections_per_ip_overrides"]).split(","):
         if pair.strip() and not pair.strip().rpartition(":")[2].isdecimal():
             raise ConfigError(f"max.connections.per.ip.overrides: {pair.strip()} is not host:count")
+    _check_groups(values)
     roles = values["process_roles"]
     if isinstance(roles, tuple) and "broker" not in roles:
         raise ConfigError("process.roles must include broker: Ottla has no process that is a controller only.")
     if pairs.get("broker.id", GENERATED) not in (GENERATED, pairs.get("node.id", pairs.get("broker.id"))):
         raise ConfigError("node.id and broker.id are the same thing under two names and must agree")
+
+
+def _check_groups(values: Mapping[str, Value]) -> None:
+    for kind in ("session_timeout", "heartbeat_interval", "assignment_interval"):
+        name, lowest, highest = (f"group_consumer_{bound}{kind}_ms" for bound in ("", "min_", "max_"))
+        present, least, most = (_number(values[each]) for each in (name, lowest, highest))
+        for low, high, lower, higher in ((least, most, lowest, highest), (least, present, lowest, name)):
+            if high < low:
+                raise ConfigError(f"{dotted(higher)} must be greater than or equal to {dotted(lower)}")
+        if present > most:
+            raise ConfigError(f"{dotted(name)} must be less than or equal to {dotted(highest)}")
+    heartbeat, session = "group_consumer_heartbeat_interval_ms", "group_consumer_session_timeout_ms"
+    if _number(values[heartbeat]) >= _number(values[session]):
+        raise ConfigError(f"{dotted(heartbeat)} must be less than {dotted(session)}")
+    policy = str(values["group_consumer_migration_policy"])
+    if policy.upper() not in MIGRATION_POLICIES:
+        known = f"String must be one of (case insensitive): {', '.join(MIGRATION_POLICIES)}"
+        raise invalid(policy, "group.consumer.migration.policy", known)
+
+
+def dotted(attribute: str) -> str:
+    return attribute.replace("_", ".")
 
 
 def _number(value: Value) -> int:

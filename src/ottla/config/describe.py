@@ -3,7 +3,7 @@
 An option is looked for in layers, the first that has it wins; what the others say are its synonyms. In one layer an
 older name counts where the newer one is not set (`log.retention.hours` for `log.retention.ms`).
 
-    topic → this broker, set while running → every broker, set while running → the broker's file → default
+    topic or group → this broker, set while running → every broker, set while running → the broker's file → default
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
 from ottla.config.broker import BrokerConfig
+from ottla.config.group import INHERITED as GROUP_INHERITED
+from ottla.config.group import OPTIONS as GROUP_OPTIONS
 from ottla.config.option import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, PASSWORD, READ_ONLY, SHORT, STRING, text_of
 from ottla.config.topic import INHERITED, topic_config
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.config.option import Option
 
 # The numbers of the protocol.
-TOPIC, THIS_BROKER, EVERY_BROKER, STATIC, DEFAULT = 1, 2, 3, 4, 5
+TOPIC, THIS_BROKER, EVERY_BROKER, STATIC, DEFAULT, GROUP = 1, 2, 3, 4, 5, 8
 TYPES = {BOOLEAN: 1, STRING: 2, INT: 3, SHORT: 4, LONG: 5, DOUBLE: 6, LIST: 7, CLASS: 8, PASSWORD: 9}
 
 
@@ -63,6 +65,16 @@ def describe_topic(layers: Layers, overrides: Mapping[str, str], names: Iterable
             synonyms += _broker_synonyms(layers, BROKER_OPTIONS[INHERITED[name]])
         source = synonyms[0].source if synonyms else DEFAULT
         entries.append(Entry(row, text_of(getattr(config, row.attribute)), source, False, synonyms))
+    return entries
+
+
+def describe_group(layers: Layers, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[Entry]:
+    """The options of a group, or those asked for."""
+    entries = []
+    for name in _asked(names, GROUP_OPTIONS):
+        synonyms = [Synonym(name, overrides[name], GROUP)] if name in overrides else []
+        synonyms += _broker_synonyms(layers, BROKER_OPTIONS[GROUP_INHERITED[name]])
+        entries.append(Entry(GROUP_OPTIONS[name], synonyms[0].value, synonyms[0].source, False, synonyms))
     return entries
 
 

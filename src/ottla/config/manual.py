@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
+from ottla.config.group import INHERITED as GROUP_INHERITED
+from ottla.config.group import OPTIONS as GROUP_OPTIONS
 from ottla.config.option import DOUBLE_MAX, INT_MAX, LONG_MAX, READ_ONLY, text_of
 from ottla.config.others import OTHERS
 from ottla.config.sources import variable
@@ -32,6 +34,11 @@ TOPICS = """## Topic options
 Set when a topic is created or at any time after. What a topic does not say, it takes from the broker's option on the
 right.
 """
+GROUPS = """## Group options
+
+Set at any time, for a group of whatever name. What a group does not say, it takes from the broker's option on the
+right; the broker's `group.consumer.min.*` and `group.consumer.max.*` bound what it may say.
+"""
 ACCEPTED = """## Options of Kafka without effect
 
 Accepted, so that a `server.properties` of Kafka can be used as it is; one line at start names those that were given.
@@ -45,7 +52,7 @@ Ignoring them would be unsafe, so they stop the broker, unless the value given i
 def page() -> str:
     """The whole page."""
     parts = [INTRODUCTION, "## Broker options\n", *_broker_table()]
-    parts += ["", TOPICS, *_topic_table()]
+    parts += ["", TOPICS, *_topic_table(), "", GROUPS, *_group_table()]
     for title, refused in ((ACCEPTED, False), (REFUSED, True)):
         parts += ["", title]
         for reason, names in _reasons(refused=refused).items():
@@ -68,6 +75,13 @@ def _topic_table() -> Iterable[str]:
     for name, row in TOPIC_OPTIONS.items():
         source = f"`{INHERITED[name]}`" if name in INHERITED else ""
         yield f"| `{name}` | {row.kind.lower()} | {_bounds(row)} | {source} | {row.doc} |"
+
+
+def _group_table() -> Iterable[str]:
+    yield "| option | type | bounds | broker's option | what |"
+    yield "| --- | --- | --- | --- | --- |"
+    for name, row in GROUP_OPTIONS.items():
+        yield f"| `{name}` | {row.kind.lower()} | {_bounds(row)} | `{GROUP_INHERITED[name]}` | {row.doc} |"
 
 
 def _reasons(*, refused: bool) -> dict[str, list[str]]:

@@ -60,21 +60,6 @@ offsets.commit.required.acks SHORT -1
 offsets.commit.timeout.ms INT 5000
 offsets.load.buffer.size INT 5242880
 offsets.topic.compression.codec INT 0
-# Groups whose assignment the broker computes are not built yet.
-group.consumer.assignment.interval.ms INT 1000
-group.consumer.assignors LIST uniform,range
-group.consumer.heartbeat.interval.ms INT 5000
-group.consumer.max.assignment.interval.ms INT 15000
-group.consumer.max.heartbeat.interval.ms INT 15000
-group.consumer.max.session.timeout.ms INT 60000
-group.consumer.max.size INT 2147483647
-group.consumer.migration.policy STRING bidirectional
-group.consumer.min.assignment.interval.ms INT 0
-group.consumer.min.heartbeat.interval.ms INT 5000
-group.consumer.min.session.timeout.ms INT 45000
-group.consumer.regex.refresh.interval.ms INT 600000
-group.consumer.session.timeout.ms INT 45000
-group.coordinator.rebalance.protocols LIST classic,consumer,streams
 # Transactions: with one node the coordinator is asked directly, and its log has one replica.
 add.partitions.to.txn.retry.backoff.max.ms INT 100
 add.partitions.to.txn.retry.backoff.ms INT 20

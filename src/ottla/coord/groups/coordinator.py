@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.config import ConfigError
+from ottla.config.group import group_config
 from ottla.coord.coordinator import Coordinator, Shape
-from ottla.coord.groups.group import Rules
+from ottla.coord.groups.group import ConsumerRules, Rules
 from ottla.coord.groups.machine import GroupMachine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ottla.clock import Clock
     from ottla.cluster.controller import Controller
@@ -31,13 +33,27 @@ class Groups(Coordinator[GroupMachine]):
         new_id: Callable[[], str],
     ) -> None:
         rules = rules_of(config)
-        super().__init__(
-            shape_of(config),
-            lambda _: GroupMachine(rules, new_id, lambda: controller.image),
-            controller,
-            replicas,
-            clock,
-        )
+        self._rules: tuple[BrokerConfig, ConsumerRules] = config, rules.consumer
+        self._own_rules: dict[str, tuple[Mapping[str, str], ConsumerRules]] = {}  # of groups that have any
+
+        def make(_: int) -> GroupMachine:
+            return GroupMachine(rules, new_id, lambda: controller.image, self.consumer_rules)
+
+        super().__init__(shape_of(config), make, controller, replicas, clock)
+
+    def consumer_rules(self, group_id: str) -> ConsumerRules:
+        """The rules of a consumer group as of now: some options of the broker and of groups change while it runs."""
+        config = self._controller.config
+        if self._rules[0] is not config:
+            self._rules = config, consumer_rules_of(config)
+            self._own_rules.clear()
+        overrides = self._controller.image.group_configs.get(group_id)
+        if overrides is None:
+            return self._rules[1]
+        known = self._own_rules.get(group_id)
+        if known is None or known[0] is not overrides:
+            known = self._own_rules[group_id] = overrides, own_rules(config, overrides, self._rules[1])
+        return known[1]
 
     def apply(self, old: Image | None, new: Image) -> None:
         super().apply(old, new)
@@ -68,4 +84,32 @@ def rules_of(config: BrokerConfig) -> Rules:
         metadata_size_max=config.offset_metadata_max_bytes,
         retention_ms=config.offsets_retention_minutes * MINUTE_MS,
         retention_check_ms=config.offsets_retention_check_interval_ms,
+        consumer=consumer_rules_of(config),
+    )
+
+
+def consumer_rules_of(config: BrokerConfig) -> ConsumerRules:
+    policy = config.group_consumer_migration_policy.lower()
+    return ConsumerRules(
+        session_ms=config.group_consumer_session_timeout_ms,
+        heartbeat_ms=config.group_consumer_heartbeat_interval_ms,
+        size_max=config.group_consumer_max_size,
+        assignors=config.group_consumer_assignors,
+        assignment_interval_ms=config.group_consumer_assignment_interval_ms,
+        pattern_refresh_ms=config.group_consumer_regex_refresh_interval_ms,
+        upgrades=policy in ("upgrade", "bidirectional"),
+        downgrades=policy in ("downgrade", "bidirectional"),
+        classic_size_max=config.group_max_size,
+    )
+
+
+def own_rules(config: BrokerConfig, overrides: Mapping[str, str], base: ConsumerRules) -> ConsumerRules:
+    try:
+        own = group_config(config, overrides)
+    except ConfigError:
+        return base  # the broker's bounds are others than when they were set
+    return base._replace(
+        session_ms=own.consumer_session_timeout_ms,
+        heartbeat_ms=own.consumer_heartbeat_interval_ms,
+        assignment_interval_ms=own.consumer_assignment_interval_ms,
     )

@@ -60,9 +60,16 @@ Group = ClassicGroup | ConsumerGroup
 
 
 class GroupMachine:
-    def __init__(self, rules: Rules, new_id: Callable[[], str], image: Callable[[], Image] = lambda: EMPTY) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        new_id: Callable[[], str],
+        image: Callable[[], Image] = lambda: EMPTY,
+        consumer_rules: Callable[[str], ConsumerRules] | None = None,
+    ) -> None:
         self.rules = rules
         self.image = image  # the topics there are
+        self.consumer_rules = consumer_rules or (lambda group_id: rules.consumer)  # a group may have its own
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self.new_id = new_id
@@ -226,9 +233,6 @@ class GroupMachine:
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int
     ) -> Decision:
         return consuming.heartbeat(self, request, caller, token, now_ms)
-
-    def consumer_rules(self, group_id: str) -> ConsumerRules:
-        return self.rules.consumer
 
     # Offsets.
 
