@@ -101,3 +101,43 @@ def test_a_batch_that_inflates_to_very_much_is_taken_at_its_word_unless_it_must_
     assert packed(data, Codec.ZSTD, 7)
     with pytest.raises(InflatedError):
         keyless(data, Codec.ZSTD, INFLATED_SIZE_MAX)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_runs_of_equal_lengths_are_counted_as_a_walk_would(seed: int) -> None:
+    """Lengths of one, two and three bytes, in runs and mixed, whole and damaged."""
+    random = Random(seed)
+
+    def record(size: int) -> bytes:
+        return batch.varint(size) + random.randbytes(size)
+
+    payload, count = b"", 0
+    for _ in range(random.randrange(1, 6)):
+        size, times = random.choice((0, 1, 5, 63, 64, 100, 8191, 8192)), random.choice((1, 3, 4, 5, 70, 200))
+        payload += b"".join(record(size) for _ in range(times))
+        count += times
+    assert count_records(payload, count) == count == walked(payload)
+    damaged = bytearray(payload)
+    damaged[random.randrange(len(damaged))] ^= 1 << random.randrange(8)
+    assert count_records(bytes(damaged), 1 << 30) == walked(bytes(damaged))
+
+
+def walked(payload: bytes) -> int:
+    """The plain way."""
+    position = count = 0
+    while position < len(payload):
+        size = shift = 0
+        while True:
+            if position == len(payload) or shift >= 35:
+                return -1
+            byte = payload[position]
+            position += 1
+            size |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+        if size & 1:
+            return -1
+        position += size >> 1
+        count += 1
+    return count if position == len(payload) else -1
