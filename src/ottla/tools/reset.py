@@ -88,7 +88,7 @@ def restored(
             within(spans[place], commit.offset, place, warn),
             commit.metadata,
         )
-        for place, commit in wanted.items()
+        for place, commit in sorted(wanted.items())
     ]
 
 
