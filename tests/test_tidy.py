@@ -56,6 +56,7 @@ WORLD = {
     "disk": {"shutil", "tempfile", "mmap", "sqlite3", "io", "fcntl", "glob"},
     "network": {"socket", "ssl", "select", "selectors", "http", "urllib", "subprocess"},
 }
+HARMLESS = {"urllib.parse"}  # only text, whatever stands beside it
 TOUCHES = {
     "clock": re.compile(r"os\.times|\w+\.now|\w+\.utcnow"),
     "chance": re.compile(r"os\.urandom"),
@@ -268,11 +269,10 @@ def is_module(name: str) -> bool:
 
 def touches(path: Path, what: str) -> Iterator[tuple[str, int]]:
     for node in runtime(tree(path)):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names if alias.name.split(".")[0] in WORLD[what])
-        elif isinstance(node, ast.ImportFrom):
-            if (node.module or "").split(".")[0] in WORLD[what]:
-                yield node.module or "", node.lineno
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            worldly = [module for module in modules if module.split(".")[0] in WORLD[what] and module not in HARMLESS]
+            yield from ((module, node.lineno) for module in worldly)
         elif isinstance(node, ast.Call) and TOUCHES[what].fullmatch(called := ast.unparse(node.func)):
             yield f"{called}()", node.lineno
 
