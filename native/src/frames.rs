@@ -18,7 +18,6 @@ const LZ4_BLOCK_MIN: usize = 64 * 1024;
 const ZSTD_MAGIC: u32 = 0xfd2f_b528;
 const ZSTD_SKIPPABLE: u32 = 0x0184_d2a5; // without its lowest four bits, which are free
 const ZSTD_BLOCK_MAX: usize = 128 * 1024;
-const ZSTD_WINDOW_MAX: u64 = 1 << 27; // what a reader of streams, such as the twin's, allots at most
 const ZSTD_REPEAT: usize = 1;
 const ZSTD_COMPRESSED: usize = 2;
 
@@ -43,7 +42,11 @@ pub(crate) fn lz4_bound(data: &[u8]) -> Claim<usize> {
                 break;
             }
             let length = (word & !LZ4_STORED) as usize;
-            bound += if word & LZ4_STORED != 0 { length } else { block_max.min(length * LZ4_RATIO_MAX) };
+            bound = bound.saturating_add(if word & LZ4_STORED != 0 {
+                length
+            } else {
+                block_max.min(length.saturating_mul(LZ4_RATIO_MAX))
+            });
             at += 4 + length + 4 * flag(4); // its checksum
             if at > data.len() {
                 return Err("lz4: a block is cut short");
@@ -89,14 +92,14 @@ pub(crate) fn zstd_bound(data: &[u8]) -> Claim<usize> {
         let left = data.len() - at;
         let magic = number(data, at, 4) as u32;
         if left >= 4 && magic >> 4 == ZSTD_SKIPPABLE {
-            at += 8 + number(data, at + 4, 4) as usize;
+            at = at.saturating_add(8 + number(data, at + 4, 4) as usize);
             continue;
         }
         if left < 6 || magic != ZSTD_MAGIC {
             return Err("zstd: not a frame");
         }
         let (frame, after) = zstd_frame(data, at)?;
-        bound += frame;
+        bound = bound.saturating_add(frame);
         at = after;
     }
     Ok(bound)
@@ -106,9 +109,6 @@ pub(crate) fn zstd_bound(data: &[u8]) -> Claim<usize> {
 fn zstd_frame(data: &[u8], mut at: usize) -> Claim<(usize, usize)> {
     let descriptor = data[at + 4];
     let (single, size_flag) = (usize::from(descriptor >> 5 & 1), descriptor >> 6);
-    if single == 0 && zstd_window(data[at + 5]) > ZSTD_WINDOW_MAX {
-        return Err("zstd: the window is too large");
-    }
     at += 6 - single + [0, 1, 2, 4][usize::from(descriptor & 3)];
     let size_length = if size_flag == 0 { single } else { 1 << size_flag };
     let content = number(data, at, size_length).saturating_add(if size_flag == 1 { 256 } else { 0 });
@@ -120,7 +120,7 @@ fn zstd_frame(data: &[u8], mut at: usize) -> Claim<(usize, usize)> {
         }
         let block = number(data, at, 3) as usize;
         let (last, kind, length) = (block & 1, block >> 1 & 3, block >> 3);
-        blocks += if kind == ZSTD_COMPRESSED { ZSTD_BLOCK_MAX } else { length };
+        blocks = blocks.saturating_add(if kind == ZSTD_COMPRESSED { ZSTD_BLOCK_MAX } else { length });
         at += 3 + if kind == ZSTD_REPEAT { 1 } else { length };
         if last == 1 {
             break;
@@ -129,9 +129,4 @@ fn zstd_frame(data: &[u8], mut at: usize) -> Claim<(usize, usize)> {
     let most =
         if size_length > 0 { usize::try_from(content).map_or(blocks, |content| blocks.min(content)) } else { blocks };
     Ok((most, at + 4 * usize::from(descriptor >> 2 & 1))) // content checksum
-}
-
-fn zstd_window(descriptor: u8) -> u64 {
-    let base = 1_u64 << (10 + (descriptor >> 3));
-    base + base / 8 * u64::from(descriptor & 7)
 }

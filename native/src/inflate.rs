@@ -5,6 +5,8 @@ use std::io::Read;
 
 use flate2::{Decompress, FlushDecompress, Status};
 
+use zstd::zstd_safe::DCtx;
+
 use crate::frames::{lz4_bound, lz4_plain, zstd_bound};
 
 pub(crate) const GZIP: u8 = 1;
@@ -17,6 +19,7 @@ const XERIAL_HEADER_SIZE: usize = 16;
 const SNAPPY_RATIO_MAX: usize = 32; // a copy of 3 bytes yields at most 64: nothing honest declares more
 const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
 const GZIP_WINDOW: u8 = 15;
+const STEP: usize = 8 * 1024; // as the twin's library reads: a frame that ends within the first step escapes some checks
 
 type Inflated = Result<usize, String>;
 
@@ -24,7 +27,7 @@ type Inflated = Result<usize, String>;
 #[derive(Default)]
 pub(crate) struct Inflater {
     room: Vec<u8>, // only ever grows, so that it is cleared once
-    zstd: Option<zstd::bulk::Decompressor<'static>>,
+    zstd: Option<DCtx<'static>>,
 }
 
 impl Inflater {
@@ -113,47 +116,40 @@ impl Inflater {
     }
 
     fn lz4(&mut self, data: &[u8], size_max: usize) -> Inflated {
-        let bound = lz4_bound(data)?;
-        let limit = bound.min(size_max);
+        let limit = lz4_bound(data)?.min(size_max);
         self.grow(limit);
         if let Some(size) = lz4_plain(data, &mut self.room[..limit]) {
             return Ok(size);
         }
         let (mut rest, mut size) = (data, 0);
         while !rest.is_empty() {
-            size = self.lz4_frame(&mut rest, size, limit)?; // several in a row are one stream
+            let mut frame = lz4::Decoder::new(&mut rest).map_err(|error| error.to_string())?;
+            size = drain(&mut frame, &mut self.room[..limit], size)?; // several in a row are one stream
+            frame.finish().1.map_err(|_| "lz4: a frame is cut short")?;
         }
-        Ok(size)
-    }
-
-    /// Appends to what is there, `size` bytes, and takes the frame off `data`; the new size.
-    fn lz4_frame(&mut self, data: &mut &[u8], mut size: usize, limit: usize) -> Inflated {
-        let mut decoder = lz4::Decoder::new(data).map_err(|error| error.to_string())?;
-        loop {
-            // One byte more than there may be, to tell the end from a limit that was met.
-            let mut spill = [0];
-            let room = if size < limit { &mut self.room[size..limit] } else { &mut spill[..] };
-            match decoder.read(room).map_err(|error| format!("lz4: {error}"))? {
-                0 => break,
-                _ if size == limit => return Err(too_large(limit)),
-                made => size += made,
-            }
-        }
-        decoder.finish().1.map_err(|_| "lz4: a frame is cut short")?;
         Ok(size)
     }
 
     fn zstd(&mut self, data: &[u8], size_max: usize) -> Inflated {
-        let bound = zstd_bound(data)?;
-        let limit = bound.min(size_max);
+        let limit = zstd_bound(data)?.min(size_max);
         self.grow(limit);
-        if self.zstd.is_none() {
-            self.zstd = Some(zstd::bulk::Decompressor::new().map_err(|error| error.to_string())?);
+        let context = self.zstd.get_or_insert_with(DCtx::create);
+        drain(&mut zstd::stream::read::Decoder::with_context(data, context), &mut self.room[..limit], 0)
+    }
+}
+
+/// Reads all there is into `room`, behind the `size` bytes that it has; the new size.
+fn drain(reader: &mut impl Read, room: &mut [u8], mut size: usize) -> Inflated {
+    loop {
+        // One byte more than there may be, to tell the end from a limit that was met.
+        let mut spill = [0];
+        let end = room.len().min(size + STEP);
+        let step = if size < end { &mut room[size..end] } else { &mut spill[..] };
+        match reader.read(step).map_err(|error| error.to_string())? {
+            0 => return Ok(size),
+            _ if size == room.len() => return Err(too_large(size)),
+            made => size += made,
         }
-        let decoder = self.zstd.as_mut().ok_or("zstd: no decoder")?;
-        decoder
-            .decompress_to_buffer(data, &mut self.room[..limit])
-            .map_err(|error| if bound > size_max { too_large(size_max) } else { format!("zstd: {error}") })
     }
 }
 

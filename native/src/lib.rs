@@ -8,6 +8,8 @@ mod arrays;
 mod batch;
 mod deflate;
 mod frames;
+#[cfg(test)]
+mod fuzz;
 mod hash;
 mod inflate;
 mod reader;

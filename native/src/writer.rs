@@ -33,7 +33,9 @@ pub(crate) struct Target {
 }
 
 /// Partition by partition, in order, each with its batches.
-pub(crate) fn encode(rows: &Rows<'_>, target: Target) -> Result<Vec<(i32, Vec<Vec<u8>>)>, String> {
+pub(crate) type Batches = Vec<(i32, Vec<Vec<u8>>)>;
+
+pub(crate) fn encode(rows: &Rows<'_>, target: Target) -> Result<Batches, String> {
     let mut writer = Writer::new(target);
     for row in 0..rows.keys.count {
         let named = |reason: String| format!("row {row}: {reason}");
@@ -208,7 +210,7 @@ impl Writer {
         Ok(())
     }
 
-    fn close(mut self) -> Result<Vec<(i32, Vec<Vec<u8>>)>, String> {
+    fn close(mut self) -> Result<Batches, String> {
         for partition in 0..self.open.len() {
             if self.open[partition].count > 0 {
                 self.finish(partition as i32)?;
