@@ -43,7 +43,7 @@ def refusal(answer: Any) -> ErrorCode:
 def test_the_first_member_gets_everything_at_once() -> None:
     stage = ConsumerStage()
     answer = stage.enter("a")
-    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("a", 1, 1000)
+    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("a", 2, 1000)
     assert stage.part(answer) == {"t": {0, 1, 2, 3}}
     assert stage.group().phase == "Stable"
 
@@ -51,10 +51,10 @@ def test_the_first_member_gets_everything_at_once() -> None:
 def test_an_idle_member_is_told_nothing_and_nothing_is_written() -> None:
     stage = ConsumerStage()
     stage.enter("a")
-    stage.beat("a", 1)
+    stage.beat("a", 2)
     before = len(stage.journal)
-    answer = stage.beat("a", 1)
-    assert (answer.member_epoch, answer.assignment, len(stage.journal)) == (1, None, before)
+    answer = stage.beat("a", 2)
+    assert (answer.member_epoch, answer.assignment, len(stage.journal)) == (2, None, before)
 
 
 def test_members_of_version_0_are_given_an_id() -> None:
@@ -66,16 +66,16 @@ def test_a_member_lets_go_before_another_takes() -> None:
     stage = ConsumerStage()
     stage.enter("a")
     newcomer = stage.enter("b")
-    assert (newcomer.member_epoch, stage.part(newcomer)) == (2, {}), "all of its part is still held"
+    assert (newcomer.member_epoch, stage.part(newcomer)) == (3, {}), "all of its part is still held"
     assert stage.group().members["b"].holding.state is State.UNRELEASED
-    told = stage.beat("a", 1)
-    assert (told.member_epoch, stage.part(told)) == (1, {"t": {0, 1}}), "it stays in its epoch until it has let go"
+    told = stage.beat("a", 2)
+    assert (told.member_epoch, stage.part(told)) == (2, {"t": {0, 1}}), "it stays in its epoch until it has let go"
     assert stage.group().members["a"].holding.state is State.UNREVOKED
-    assert stage.part(stage.beat("b", 2)) is None
-    assert stage.beat("a", 1, owned={"t": {0, 1, 2}}).member_epoch == 1, "one of the two is not all"
-    done = stage.beat("a", 1, owned={"t": {0, 1}})
-    assert (done.member_epoch, stage.part(done)) == (2, None)
-    assert stage.part(stage.beat("b", 2)) == {"t": {2, 3}}
+    assert stage.part(stage.beat("b", 3)) is None
+    assert stage.beat("a", 2, owned={"t": {0, 1, 2}}).member_epoch == 2, "one of the two is not all"
+    done = stage.beat("a", 2, owned={"t": {0, 1}})
+    assert (done.member_epoch, stage.part(done)) == (3, None)
+    assert stage.part(stage.beat("b", 3)) == {"t": {2, 3}}
     assert stage.group().phase == "Stable"
     stage.check_replay()
 
@@ -83,7 +83,7 @@ def test_a_member_lets_go_before_another_takes() -> None:
 def test_a_full_request_is_answered_with_the_assignment() -> None:
     stage = ConsumerStage()
     stage.enter("a")
-    answer = stage.beat("a", 1, topics=["t"], rebalance_ms=5000, owned={"t": {0, 1, 2, 3}})
+    answer = stage.beat("a", 2, topics=["t"], rebalance_ms=5000, owned={"t": {0, 1, 2, 3}})
     assert stage.part(answer) == {"t": {0, 1, 2, 3}}
 
 
@@ -99,10 +99,10 @@ def test_a_target_is_not_computed_again_too_soon() -> None:
     stage = ConsumerStage(assignment_interval_ms=1000)
     stage.enter("a")
     newcomer = stage.enter("b")
-    assert (newcomer.member_epoch, stage.part(newcomer)) == (1, {}), "in the epoch of the target there is"
-    assert (stage.group().epoch, stage.group().target_epoch, stage.group().phase) == (2, 1, "Assigning")
+    assert (newcomer.member_epoch, stage.part(newcomer)) == (2, {}), "in the epoch of the target there is"
+    assert (stage.group().epoch, stage.group().target_epoch, stage.group().phase) == (3, 2, "Assigning")
     stage.now_ms += 1000
-    assert stage.beat("b", 1).member_epoch == 2
+    assert stage.beat("b", 2).member_epoch == 3
     assert stage.settle("a", "b") == {"a": {"t": {0, 1}}, "b": {"t": {2, 3}}}
 
 
@@ -114,7 +114,7 @@ def test_the_assignor_that_most_members_name_is_used() -> None:
     held = stage.settle("a", "b", "c")
     assert held == {"a": {"t": {0}, "u": {0}}, "b": {"t": {1}, "u": {1}}, "c": {}}
     stage.beat("c", stage.group().members["c"].epoch, assignor="uniform")
-    assert stage.group().epoch == 3, "naming one changes nothing for now"
+    assert stage.group().epoch == 4, "naming one changes nothing for now"
 
 
 def test_a_group_that_is_full_takes_nobody_else() -> None:
@@ -172,20 +172,20 @@ def test_a_member_in_another_epoch_is_fenced() -> None:
     stage.enter("a")
     stage.enter("b")
     stage.settle("a", "b")
-    for epoch in (1, 3):
+    for epoch in (2, 4):
         assert refusal(stage.beat("a", epoch)) is ErrorCode.FENCED_MEMBER_EPOCH
-    assert refusal(stage.beat("x", 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert refusal(stage.beat("x", 2)) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_member_whose_answer_was_lost_may_be_one_epoch_behind() -> None:
     stage = ConsumerStage()
     stage.enter("a")
     stage.enter("b")
-    stage.beat("a", 1)
-    assert stage.beat("a", 1, owned={"t": {0, 1}}).member_epoch == 2, "which it never hears"
-    assert refusal(stage.beat("a", 1, owned={"t": {0, 1, 2}})) is ErrorCode.FENCED_MEMBER_EPOCH
-    assert refusal(stage.beat("a", 1)) is ErrorCode.FENCED_MEMBER_EPOCH
-    assert stage.beat("a", 1, owned={"t": {0, 1}}).member_epoch == 2
+    stage.beat("a", 2)
+    assert stage.beat("a", 2, owned={"t": {0, 1}}).member_epoch == 3, "which it never hears"
+    assert refusal(stage.beat("a", 2, owned={"t": {0, 1, 2}})) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert refusal(stage.beat("a", 2)) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert stage.beat("a", 2, owned={"t": {0, 1}}).member_epoch == 3
 
 
 def test_a_fenced_member_comes_back_with_nothing_and_gets_its_part() -> None:
@@ -205,7 +205,7 @@ def test_the_part_of_a_member_that_leaves_goes_to_the_others() -> None:
     stage.settle("a", "b")
     answer = stage.beat("b", -1)
     assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, "b", -1)
-    assert stage.part(stage.beat("a", 2)) == {"t": {0, 1, 2, 3}}
+    assert stage.part(stage.beat("a", 3)) == {"t": {0, 1, 2, 3}}
     stage.beat("a", -1)
     assert stage.group().phase == "Empty"
     stage.check_replay()
@@ -217,7 +217,7 @@ def test_a_silent_member_is_forgotten_when_its_session_ends() -> None:
     stage.enter("b")
     stage.settle("a", "b")
     stage.advance(4000)
-    stage.beat("a", 2)
+    stage.beat("a", 3)
     stage.advance(2000)
     assert list(stage.group().members) == ["a"]
     stage.advance(4000)
@@ -228,10 +228,10 @@ def test_a_silent_member_is_forgotten_when_its_session_ends() -> None:
 def test_heartbeats_set_no_timers() -> None:
     stage = ConsumerStage()
     stage.enter("a")
-    stage.beat("a", 1)
+    stage.beat("a", 2)
     timers = dict(stage.timers)
     stage.now_ms += 1000
-    stage.beat("a", 1)
+    stage.beat("a", 2)
     assert stage.timers == timers
 
 
@@ -239,10 +239,10 @@ def test_a_member_that_does_not_let_go_in_time_is_removed() -> None:
     stage = ConsumerStage()
     stage.enter("a")
     stage.enter("b")
-    stage.beat("a", 1)
+    stage.beat("a", 2)
     for _ in range(5):
-        stage.beat("b", 2)
-        stage.beat("a", 1)
+        stage.beat("b", 3)
+        stage.beat("a", 2)
         stage.advance(1000)
     assert "a" not in stage.group().members
     assert stage.settle("b") == {"b": {"t": {0, 1, 2, 3}}}
@@ -252,10 +252,10 @@ def test_a_member_that_let_go_in_time_is_not() -> None:
     stage = ConsumerStage()
     stage.enter("a")
     stage.enter("b")
-    stage.beat("a", 1)
+    stage.beat("a", 2)
     stage.advance(4000)
-    stage.beat("a", 1, owned={"t": {0, 1}})
-    stage.beat("b", 2)
+    stage.beat("a", 2, owned={"t": {0, 1}})
+    stage.beat("b", 3)
     stage.advance(3000)
     assert set(stage.group().members) == {"a", "b"}
 
@@ -270,13 +270,13 @@ def test_a_static_member_that_leaves_for_now_keeps_its_part() -> None:
     stage.settle("a", "b", instances={"a": "i"})
     held = stage.group().members["a"].holding.assigned
     assert stage.beat("a", -2, instance="i").member_epoch == -2
-    assert stage.part(stage.beat("b", 2)) is None
+    assert stage.part(stage.beat("b", 3)) is None
     epoch = stage.group().epoch
     answer = stage.enter("c", instance="i")
-    assert (answer.member_epoch, stage.group().epoch) == (2, epoch), "the group does not notice"
+    assert (answer.member_epoch, stage.group().epoch) == (3, epoch), "the group does not notice"
     assert stage.group().members["c"].holding.assigned == held
     assert "a" not in stage.group().members
-    assert refusal(stage.beat("a", 2, instance="i")) is ErrorCode.FENCED_INSTANCE_ID
+    assert refusal(stage.beat("a", 3, instance="i")) is ErrorCode.FENCED_INSTANCE_ID
     stage.check_replay()
 
 
@@ -293,8 +293,8 @@ def test_an_instance_is_one_member_at_a_time() -> None:
     stage = ConsumerStage()
     stage.enter("a", instance="i")
     assert refusal(stage.enter("b", instance="i")) is ErrorCode.UNRELEASED_INSTANCE_ID
-    assert refusal(stage.beat("b", 1, instance="i")) is ErrorCode.FENCED_INSTANCE_ID
-    assert refusal(stage.beat("a", 1, instance="other")) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert refusal(stage.beat("b", 2, instance="i")) is ErrorCode.FENCED_INSTANCE_ID
+    assert refusal(stage.beat("a", 2, instance="other")) is ErrorCode.UNKNOWN_MEMBER_ID
     assert refusal(stage.beat("b", -1, instance="i")) is ErrorCode.FENCED_INSTANCE_ID
     assert stage.beat("a", -1, instance="i").error_code == 0
     assert stage.enter("b", instance="i").error_code == 0
@@ -305,7 +305,7 @@ def test_a_static_member_that_comes_back_with_another_subscription_is_assigned_a
     stage.enter("a", instance="i")
     stage.beat("a", -2, instance="i")
     answer = stage.enter("b", "u", instance="i")
-    assert (answer.member_epoch, stage.part(answer)) == (2, {"u": {0, 1}})
+    assert (answer.member_epoch, stage.part(answer)) == (3, {"u": {0, 1}})
     stage.check_replay()
 
 
@@ -315,12 +315,12 @@ def test_a_static_member_that_comes_back_with_another_subscription_is_assigned_a
 def test_a_member_lets_go_of_topics_that_it_is_no_longer_subscribed_to_before_a_new_target() -> None:
     stage = ConsumerStage(topics={"t": 2, "u": 2}, assignment_interval_ms=10_000)
     stage.enter("a", "t", "u")
-    answer = stage.beat("a", 1, topics=["u"])
-    assert (answer.member_epoch, stage.part(answer), stage.group().target_epoch) == (1, {"u": {0, 1}}, 1)
+    answer = stage.beat("a", 2, topics=["u"])
+    assert (answer.member_epoch, stage.part(answer), stage.group().target_epoch) == (2, {"u": {0, 1}}, 2)
     assert stage.group().members["a"].holding.state is State.UNREVOKED
-    again = stage.beat("a", 1, topics=[])
+    again = stage.beat("a", 2, topics=[])
     assert stage.part(again) == {}, "while it lets go of one it may have to let go of more"
-    stage.beat("a", 1, owned={})
+    stage.beat("a", 2, owned={})
     stage.now_ms += 10_000
     stage.settle("a")
     assert stage.group().members["a"].holding.reconciled(stage.group().epoch)
@@ -330,12 +330,12 @@ def test_new_partitions_and_new_topics_are_shared_out() -> None:
     stage = ConsumerStage(topics={"t": 1})
     stage.enter("a", "t", "u")
     stage.topic("t", 3)
-    assert stage.part(stage.beat("a", 1)) == {"t": {0, 1, 2}}
+    assert stage.part(stage.beat("a", 2)) == {"t": {0, 1, 2}}
     stage.topic("u", 1)
-    assert stage.part(stage.beat("a", 2)) == {"t": {0, 1, 2}, "u": {0}}
+    assert stage.part(stage.beat("a", 3)) == {"t": {0, 1, 2}, "u": {0}}
     epoch = stage.group().epoch
     stage.topic("other", 1)
-    stage.beat("a", 3)
+    stage.beat("a", 4)
     assert stage.group().epoch == epoch, "what nobody is subscribed to is nobody's business"
 
 
@@ -343,9 +343,9 @@ def test_a_topic_that_is_deleted_or_made_anew_is_let_go_of() -> None:
     stage = ConsumerStage(topics={"t": 1, "u": 1})
     stage.enter("a", "t", "u")
     stage.delete_topic("u")
-    assert stage.part(stage.beat("a", 1)) == {"t": {0}}
+    assert stage.part(stage.beat("a", 2)) == {"t": {0}}
     stage.topic("u", 2)
-    stage.beat("a", 1, owned={"t": {0}})
+    stage.beat("a", 2, owned={"t": {0}})
     assert stage.settle("a") == {"a": {"t": {0}, "u": {0, 1}}}
 
 
@@ -354,7 +354,7 @@ def test_topics_that_changed_while_nobody_looked_are_noticed_after_a_restart() -
     stage.enter("a")
     stage.topic("t", 2)
     stage.restart()
-    assert stage.part(stage.beat("a", 1)) == {"t": {0, 1}}
+    assert stage.part(stage.beat("a", 2)) == {"t": {0, 1}}
     epoch = stage.group().epoch
     stage.restart()
     stage.beat("a", epoch)
@@ -366,6 +366,7 @@ def test_a_member_may_be_subscribed_to_nothing() -> None:
     answer = stage.enter("a", topics=[])
     assert (answer.member_epoch, stage.part(answer)) == (1, {})
     assert stage.beat("a", 1).member_epoch == 1
+    stage.check_replay()
 
 
 # Regular expressions.
@@ -374,7 +375,7 @@ def test_a_member_may_be_subscribed_to_nothing() -> None:
 def test_a_pattern_stands_for_all_topics_that_match() -> None:
     stage = ConsumerStage(topics={"orders-eu": 1, "orders-us": 1, "other": 1})
     answer = stage.enter("a", topics=[], pattern="orders-.*")
-    assert (answer.member_epoch, stage.part(answer)) == (1, {"orders-eu": {0}, "orders-us": {0}})
+    assert (answer.member_epoch, stage.part(answer)) == (2, {"orders-eu": {0}, "orders-us": {0}})
     assert stage.group().patterns["orders-.*"].topics == {"orders-eu", "orders-us"}
     stage.check_replay()
 
@@ -388,11 +389,11 @@ def test_new_topics_are_found_by_patterns_but_not_all_the_time() -> None:
     stage = ConsumerStage(topics={"orders-eu": 1})
     stage.enter("a", topics=[], pattern="orders-.*")
     stage.topic("orders-us", 1)
-    assert stage.part(stage.beat("a", 1)) is None
+    assert stage.part(stage.beat("a", 2)) is None
     stage.advance(5000)
-    stage.beat("a", 1)
+    stage.beat("a", 2)
     stage.advance(5000)
-    assert stage.part(stage.beat("a", 1)) == {"orders-eu": {0}, "orders-us": {0}}
+    assert stage.part(stage.beat("a", 2)) == {"orders-eu": {0}, "orders-us": {0}}
 
 
 def test_a_pattern_that_nobody_asks_for_any_more_is_dropped() -> None:
@@ -401,7 +402,7 @@ def test_a_pattern_that_nobody_asks_for_any_more_is_dropped() -> None:
     stage.enter("b", topics=[], pattern="or.*")
     stage.beat("b", -1)
     assert set(stage.group().patterns) == {"or.*"}
-    stage.beat("a", 1, topics=["t"], pattern="", owned={})
+    stage.beat("a", 2, topics=["t"], pattern="", owned={})
     assert stage.group().patterns == {}
     assert stage.settle("a") == {"a": {"t": {0}}}
     stage.beat("a", stage.group().epoch, pattern="t|u")
@@ -423,7 +424,7 @@ def test_patterns_are_looked_up_again_after_a_restart() -> None:
     stage.enter("a", topics=[], pattern="orders-.*")
     stage.topic("orders-us", 1)
     stage.restart()
-    assert stage.part(stage.beat("a", 1)) == {"orders-eu": {0}, "orders-us": {0}}
+    assert stage.part(stage.beat("a", 2)) == {"orders-eu": {0}, "orders-us": {0}}
 
 
 # Offsets.
@@ -433,12 +434,12 @@ def test_only_a_member_in_its_epoch_commits_and_fetches() -> None:
     stage = ConsumerStage()
     assert stage.commit(1) is ErrorCode.NONE, "a group that nobody is in"
     stage.enter("a")
-    assert stage.commit(2, "a", 1, version=9) is ErrorCode.NONE
-    assert stage.commit(3, "a", 1, version=8) is ErrorCode.UNSUPPORTED_VERSION
-    assert stage.commit(3, "a", 2, version=9) is ErrorCode.STALE_MEMBER_EPOCH
-    assert stage.commit(3, "x", 1, version=9) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert stage.commit(2, "a", 2, version=9) is ErrorCode.NONE
+    assert stage.commit(3, "a", 2, version=8) is ErrorCode.UNSUPPORTED_VERSION
+    assert stage.commit(3, "a", 3, version=9) is ErrorCode.STALE_MEMBER_EPOCH
+    assert stage.commit(3, "x", 2, version=9) is ErrorCode.UNKNOWN_MEMBER_ID
     assert stage.commit(3, version=9) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert stage.commit_in_transaction(7, 3, member_id="a", generation=2) is ErrorCode.ILLEGAL_GENERATION
+    assert stage.commit_in_transaction(7, 3, member_id="a", generation=3) is ErrorCode.ILLEGAL_GENERATION
     assert stage.commit_in_transaction(7, 3) is ErrorCode.NONE
 
     def fetch(member: str | None, epoch: int) -> ErrorCode:
@@ -449,7 +450,7 @@ def test_only_a_member_in_its_epoch_commits_and_fetches() -> None:
         except BrokerError as error:
             return error.code
 
-    assert [fetch(None, -1), fetch("a", 1), fetch("a", 2), fetch("x", 1)] == [
+    assert [fetch(None, -1), fetch("a", 2), fetch("a", 3), fetch("x", 2)] == [
         ErrorCode.NONE,
         ErrorCode.NONE,
         ErrorCode.STALE_MEMBER_EPOCH,
@@ -463,11 +464,11 @@ def test_a_member_that_is_behind_may_commit_what_it_has_had_for_so_long() -> Non
     stage.enter("b")
     stage.settle("a", "b")
     stage.beat("b", -1)
-    assert stage.part(stage.beat("a", 2)) == {"t": {0, 1, 2, 3}}
-    assert stage.commit(1, "a", 2, index=0, version=9) is ErrorCode.NONE, "our last answer may not have reached it"
-    assert stage.commit(1, "a", 1, index=1, version=9) is ErrorCode.NONE
-    assert stage.commit(1, "a", 2, index=2, version=9) is ErrorCode.STALE_MEMBER_EPOCH, "this one is new to it"
-    assert stage.commit(1, "a", 2, topic="gone", version=9) is ErrorCode.STALE_MEMBER_EPOCH
+    assert stage.part(stage.beat("a", 3)) == {"t": {0, 1, 2, 3}}
+    assert stage.commit(1, "a", 3, index=0, version=9) is ErrorCode.NONE, "our last answer may not have reached it"
+    assert stage.commit(1, "a", 2, index=1, version=9) is ErrorCode.NONE
+    assert stage.commit(1, "a", 3, index=2, version=9) is ErrorCode.STALE_MEMBER_EPOCH, "this one is new to it"
+    assert stage.commit(1, "a", 3, topic="gone", version=9) is ErrorCode.STALE_MEMBER_EPOCH
 
 
 # Groups as a whole.
@@ -488,7 +489,7 @@ def test_such_groups_are_listed_described_and_deleted() -> None:
     assert (old.error_code, old.group_state) == (0, "Dead")
     assert (new.error_code, new.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")
     told = described(stage.group(), "g", stage.rules.consumer, stage.image)
-    assert (told.group_epoch, told.assignment_epoch, told.assignor_name) == (1, 1, "uniform")
+    assert (told.group_epoch, told.assignment_epoch, told.assignor_name) == (2, 2, "uniform")
     (member,) = told.members
     assert (member.member_id, member.instance_id, member.rack_id, member.client_id) == ("a", "i", "r", "me")
     assert member.assignment.topic_partitions[0].partitions == [0, 1, 2, 3]
@@ -496,7 +497,7 @@ def test_such_groups_are_listed_described_and_deleted() -> None:
     assert member.member_type == 1
     deletion = stage.ask(lambda token: stage.machine.delete("g", token))
     assert stage.answer(deletion) is ErrorCode.NON_EMPTY_GROUP
-    stage.commit(1, "a", 1, version=9)
+    stage.commit(1, "a", 2, version=9)
     stage.beat("a", -1, instance="i")
     stage.ask(lambda token: stage.machine.delete("g", token))
     assert stage.machine.groups == {}
@@ -516,11 +517,11 @@ def test_offsets_of_topics_in_use_are_neither_deleted_nor_expired() -> None:
     stage.enter("a", topics=[], pattern="t")
     assert stage.group().subscribes("t")
     assert not stage.group().subscribes("u")
-    stage.commit(1, "a", 1, version=9)
-    stage.commit(1, "a", 1, topic="u", version=9)
+    stage.commit(1, "a", 2, version=9)
+    stage.commit(1, "a", 2, topic="u", version=9)
     for _ in range(1 + RULES.retention_ms // 5000):
         stage.advance(5000)
-        stage.beat("a", 1)
+        stage.beat("a", 2)
     assert stage.fetched()[0] == 1
     assert stage.fetched(topic="u")[0] == -1
 
@@ -534,7 +535,7 @@ def test_a_group_that_cannot_be_written_down_is_not_there() -> None:
     assert refusal(stage.enter("a")) is ErrorCode.NOT_COORDINATOR
     assert stage.machine.groups == {}
     stage.full = False
-    assert stage.enter("a").member_epoch == 1
+    assert stage.enter("a").member_epoch == 2
 
 
 def test_a_change_that_cannot_be_written_down_is_made_later() -> None:
@@ -543,13 +544,13 @@ def test_a_change_that_cannot_be_written_down_is_made_later() -> None:
     stage.topic("t", 2)
     stage.topic("orders-us", 1)
     stage.advance(5000)
-    stage.beat("a", 1)
+    stage.beat("a", 2)
     stage.settle("a")
     stage.advance(5000)
     stage.full = True
-    assert refusal(stage.beat("a", 2)) is ErrorCode.NOT_COORDINATOR
+    assert refusal(stage.beat("a", 3)) is ErrorCode.NOT_COORDINATOR
     stage.full = False
-    assert stage.part(stage.beat("a", 2)) == {"t": {0, 1}, "orders-eu": {0}, "orders-us": {0}}
+    assert stage.part(stage.beat("a", 3)) == {"t": {0, 1}, "orders-eu": {0}, "orders-us": {0}}
 
 
 def test_a_member_whose_end_cannot_be_written_down_ends_later() -> None:
@@ -567,10 +568,10 @@ def test_a_restarted_group_goes_on_where_it_was() -> None:
     stage = ConsumerStage()
     stage.enter("a")
     stage.enter("b")
-    stage.beat("a", 1)
+    stage.beat("a", 2)
     stage.restart()
-    assert stage.beat("a", 1, owned={"t": {0, 1}}).member_epoch == 2
-    assert stage.part(stage.beat("b", 2)) == {"t": {2, 3}}
+    assert stage.beat("a", 2, owned={"t": {0, 1}}).member_epoch == 3
+    assert stage.part(stage.beat("b", 3)) == {"t": {2, 3}}
     stage.restart()
     stage.advance(5999)
     assert set(stage.group().members) == {"a", "b"}, "each has its whole session after a load"
@@ -582,12 +583,12 @@ def test_a_member_that_was_letting_go_has_its_time_again_after_a_restart() -> No
     stage = ConsumerStage()
     stage.enter("a")
     stage.enter("b")
-    stage.beat("a", 1)
+    stage.beat("a", 2)
     stage.restart()
     for _ in range(5):
         stage.advance(1000)
-        stage.beat("a", 1)
-        stage.beat("b", 2)
+        stage.beat("a", 2)
+        stage.beat("b", 3)
     assert set(stage.group().members) == {"b"}
 
 
@@ -667,16 +668,16 @@ def test_a_member_in_a_state_of_the_future_must_begin_anew() -> None:
         ),
     )
     stage.machine.apply(record.key, record.value, offset=0, timestamp=0, producer_id=-1)
-    assert refusal(stage.beat("a", 1)) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert refusal(stage.beat("a", 2)) is ErrorCode.FENCED_MEMBER_EPOCH
     assert stage.part(stage.enter("a")) == {"t": {0, 1, 2, 3}}
 
 
 def test_the_caller_is_written_down_when_it_is_another_one() -> None:
     stage = ConsumerStage()
     stage.enter("a", client="me")
-    stage.beat("a", 1, client="me")
+    stage.beat("a", 2, client="me")
     before = len(stage.journal)
-    stage.beat("a", 1, client="you")
+    stage.beat("a", 2, client="you")
     assert len(stage.journal) == before + 1
     assert stage.group().members["a"].subscription.client_id == "you"
     assert Caller("you", "/127.0.0.1", 1).host == stage.group().members["a"].subscription.host

@@ -192,7 +192,7 @@ def test_a_classic_group_without_members_is_replaced_and_its_offsets_stay() -> N
     (old,) = stage.classic_group()
     stage.commit(7, old, 1)
     stage.leave(old)
-    assert stage.enter("new").member_epoch == 1
+    assert stage.enter("new").member_epoch == 2
     assert stage.kind is ConsumerGroup
     assert stage.fetched() == (7, ErrorCode.NONE)
     stage.check_replay()
@@ -285,7 +285,7 @@ def test_a_group_that_may_not_be_classic_stays_a_consumer_group(rules: dict[str,
 def test_a_consumer_group_without_members_may_become_a_classic_one() -> None:
     stage = Stage()
     stage.enter("new")
-    stage.commit(7, "new", 1, version=9)
+    stage.commit(7, "new", 2, version=9)
     stage.beat("new", -1)
     assert stage.answer(stage.join("somebody")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     stage.admitted()
@@ -312,12 +312,12 @@ def test_a_classic_member_joins_a_consumer_group() -> None:
     invited = stage.answer(stage.join(protocols={"range": wants("t", rack="r")}))
     assert invited.error_code == ErrorCode.MEMBER_ID_REQUIRED
     joined = stage.rejoin(invited.member_id, protocols={"range": wants("t", rack="r")})
-    assert (joined.error_code, joined.generation_id) == (0, 2)
-    assert stage.synced(invited.member_id, 2) == {}
+    assert (joined.error_code, joined.generation_id) == (0, 3)
+    assert stage.synced(invited.member_id, 3) == {}
     assert stage.group().members[invited.member_id].subscription.rack == "r"
-    assert stage.heartbeat(invited.member_id, 2) is ErrorCode.NONE, "its partitions are held by another"
+    assert stage.heartbeat(invited.member_id, 3) is ErrorCode.NONE, "its partitions are held by another"
     stage.settle("new")
-    assert stage.heartbeat(invited.member_id, 2) is ErrorCode.REBALANCE_IN_PROGRESS, "now they are free"
+    assert stage.heartbeat(invited.member_id, 3) is ErrorCode.REBALANCE_IN_PROGRESS, "now they are free"
     joined = stage.rejoin(invited.member_id)
     assert stage.synced(invited.member_id, joined.generation_id) == {"t": {2, 3}}
     stage.check_replay()
@@ -348,7 +348,7 @@ def test_what_a_classic_member_may_not_say() -> None:
     assert stage.code(stage.sync("old", generation, protocol="sticky")) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert stage.code(stage.sync("none", generation)) is ErrorCode.UNKNOWN_MEMBER_ID
     assert stage.heartbeat("old", generation + 1) is ErrorCode.ILLEGAL_GENERATION
-    assert stage.heartbeat("new", 1) is ErrorCode.UNKNOWN_MEMBER_ID, "it speaks the other protocol"
+    assert stage.heartbeat("new", 2) is ErrorCode.UNKNOWN_MEMBER_ID, "it speaks the other protocol"
     assert stage.heartbeat("old", generation, instance="i") is ErrorCode.FENCED_INSTANCE_ID
     assert stage.heartbeat("old", generation, instance="none") is ErrorCode.UNKNOWN_MEMBER_ID
     stage.enter("newer", "t")
@@ -446,13 +446,13 @@ def test_a_static_member_that_takes_the_place_of_the_last_new_one_makes_the_grou
     stage = Stage()
     stage.enter("new", instance="i")
     joined = stage.answer(stage.join(instance="i", protocols={"range": wants("t")}))
-    assert (joined.error_code, joined.generation_id) == (0, 1)
+    assert (joined.error_code, joined.generation_id) == (0, 2)
     assert stage.kind is ClassicGroup
     assert stage.machine.groups["g"].state is ClassicState.STABLE
-    assert stage.synced(joined.member_id, 1, instance="i") == {"t": {0, 1, 2, 3}}
+    assert stage.synced(joined.member_id, 2, instance="i") == {"t": {0, 1, 2, 3}}
     stage.check_replay()
     stage.restart()
-    assert stage.heartbeat(joined.member_id, 1, instance="i") is ErrorCode.NONE
+    assert stage.heartbeat(joined.member_id, 2, instance="i") is ErrorCode.NONE
 
 
 def test_with_another_subscription_it_makes_the_classic_group_rebalance() -> None:
@@ -461,7 +461,7 @@ def test_with_another_subscription_it_makes_the_classic_group_rebalance() -> Non
     joined = stage.answer(stage.join(instance="i", protocols={"range": wants("u")}))
     assert stage.kind is ClassicGroup
     assert stage.machine.groups["g"].state is ClassicState.PREPARING
-    assert stage.heartbeat(joined.member_id, 1, instance="i") is ErrorCode.REBALANCE_IN_PROGRESS
+    assert stage.heartbeat(joined.member_id, 2, instance="i") is ErrorCode.REBALANCE_IN_PROGRESS
     stage.check_replay()
 
 
@@ -471,7 +471,7 @@ def test_a_pattern_is_dropped_with_the_member_that_a_classic_one_replaces() -> N
     stage.enter("other")
     stage.join(instance="i", protocols={"range": wants("t")})
     assert stage.group().patterns == {}
-    assert stage.group().epoch == 3
+    assert stage.group().epoch == 4
 
 
 def test_a_group_of_both_kinds_lives_on_after_a_restart() -> None:
@@ -491,7 +491,7 @@ def test_the_state_of_a_member_is_kept_when_it_changes_its_protocol() -> None:
     stage = Stage()
     (old,) = stage.classic_group()
     answer = stage.enter(old)
-    assert (answer.member_epoch, stage.part(answer)) == (2, {"t": {0, 1, 2, 3}})
+    assert (answer.member_epoch, stage.part(answer)) == (1, {"t": {0, 1, 2, 3}})
     member = stage.group().members[old]
     assert member.subscription.classic is None
     assert member.holding.state is State.STABLE

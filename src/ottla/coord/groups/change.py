@@ -64,7 +64,7 @@ class Change:
             self.out.records.append(records.subscription(group.id, member.id, wanted))
         updated = member._replace(subscription=wanted)
         self.subscribed = wanted.topics != before.topics or wanted.pattern != before.pattern
-        bump = group.epoch == 0 or wanted.topics != before.topics
+        bump = wanted.topics != before.topics
         if wanted.pattern != before.pattern:
             bump = self._change_pattern(before.pattern, wanted.pattern) or bump
         if group.pattern_counts or wanted.pattern:

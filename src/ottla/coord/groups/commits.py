@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from ottla.coord.groups.offsets import NO_EXPIRY, record, tombstone
 from ottla.coord.machine import Decision
@@ -26,7 +26,7 @@ from ottla.wire.messages.transactions import (
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from ottla.coord.groups.machine import GroupMachine
     from ottla.coord.groups.offsets import Committed
@@ -34,13 +34,12 @@ if TYPE_CHECKING:
     from ottla.coord.machine import Caller, Record, Token
     from ottla.wire.messages.commits import (
         OffsetCommitRequest,
+        OffsetCommitRequestTopic,
         OffsetDeleteRequest,
         OffsetFetchRequestGroup,
     )
-    from ottla.wire.messages.transactions import TxnOffsetCommitRequest
+    from ottla.wire.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 
-# What a group says of a partition, by its topic's id and its number, when it cannot say it of all of them at once.
-Check: TypeAlias = "Callable[[bytes, int], ErrorCode]"
 NOW = -1  # a commit time or a retention that was not given
 NOT_FOUND_SINCE = 9  # from this version of OffsetCommit on a missing group is told from a wrong generation
 NOTHING_COMMITTED = -1
@@ -56,7 +55,6 @@ def commit(
 ) -> Decision:
     group_id, member_id, epoch = request.group_id, request.member_id, request.generation_id_or_member_epoch
     group = machine.groups.get(group_id)
-    check: Check | None = None
     try:
         if group is None:
             if epoch >= 0:
@@ -66,6 +64,7 @@ def commit(
             check = group.check_commit(
                 member_id, request.group_instance_id, epoch, version=caller.version, transactional=False
             )
+            check_each(machine, check, request.topics, missing)
             group.committed(member_id, now_ms)
     except BrokerError as error:
         return Decision(replies=[(token, refused_commit(request, error.code, missing))])
@@ -82,8 +81,6 @@ def commit(
             code = 0
             if missing and (name, index) in missing:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif check is not None and (stale := check(topic_id(machine, name), index)):
-                code = stale
             elif len(metadata) > size_max:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
@@ -95,9 +92,24 @@ def commit(
     return Decision(records, ((token, OffsetCommitResponse(topics=topics)),))
 
 
-def topic_id(machine: GroupMachine, name: str) -> bytes:
-    topic = machine.image().topics.get(name)
-    return ZERO_UUID if topic is None else topic.id
+def check_each(
+    machine: GroupMachine,
+    check: Callable[[bytes, int], ErrorCode] | None,
+    topics: Iterable[OffsetCommitRequestTopic] | Iterable[TxnOffsetCommitRequestTopic],
+    missing: Collection[tuple[str, int]],
+) -> None:
+    """BrokerError if the group's check, when it has one, finds fault with a partition: then none is committed."""
+    if check is None:
+        return
+    known = machine.image().topics
+    for topic in topics:
+        topic_id = known[topic.name].id if topic.name in known else ZERO_UUID
+        for one in topic.partitions:
+            code = ErrorCode.NONE
+            if (topic.name, one.partition_index) not in missing:
+                code = check(topic_id, one.partition_index)
+            if code is not ErrorCode.NONE:
+                raise BrokerError(code)
 
 
 def refused_commit(
@@ -133,7 +145,6 @@ def commit_in_transaction(
     missing: Collection[tuple[str, int]],
 ) -> Decision:
     group = machine.groups.get(request.group_id)
-    check: Check | None = None
     try:
         if group is None:
             if request.generation_id >= 0:
@@ -146,6 +157,7 @@ def commit_in_transaction(
                 version=caller.version,
                 transactional=True,
             )
+            check_each(machine, check, request.topics, missing)
     except BrokerError as error:
         return Decision(replies=[(token, refused_in_transaction(request, error.code, missing))])
     records: list[Record] = []
@@ -157,8 +169,6 @@ def commit_in_transaction(
             code = ErrorCode.NONE
             if (topic.name, index) in missing:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif check is not None and (stale := check(topic_id(machine, topic.name), index)):
-                code = stale
             elif len(metadata) > machine.rules.metadata_size_max:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:

@@ -62,7 +62,7 @@ class ConsumerGroup:
     def __init__(self, group_id: str) -> None:
         self.id = group_id
         # What the records say.
-        self.epoch = 0
+        self.epoch = 1
         self.metadata_hash = 0
         self.members: dict[str, ConsumerMember] = {}
         self.target: dict[str, Part] = {}

@@ -22,6 +22,7 @@ from ottla.coord.groups.consumer import ConsumerGroup
 from ottla.coord.groups.consumer_member import ClassicPart, ConsumerMember, Held, Holding, State, Subscription
 from ottla.coord.groups.embedded import by_id, read_assignment, read_subscription, version_of, write_assignment
 from ottla.coord.groups.member import Member
+from ottla.coord.groups.topics import metadata_hash
 from ottla.coord.machine import Decision
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.codec import DecodeError
@@ -107,9 +108,7 @@ def upgraded(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: 
     group = ConsumerGroup(name)
     made = [
         *(records.subscription(name, member.id, member.subscription) for member in members),
-        # No topics were looked at, so the heartbeat that follows assigns anew: the classic group may have been in the
-        # middle of a cooperative rebalance, with partitions that nobody has.
-        records.epoch(name, classic.generation, 0),
+        records.epoch(name, classic.generation, _known(image, members, taken)),
         *(records.target(name, member.id, _part(member.holding.assigned)) for member in members),
         records.target_epoch(name, classic.generation, 0),
         *(records.holding(name, member.id, member.holding) for member in members),
@@ -121,6 +120,15 @@ def upgraded(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: 
         assert member.subscription.classic is not None
         group.deadlines.silence(member.id, now_ms + member.subscription.classic.session_ms, out)
     return group
+
+
+def _known(image: Image, members: list[ConsumerMember], taken: set[tuple[bytes, int]]) -> int:
+    """The hash of the topics. None of them counts as known if nobody has a partition of theirs, because a cooperative
+    rebalance of the classic group was in the middle: then the heartbeat that follows assigns anew."""
+    names = {name for member in members for name in member.subscription.topics}
+    topics = [image.topics[name] for name in names if name in image.topics]
+    complete = all((topic.id, one.index) in taken for topic in topics for one in topic.partitions)
+    return metadata_hash(image, names) if complete else 0
 
 
 def _cannot_upgrade(group_id: str, reason: str) -> BrokerError:
