@@ -19,10 +19,10 @@ from ottla.log.producers import read_marker
 from ottla.records import batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ottla.clock import Clock
-    from ottla.coord.machine import TimerKey, Token
+    from ottla.coord.machine import Record, TimerKey, Token
     from ottla.replica.partition import Partition
 
 logger = logging.getLogger("ottla.coord")
@@ -30,6 +30,8 @@ logger = logging.getLogger("ottla.coord")
 M = TypeVar("M", bound=Machine)
 LOAD_SIZE = 1 << 20  # bytes applied before other work gets a turn
 PRODUCE_VERSION = 11  # the format of our own batches: the newest
+BATCH_OVERHEAD = batch.HEADER_SIZE
+RECORD_OVERHEAD = 40  # the most that lengths, offset and time of a record can take
 # What a failed append means to a client of a coordinator.
 MEANINGS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -204,16 +206,17 @@ class Runtime(Generic[M]):
     def _append(self, shard: Shard[M], decision: Decision) -> None:
         now_ms, partition, machine = self._clock.now_ms(), shard.partition, shard.machine
         producer_id, producer_epoch = decision.producer or (NOBODY, NOBODY)
-        data = batch.build(
-            [batch.Record(at, now_ms, one.key, one.value, ()) for at, one in enumerate(decision.records)],
-            base_offset=0,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            transactional=decision.producer is not None,
-        )
-        appended = partition.append(memoryview(data), now_ms, PRODUCE_VERSION, client=False)
-        for at, one in enumerate(decision.records):
-            machine.apply(one.key, one.value, offset=appended.base + at, timestamp=now_ms, producer_id=producer_id)
+        for records in portions(decision.records, partition.log.config.max_message_bytes):
+            data = batch.build(
+                [batch.Record(at, now_ms, one.key, one.value, ()) for at, one in enumerate(records)],
+                base_offset=0,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                transactional=decision.producer is not None,
+            )
+            appended = partition.append(memoryview(data), now_ms, PRODUCE_VERSION, client=False)
+            for at, one in enumerate(records):
+                machine.apply(one.key, one.value, offset=appended.base + at, timestamp=now_ms, producer_id=producer_id)
 
     def _reply(self, shard: Shard[M], token: Token, reply: Any) -> None:
         future = shard.waiting.get(token)
@@ -238,6 +241,18 @@ class Runtime(Generic[M]):
         shard.timers.pop(timer, None)
         if self._shards.get(shard.partition.index) is shard:
             self._carry_out(shard, shard.machine.expire(timer, self._clock.now_ms()))
+
+
+def portions(records: Sequence[Record], size_max: int) -> Iterator[Sequence[Record]]:
+    """The records in as many batches as the topic's limit demands: nearly always one."""
+    size, first = BATCH_OVERHEAD, 0
+    for at, one in enumerate(records):
+        grown = RECORD_OVERHEAD + len(one.key) + len(one.value or b"")
+        if size + grown > size_max and at > first:
+            yield records[first:at]
+            size, first = BATCH_OVERHEAD, at
+        size += grown
+    yield records[first:]
 
 
 def replay(machine: Machine, data: bytes, offset: int) -> int:
