@@ -194,3 +194,16 @@ def test_records_of_a_transaction_count_when_its_marker_comes_live_and_at_load(t
 )
 def test_keys_lie_in_the_partition_where_kafka_puts_them(key: str, index: int) -> None:
     assert slot(key, 50) == index
+
+
+def test_a_decision_too_large_for_one_batch_becomes_several(tmp_path: Path) -> None:
+    async def story(runtime: Runtime[Counter], partition: Partition) -> None:
+        await result(runtime.run(0, lambda m, token, _: m.add(b"a", token)))
+        limit, before = partition.log.config.max_message_bytes, partition.log.end
+        keys = [b"%06d" % number + b"x" * 1000 for number in range(3 * limit // 1000)]
+        many = Decision([Record(key, struct.pack(">i", 7)) for key in keys])
+        runtime.decide(0, lambda machine, _: many)
+        assert partition.log.end == before + len(keys)
+        assert all(runtime.peek(0).counts[key] == 7 for key in keys)
+
+    play(tmp_path, story)
