@@ -109,3 +109,11 @@ def test_a_type_of_another_kind_of_group_is_passed_over() -> None:
 def test_malformed_records_are_refused(key: bytes, value: bytes | None) -> None:
     with pytest.raises(DecodeError):
         read(GROUPS, key, value)
+
+
+def test_a_member_that_kafka_wrote_with_a_tag_for_nothing_is_read() -> None:
+    value = b"\0\0\x02i\x02r\x05test\x0b/127.0.0.1\x02\x06story\x01\0\0\x13\x88\0\x01\0\x01\0"
+    found = formats.read(formats.GROUPS, b"\0\x05\0\x01g\0\x01A", value)
+    assert found is not None
+    assert found[1].rebalance_timeout_ms == 5000
+    assert found[1].classic_member_metadata is None

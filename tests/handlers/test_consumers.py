@@ -137,6 +137,10 @@ class ConsumerStory(Story):
         self._held[member] = answer.assignment.topic_partitions
         return [len(one.partitions) for one in answer.assignment.topic_partitions]
 
+    def fetched(self) -> int:
+        """What is committed for the second partition."""
+        return int(self.wire().ask(self.fetch(9), 9).groups[0].topics[0].partitions[1].committed_offset)
+
     def describe(self, what: str = "described", version: int = 1) -> Any:
         asked = ConsumerGroupDescribeRequest(group_ids=[self.group], include_authorized_operations=True)
         return self.ask(what, asked, version)
@@ -486,3 +490,29 @@ def test_a_group_goes_on_after_a_restart(tmp_path: Path) -> None:
         assert story.describe() == before
         assert story.beat("A", 2, owned=[0]).member_epoch == 3
         assert story.parts("B") == [1]
+
+
+def test_a_group_that_apache_kafka_wrote_goes_on(tmp_path: Path) -> None:
+    settings = SETTINGS | {"group.consumer.session.timeout.ms": "45000"}
+
+    def members(story: ConsumerStory) -> dict[str, Any]:
+        (group,) = story.describe().groups
+        return {one.member_id: one for one in group.members} | {"": (group.group_epoch, group.assignment_epoch)}
+
+    with judge.Kafka(tmp_path, settings=settings) as kafka:
+        with ConsumerStory(kafka.port, "g") as story:
+            story.enter("A", instance_id="i", rack_id="r")
+            story.enter("B", subscribed_topic_names=[TOPIC, "nope"], server_assignor="range")
+            story.beat("A", 2, instance_id="i")
+            story.invite("old", protocols=wants())
+            story.ask("old joins", story.join("old", protocols=wants()), 9, "old")
+            story.ask("committed", story.commit("B", 3, (1, 5, "")), 9)
+            before = members(story)
+        kafka.stop()
+        with (
+            BrokerThread(data=kafka.log_dir, options=settings) as broker,
+            ConsumerStory(port_of(broker), "g") as story,
+        ):
+            assert members(story) == before
+            assert story.beat("A", 2, instance_id="i").error_code == ErrorCode.NONE
+            assert story.fetched() == 5

@@ -10,7 +10,7 @@ What makes it quick, and what keeps it safe:
   bytes need `n * m` bytes, and are refused before a list is made.
 - An object is some fifty times larger than the fewest bytes that can ask for it, so their number is bounded as well.
 - Null is any negative length in the old form, 0 in the compact form; a struct that may be null has one byte before it,
-  negative for null.
+  negative for null, or 0 for null in a tagged field.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class _Text:
         if field.kind == "fixed" and not field.array:
             self.run.append((field.format, target))
         elif field.struct is not None and not field.array:
-            self.one_struct(field.struct, target, nullable)
+            self.one_struct(field.struct, target, nullable, field.tag is not None)
         else:
             n = self.length(field)
             compact = self.flexible and field.compact
@@ -212,14 +212,14 @@ class _Text:
             self.flush()
         return n
 
-    def one_struct(self, cls: type, target: str, nullable: bool) -> None:
+    def one_struct(self, cls: type, target: str, nullable: bool, tagged: bool) -> None:
         if not nullable:
             self.line(f"{target} = {self.struct(cls)}")
             return
         n = self.fresh("n")
         self.run.append(("b", n))
         self.flush()
-        self.line(f"if {n} < 0:")
+        self.line(f"if {n} {'<=' if tagged else '<'} 0:")
         self.line(f"    {target} = None")
         self.line("else:")
         self.depth += 1

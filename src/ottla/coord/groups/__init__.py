@@ -10,4 +10,19 @@ migration.py from the one kind to the other and back; guests.py: members of the 
 offsets.py   what groups have committed, also in transactions that are still open
 commits.py   the operations on committed offsets
 outcome.py   what an operation leads to, collected on the way
+
+The new protocol (KIP-848), in which the broker shares out the work:
+
+consumer.py          a consumer group: epochs, members, target assignment
+consumer_member.py   one member of it, as its records say
+consumer_records.py  those records, there and back
+consuming.py         what members say in heartbeats, and what they are told
+change.py            what a member that comes or wants something else does to the group
+reconciliation.py    a member's next step towards what it is to hold
+assignors.py         who is to hold what; balance.py for members that want different topics
+topics.py            what a group sees of the topics; regex.py their names by regular expressions
+deadlines.py         until when members may be silent, or may take
+guests.py            members with the classic protocol in a consumer group; embedded.py what they send
+migration.py         groups that change from one kind to the other
+describing.py        a group as ConsumerGroupDescribe tells it
 """
