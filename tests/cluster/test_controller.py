@@ -313,3 +313,31 @@ def test_a_topic_is_made_in_one_transaction() -> None:
         await keeper.close()
 
     tell(story)
+
+
+def test_options_of_groups_are_kept_for_groups_of_any_name(tmp_path: Path) -> None:
+    name = "a/group of mine"
+    wanted = {name: {"consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "6000"}}
+
+    async def story() -> None:
+        controller, keeper = await started(str(tmp_path / "store"))
+        longer = Change("consumer.session.timeout.ms", SET, "50000")
+        await controller.alter_group(name, [longer])
+        await controller.alter_group(name, [Change("consumer.heartbeat.interval.ms", SET, "6000")])
+        await controller.alter_group("other", [longer], validate_only=True)
+        with pytest.raises(BrokerError) as refused:
+            await controller.alter_group(name, [Change("nope", SET, "1")])
+        assert refused.value.code is ErrorCode.INVALID_CONFIG
+        assert controller.image.group_configs == wanted
+        await keeper.close()
+
+    async def end() -> None:
+        controller, keeper = await started(str(tmp_path / "store"))
+        assert controller.image.group_configs == wanted
+        await controller.alter_group(name, [], replace=True)
+        assert controller.image.group_configs == {}
+        assert znodes.image_of(await keeper.tree("/")).group_configs == {}
+        await keeper.close()
+
+    tell(story)
+    tell(end)
