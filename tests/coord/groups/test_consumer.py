@@ -26,6 +26,7 @@ from ottla.coord.formats import (
     written,
 )
 from ottla.coord.groups.consumer_member import State
+from ottla.coord.groups.consumer_records import subscription
 from ottla.coord.groups.describing import described
 from ottla.coord.machine import Caller
 from ottla.errors import BrokerError, ErrorCode
@@ -289,6 +290,19 @@ def test_a_static_member_that_stays_away_is_forgotten() -> None:
     assert stage.group().static == {}
 
 
+def test_a_static_member_that_leaves_while_it_should_let_go_has_a_session_s_time_to_come_back() -> None:
+    stage = ConsumerStage()
+    stage.enter("a", instance="i", rebalance_ms=2000)
+    stage.enter("b")
+    stage.beat("a", 2, instance="i")
+    stage.beat("a", -2, instance="i")
+    stage.advance(4000)
+    stage.beat("b", 3)
+    assert set(stage.group().members) == {"a", "b"}
+    stage.advance(2000)
+    assert set(stage.group().members) == {"b"}
+
+
 def test_an_instance_is_one_member_at_a_time() -> None:
     stage = ConsumerStage()
     stage.enter("a", instance="i")
@@ -419,6 +433,16 @@ def test_a_pattern_that_makes_no_sense_is_refused() -> None:
     assert stage.machine.groups == {}
 
 
+def test_a_pattern_that_another_broker_has_let_in_stands_for_nothing() -> None:
+    stage = ConsumerStage(topics={"t": 1})
+    stage.enter("a", topics=[], pattern="t")
+    member = stage.group().members["a"]
+    record = subscription("g", "a", member.subscription._replace(pattern=r"\pL+"))
+    stage.machine.apply(record.key, record.value, offset=0, timestamp=0, producer_id=-1)
+    assert stage.part(stage.beat("a", 2)) == {}
+    assert stage.group().patterns[r"\pL+"].topics == frozenset()
+
+
 def test_patterns_are_looked_up_again_after_a_restart() -> None:
     stage = ConsumerStage(topics={"orders-eu": 1})
     stage.enter("a", topics=[], pattern="orders-.*")
@@ -442,6 +466,10 @@ def test_only_a_member_in_its_epoch_commits_and_fetches() -> None:
     assert stage.commit_in_transaction(7, 3, member_id="a", generation=3) is ErrorCode.ILLEGAL_GENERATION
     assert stage.commit_in_transaction(7, 3) is ErrorCode.NONE
 
+    stage.beat("a", -1)
+    assert stage.commit(4) is ErrorCode.NONE, "nobody is in it any more"
+    stage.enter("a")
+
     def fetch(member: str | None, epoch: int) -> ErrorCode:
         topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
         request = OffsetFetchRequestGroup(group_id="g", member_id=member, member_epoch=epoch, topics=topics)
@@ -450,7 +478,7 @@ def test_only_a_member_in_its_epoch_commits_and_fetches() -> None:
         except BrokerError as error:
             return error.code
 
-    assert [fetch(None, -1), fetch("a", 2), fetch("a", 3), fetch("x", 2)] == [
+    assert [fetch(None, -1), fetch("a", 4), fetch("a", 3), fetch("x", 4)] == [
         ErrorCode.NONE,
         ErrorCode.NONE,
         ErrorCode.STALE_MEMBER_EPOCH,
@@ -536,6 +564,18 @@ def test_a_group_that_cannot_be_written_down_is_not_there() -> None:
     assert stage.machine.groups == {}
     stage.full = False
     assert stage.enter("a").member_epoch == 2
+
+
+def test_a_member_that_cannot_be_written_down_leaves_nothing_behind() -> None:
+    stage = ConsumerStage()
+    stage.enter("a")
+    stage.full = True
+    assert refusal(stage.enter("b")) is ErrorCode.NOT_COORDINATOR
+    stage.full = False
+    for _ in range(3):
+        stage.advance(3000)
+        stage.beat("a", 2)
+    assert set(stage.group().deadlines.sessions) == {"a"}
 
 
 def test_a_change_that_cannot_be_written_down_is_made_later() -> None:
@@ -660,7 +700,7 @@ def test_a_member_in_a_state_of_the_future_must_begin_anew() -> None:
     record = written(
         ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="a"),
         ConsumerGroupCurrentMemberAssignmentValue(
-            member_epoch=1,
+            member_epoch=2,
             previous_member_epoch=0,
             state=9,
             assigned_partitions=[],
@@ -668,7 +708,9 @@ def test_a_member_in_a_state_of_the_future_must_begin_anew() -> None:
         ),
     )
     stage.machine.apply(record.key, record.value, offset=0, timestamp=0, producer_id=-1)
-    assert refusal(stage.beat("a", 2)) is ErrorCode.FENCED_MEMBER_EPOCH
+    answer = stage.beat("a", 2)
+    assert refusal(answer) is ErrorCode.FENCED_MEMBER_EPOCH
+    assert "is in a unknown state" in answer.error_message
     assert stage.part(stage.enter("a")) == {"t": {0, 1, 2, 3}}
 
 

@@ -141,6 +141,7 @@ def test_members_of_a_classic_group_that_wait_for_their_part_are_sent_on_too() -
         ({}, {"kind": "connect"}, "the group does not use the consumer embedded protocol."),
         ({"size_max": 1}, {"count": 2}, "the group size exceeds the consumer group maximum size."),
         ({}, {"protocols": {"range": b""}}, "the embedded consumer protocol is malformed."),
+        ({}, {"protocols": {"range": b"\xff\xff"}}, "the embedded consumer protocol is malformed."),
     ],
 )
 def test_a_classic_group_that_cannot_be_taken_over_stays(
