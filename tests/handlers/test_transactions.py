@@ -219,6 +219,22 @@ def test_the_second_producer_fences_the_first_and_each_version_hears_it_in_its_w
     assert read(wired, topic, committed=True) == []
 
 
+@pytest.mark.parametrize("version", [9, 11, 12])
+def test_records_with_a_stale_epoch_end_the_transaction_not_the_producer(
+    wired: Wired, topic: str, version: int
+) -> None:
+    producer = init(wired, topic)
+    stale = produce(wired, topic, (producer.producer_id, 7), topic, b"x", 0, version)
+    assert stale.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_batch_cannot_overtake_the_first_of_its_transaction(wired: Wired, topic: str) -> None:
+    producer = (init(wired, topic, 5).producer_id, 0)
+    early = produce(wired, topic, producer, topic, b"second", 1, version=12)
+    assert early.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert produce(wired, topic, producer, topic, b"first", 0, version=12).error_code == 0
+
+
 def test_partitions_that_do_not_exist_are_told_apart_from_those_that_were_not_tried(wired: Wired, topic: str) -> None:
     producer = init(wired, topic)
     wanted = [AddPartitionsToTxnTopic(name=topic, partitions=[0, 9])]

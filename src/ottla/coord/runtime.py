@@ -182,6 +182,8 @@ class Runtime(Generic[M]):
                 code = MEANINGS.get(error.code, error.code)
                 logger.warning("cannot write to %s-%d: %s", shard.partition.topic, shard.partition.index, error)
                 if decision.failed is None:
+                    for timer, due_ms in decision.timers:  # what could not be done now is tried again
+                        self._set_timer(shard, timer, due_ms)
                     for waiting, _ in decision.replies:
                         if waiting != token and (future := shard.waiting.get(waiting)) and not future.done():
                             future.set_exception(BrokerError(code))

@@ -124,6 +124,9 @@ def admit(parts: Parts, name: str | None, partition: Partition, records: memoryv
     if partition.log.producers.in_transaction(*producer):
         return
     wanted = (partition.topic, partition.index)
+    if version >= NEWER_TRANSACTIONS and head.base_sequence > 0 and not partition.log.producers.knows(head.producer_id):
+        # The batch before it was refused, and this one overtook its retry.
+        raise BrokerError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     if name is None:
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     elif version >= NEWER_TRANSACTIONS:
@@ -135,6 +138,8 @@ def admit(parts: Parts, name: str | None, partition: Partition, records: memoryv
         return
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE:
         code = ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH  # ends the transaction; the other would end the producer
     if code in LATER:
         code = ErrorCode.NOT_ENOUGH_REPLICAS  # what a producer takes as a reason to try the same batch again
     if code is not ErrorCode.NONE:

@@ -285,13 +285,16 @@ async def admitted(parts: Parts, call: Call, request: TxnOffsetCommitRequest, pr
     if not name:
         return ErrorCode.INVALID_REQUEST
     if call.version >= NEWER_COMMIT:
-        return await add_group(parts, name, producer, request.group_id, EPOCH_PER_TRANSACTION)
+        code = await add_group(parts, name, producer, request.group_id, EPOCH_PER_TRANSACTION)
+        return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
     if not parts.controller.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
     partition = (parts.groups.topic, parts.groups.index_of(request.group_id))
     code = verified(parts, name, producer, frozenset((partition,)))[partition]
     if code is ErrorCode.TRANSACTION_ABORTABLE and call.version < ABORTABLE_COMMIT:
         return ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
 
 

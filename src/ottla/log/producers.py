@@ -224,6 +224,9 @@ class Producers:
 
     # What others want to know.
 
+    def knows(self, producer_id: int) -> bool:
+        return producer_id in self._producers
+
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
         """Whether this producer has a transaction open here, in this epoch."""
         producer = self._producers.get(producer_id)

@@ -203,6 +203,37 @@ def test_a_producer_that_asks_again_gets_the_next_epoch_and_the_same_one_for_a_r
     assert world.init(expected=(99, 0)).code is ErrorCode.PRODUCER_FENCED
 
 
+def test_a_producer_that_starts_over_in_the_middle_of_its_own_transaction_is_not_a_stranger() -> None:
+    world = World()
+    producer = world.init()
+    world.add(producer, A)
+    who = (producer.producer_id, producer.epoch)
+    assert world.init(expected=who).code is ErrorCode.CONCURRENT_TRANSACTIONS, "its transaction is aborted first"
+    world.mark()
+    assert world.init(expected=who) == Producer(ErrorCode.NONE, 101, 1)
+    assert world.init(expected=(101, 1)) == Producer(ErrorCode.NONE, 101, 2)
+    assert world.init(expected=who).code is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_producer_whose_transaction_timed_out_may_start_over() -> None:
+    world = World()
+    producer = world.init(timeout_ms=10)
+    world.add(producer, A)
+    world.now_ms += 11
+    world.carry_out(world.machine.expire(TIMEOUT, world.now_ms))
+    world.mark()
+    assert world.init(expected=(producer.producer_id, producer.epoch)) == Producer(ErrorCode.NONE, 101, 1)
+
+
+def test_a_producer_that_missed_the_answer_to_its_end_may_start_over() -> None:
+    world = World()
+    producer = world.init()
+    world.add(producer, A, version=2)
+    world.end(producer, commit=True, version=2)
+    world.mark()
+    assert world.init(expected=(producer.producer_id, producer.epoch)) == Producer(ErrorCode.NONE, 101, 1)
+
+
 def test_a_used_up_producer_id_is_replaced() -> None:
     world = World()
     world.init()

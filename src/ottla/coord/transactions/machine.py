@@ -117,6 +117,7 @@ class TransactionMachine:
             return self._identity(name, kept, NO_EPOCH, token)
         if known.state is State.ONGOING:
             # Whoever wrote these records is fenced by the abort; the new producer asks again when that is done.
+            self._last_epochs[name] = known.identity[1]  # if it is the same producer, its retry may go on
             return self._end(name, self._fenced(known), token, now_ms, Producer(ErrorCode.CONCURRENT_TRANSACTIONS))
         return self._next_epoch(name, known, timeout_ms, expected, fresh, token, now_ms)
 
@@ -194,6 +195,8 @@ class TransactionMachine:
             if fresh is None:
                 return Decision(replies=[(token, NEEDS_ID)])
             next_id = fresh
+        if newer:
+            self._last_epochs[name] = epoch
         begun = known.state is State.ONGOING
         ended = known._replace(
             state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
@@ -301,11 +304,12 @@ class TransactionMachine:
             for name, one in self.transactions.items()
             if one.state is State.ONGOING and one.timeout_ms != FOR_EVER_MS and one.started_ms + one.timeout_ms < now_ms
         }
+        for name in late:
+            self._last_epochs[name] = self.transactions[name].identity[1]
         return Decision(
             [self._record(name, one) for name, one in late.items()],
             timers=[(TIMEOUT, now_ms + self._settings.timeout_check_ms)],
             effects=tuple(markers(name, one) for name, one in late.items()),
-            failed=lambda code: Decision(timers=[(TIMEOUT, now_ms + self._settings.timeout_check_ms)]),
         )
 
     def _is_known(self, known: Transaction, expected: tuple[int, int]) -> bool:
