@@ -7,6 +7,7 @@ have no headers, some have no admin calls) is in its `lacks`; such a test does n
 from __future__ import annotations
 
 import time
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -116,7 +117,8 @@ def test_every_codec_round_trips_keys_values_headers_and_times(client: Client, t
         assert [record for _, record in stored] == expected(client, records)
         base += len(records)
     written = read_all(place, topic)
-    assert [batch.codec for batch in written] == list(client.codecs), (
+    # A client that is slow to gather its records sends them in more than one batch.
+    assert [codec for codec, _ in groupby(batch.codec for batch in written)] == list(client.codecs), (
         "compression.type=producer keeps the codec that the producer chose"
     )
     assert client.offset(topic, LATEST) == base
