@@ -28,7 +28,7 @@ from ottla.coord.formats import (
 from ottla.coord.groups.consumer_member import State
 from ottla.coord.groups.consumer_records import subscription
 from ottla.coord.groups.describing import described
-from ottla.coord.machine import Caller
+from ottla.coord.machine import Caller, Decision
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.commits import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
@@ -437,8 +437,8 @@ def test_a_pattern_that_another_broker_has_let_in_stands_for_nothing() -> None:
     stage = ConsumerStage(topics={"t": 1})
     stage.enter("a", topics=[], pattern="t")
     member = stage.group().members["a"]
-    record = subscription("g", "a", member.subscription._replace(pattern=r"\pL+"))
-    stage.machine.apply(record.key, record.value, offset=0, timestamp=0, producer_id=-1)
+    stage.carry_out(Decision([subscription("g", "a", member.subscription._replace(pattern=r"\pL+"))]))
+    stage.restart()
     assert stage.part(stage.beat("a", 2)) == {}
     assert stage.group().patterns[r"\pL+"].topics == frozenset()
 
