@@ -34,6 +34,16 @@ pub(crate) struct Blobs<'a> {
 }
 
 impl<'a> Blobs<'a> {
+    /// How many bytes all rows have together, nulls not looked at.
+    pub(crate) fn size(&self) -> usize {
+        let ends = (int(self.positions, self.first), int(self.positions, self.first + self.count));
+        if let (Ok(start), Ok(end)) = ends {
+            usize::try_from(i64::from(end) - i64::from(start)).unwrap_or(0)
+        } else {
+            0
+        }
+    }
+
     #[inline]
     pub(crate) fn get(&self, row: usize) -> Result<Option<&'a [u8]>, &'static str> {
         let row = self.first + row;

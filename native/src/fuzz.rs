@@ -41,13 +41,14 @@ fn batches(codec: u8, values: &[&[u8]], chance: &mut Chance) -> Vec<u8> {
         now_ms: 1_700_000_000_000,
     };
     let rows = Rows { keys: blobs, values: blobs, headers: None, timestamps: None, partitions: None };
-    let mut found = encode(&rows, target).expect("these can be written").remove(0).1;
+    let mut found = encode(&rows, target).expect("these can be written");
     let mut offset = 0_i64;
-    for batch in &mut found {
+    for place in found.places.remove(0).1 {
+        let batch = &mut found.data[place];
         batch[..8].copy_from_slice(&offset.to_be_bytes());
         offset += i64::from(u32::from_be_bytes([batch[57], batch[58], batch[59], batch[60]]));
     }
-    found.concat()
+    found.data
 }
 
 fn read(data: &[u8], check_crc: bool) -> Result<Option<Columns>, String> {

@@ -127,8 +127,9 @@ fn encode<'py>(
     };
     let found = py.detach(|| writer::encode(&rows, target)).map_err(PyValueError::new_err)?;
     let answer = PyDict::new(py);
-    for (partition, batches) in found {
-        answer.set_item(partition, PyList::new(py, batches.iter().map(|batch| PyBytes::new(py, batch)))?)?;
+    for (partition, places) in found.places {
+        let batches = places.into_iter().map(|place| PyBytes::new(py, &found.data[place]));
+        answer.set_item(partition, PyList::new(py, batches)?)?;
     }
     Ok(answer)
 }

@@ -1,6 +1,7 @@
 //! Columns → batches. The laws are those of `ottla.records.columns`, its twin in Python.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use crate::arrays::{Blobs, Lists, Numbers};
 use crate::batch::{CHECKED, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL};
@@ -8,7 +9,8 @@ use crate::deflate::Deflater;
 use crate::hash::partition;
 use crate::varint::{put, size};
 
-const RECORD_SIZE_MAX: usize = i32::MAX as usize - HEADER_SIZE - 5; // a batch of one such has a length of 32 bits
+const RECORD_SIZE_MAX: usize = i32::MAX as usize - 100; // of its content: the batch of one such has a length of 32 bits
+const ROW_SIZE: usize = 12; // what a record has besides its bytes, about
 const NULL: i64 = -1;
 const NONE: i64 = -1; // no producer, no leader epoch yet, no sequence
 
@@ -32,11 +34,15 @@ pub(crate) struct Target {
     pub(crate) now_ms: i64,
 }
 
-/// Partition by partition, in order, each with its batches.
-pub(crate) type Batches = Vec<(i32, Vec<Vec<u8>>)>;
+/// All batches in one piece of memory, because many pieces would be taken from and given back to the system one by one;
+/// and where they lie, partition by partition.
+pub(crate) struct Batches {
+    pub(crate) data: Vec<u8>,
+    pub(crate) places: Vec<(i32, Vec<Range<usize>>)>,
+}
 
 pub(crate) fn encode(rows: &Rows<'_>, target: Target) -> Result<Batches, String> {
-    let mut writer = Writer::new(target);
+    let mut writer = Writer::new(rows, target);
     for row in 0..rows.keys.count {
         let named = |reason: String| format!("row {row}: {reason}");
         let record = record(rows, row, writer.target.now_ms).map_err(named)?;
@@ -57,7 +63,7 @@ struct Record<'a> {
     timestamp: i64,
     key: Option<&'a [u8]>,
     value: Option<&'a [u8]>,
-    headers: Option<(&'a Lists<'a>, std::ops::Range<usize>)>,
+    headers: Option<(&'a Lists<'a>, Range<usize>)>,
     content: usize, // encoded size of all but the two deltas
 }
 
@@ -84,6 +90,9 @@ fn record<'a>(rows: &'a Rows<'_>, row: usize, now_ms: i64) -> Result<Record<'a>,
                 content += blob_size(Some(key)) + blob_size(value);
             }
         }
+    }
+    if content > RECORD_SIZE_MAX {
+        return Err(format!("a record of {content} bytes is larger than any batch can be"));
     }
     Ok(Record { timestamp, key, value, headers, content })
 }
@@ -114,16 +123,19 @@ impl Open {
 struct Writer {
     target: Target,
     deflater: Deflater,
-    open: Vec<Open>, // by partition; count 0: none is open
-    done: Vec<Vec<Vec<u8>>>,
+    open: Vec<Open>,                // by partition; count 0: none is open
+    places: Vec<Vec<Range<usize>>>, // by partition
+    data: Vec<u8>,
     sticky: i32,
 }
 
 impl Writer {
-    fn new(target: Target) -> Self {
+    fn new(rows: &Rows<'_>, target: Target) -> Self {
         let sticky = (target.now_ms % i64::from(target.partition_count)) as i32;
         let deflater = Deflater::new(target.codec, target.level);
-        Writer { target, deflater, open: Vec::new(), done: Vec::new(), sticky }
+        let size = rows.keys.size() + rows.values.size() + ROW_SIZE * rows.keys.count;
+        let data = Vec::with_capacity(if target.codec == 0 { size } else { size / 2 });
+        Writer { target, deflater, open: Vec::new(), places: Vec::new(), data, sticky }
     }
 
     /// By key; without one with the last such record until a batch is full: full batches, and few of them.
@@ -157,13 +169,10 @@ impl Writer {
         if self.open.len() <= index {
             let none = || Open { data: Vec::new(), count: 0, base_timestamp: 0, max_timestamp: 0 };
             self.open.resize_with(index + 1, none);
-            self.done.resize_with(index + 1, Vec::new);
+            self.places.resize_with(index + 1, Vec::new);
         }
         let open = &mut self.open[index];
         let (body, _) = open.measure(record);
-        if body > RECORD_SIZE_MAX {
-            return Err(format!("a record of {body} bytes is larger than any batch can be"));
-        }
         if open.count == 0 {
             open.data.resize(HEADER_SIZE, 0);
             (open.base_timestamp, open.max_timestamp) = (record.timestamp, record.timestamp);
@@ -177,16 +186,12 @@ impl Writer {
     fn finish(&mut self, partition: i32) -> Result<(), String> {
         let index = partition as usize;
         let open = &mut self.open[index];
-        let data = std::mem::take(&mut open.data);
         let count = std::mem::take(&mut open.count);
-        let mut whole = if self.target.codec == 0 {
-            data
-        } else {
-            let mut whole = Vec::with_capacity(HEADER_SIZE + data.len() / 2);
-            whole.resize(HEADER_SIZE, 0);
-            self.deflater.deflate(&data[HEADER_SIZE..], &mut whole)?;
-            whole
-        };
+        let start = self.data.len();
+        self.data.resize(start + HEADER_SIZE, 0);
+        self.deflater.deflate(&open.data[HEADER_SIZE..], &mut self.data)?;
+        open.data.clear();
+        let whole = &mut self.data[start..];
         let length = i32::try_from(whole.len() - LOG_OVERHEAD).map_err(|_| "a batch of more than 2 GiB")?;
         let attributes = i16::from(self.target.codec) | if self.target.transactional { TRANSACTIONAL } else { 0 };
         let sequence = self.target.base_sequences.entry(partition).or_insert(0);
@@ -206,7 +211,7 @@ impl Writer {
         head[57..61].copy_from_slice(&count.to_be_bytes());
         let crc = crc32c::crc32c(&whole[CHECKED..]);
         whole[17..21].copy_from_slice(&crc.to_be_bytes());
-        self.done[index].push(whole);
+        self.places[index].push(start..self.data.len());
         Ok(())
     }
 
@@ -216,8 +221,9 @@ impl Writer {
                 self.finish(partition as i32)?;
             }
         }
-        let found = self.done.into_iter().enumerate().filter(|(_, batches)| !batches.is_empty());
-        Ok(found.map(|(partition, batches)| (partition as i32, batches)).collect())
+        let found = self.places.into_iter().enumerate().filter(|(_, places)| !places.is_empty());
+        let places = found.map(|(partition, places)| (partition as i32, places)).collect();
+        Ok(Batches { data: self.data, places })
     }
 }
 

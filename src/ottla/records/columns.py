@@ -38,7 +38,7 @@ OFFSET_MAX: Final = 0x7FFFFFFFFFFFFFFF
 EPOCH_MAX: Final = 0x7FFF
 PARTITIONS_MAX: Final = 1_000_000
 BATCH_SIZE_MAX: Final = 0x7FFFFFFF
-RECORD_SIZE_MAX: Final = 0x7FFFFFFF - HEADER_SIZE - 5  # a batch of one such record still has a length of 32 bits
+RECORD_SIZE_MAX: Final = 0x7FFFFFFF - 100  # of its content: the batch of one such record has a length of 32 bits
 ROW_SIZE: Final = 32  # what a row takes in the columns, besides its bytes
 HEADER_ROW_SIZE: Final = 16
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -329,72 +329,73 @@ def _partitions(array: pa.Array) -> pa.Int32Array:
 
 def encode(given: Rows, target: Target) -> dict[int, list[bytes]]:
     writer = _Writer(target)
-    for row, record, partition in _outgoing(given, target.now_ms):
+    for row, (record, partition) in enumerate(_outgoing(given, target.now_ms)):
         if record.timestamp < 0:
             raise ValueError(f"row {row}: the timestamp {record.timestamp} lies before 1970")
-        if partition is None:
-            writer.spread(row, record) if record.key is None else writer.keyed(row, record)
-        elif 0 <= partition < target.partition_count:
-            writer.put(row, record, partition)
+        content = _content_size(record)
+        if content > RECORD_SIZE_MAX:
+            raise ValueError(f"row {row}: a record of {content} bytes is larger than any batch can be")
+        if partition is not None:
+            if not 0 <= partition < target.partition_count:
+                raise ValueError(f"row {row}: partition {partition}, but the topic has {target.partition_count}")
+            writer.put(record, content, partition)
+        elif record.key is not None:
+            writer.put(record, content, (_murmur2(record.key) & 0x7FFFFFFF) % target.partition_count)
         else:
-            raise ValueError(f"row {row}: partition {partition}, but the topic has {target.partition_count}")
+            writer.spread(record, content)
     return writer.close()
 
 
-def _outgoing(given: Rows, now_ms: int) -> Iterator[tuple[int, Record, int | None]]:
-    length = len(given.keys)
-    nothing: Sequence[None] = [None] * length
+def _outgoing(given: Rows, now_ms: int) -> Iterator[tuple[Record, int | None]]:
+    nothing: Sequence[None] = [None] * len(given.keys)
     columns = [nothing if column is None else column.to_pylist() for column in given]
-    for row, (key, value, headers, timestamp, partition) in enumerate(zip(*columns, strict=True)):
-        found = tuple((header["key"], header["value"]) for header in headers or ())
-        yield row, Record(0, now_ms if timestamp is None else timestamp, key, value, found), partition
+    for key, value, headers, timestamp, partition in zip(*columns, strict=True):
+        found = tuple((header["key"], header["value"]) for header in headers) if headers else ()
+        yield Record(0, now_ms if timestamp is None else timestamp, key, value, found), partition
 
 
-class _Open(NamedTuple):
-    """A batch in the making."""
+class _Open:
+    """A batch in the making: its records, and how large it is before compression."""
 
-    records: list[Record]
-    base_timestamp: int
+    __slots__ = ("records", "size")
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.size = HEADER_SIZE
+
+    def size_with(self, record: Record, content: int) -> int:
+        time_delta = record.timestamp - self.records[0].timestamp if self.records else 0
+        body = content + _varint_size(time_delta) + _varint_size(len(self.records))
+        return self.size + _varint_size(body) + body
 
 
 class _Writer:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._open: dict[int, _Open] = {}
-        self._sizes: dict[int, int] = {}
         self._sequences = dict(target.base_sequences)
         self._sticky = target.now_ms % target.partition_count
         self._done: dict[int, list[bytes]] = {}
 
-    def keyed(self, row: int, record: Record) -> None:
-        assert record.key is not None, "a record without a key is spread"
-        self.put(row, record, (_murmur2(record.key) & 0x7FFFFFFF) % self._target.partition_count)
-
-    def spread(self, row: int, record: Record) -> None:
+    def spread(self, record: Record, content: int) -> None:
         """Records without a key stay with one partition for a batch: full batches, and few of them."""
-        if not self._fits(row, record, self._sticky):
+        held = self._open.get(self._sticky)
+        if held is not None and held.size_with(record, content) > self._target.batch_bytes:
             self._finish(self._sticky)
             self._sticky = (self._sticky + 1) % self._target.partition_count
-        self.put(row, record, self._sticky)
+        self.put(record, content, self._sticky)
 
-    def put(self, row: int, record: Record, partition: int) -> None:
-        if not self._fits(row, record, partition):
-            self._finish(partition)
-        open_ = self._open.get(partition)
-        if open_ is None:
-            open_ = self._open[partition] = _Open([], record.timestamp)
-            self._sizes[partition] = HEADER_SIZE
-        count = len(open_.records)
-        self._sizes[partition] += _size(row, record, count, record.timestamp - open_.base_timestamp)
-        open_.records.append(record._replace(offset=count))
-
-    def _fits(self, row: int, record: Record, partition: int) -> bool:
+    def put(self, record: Record, content: int, partition: int) -> None:
         """An empty batch takes any record: one that is larger than a batch may be gets a batch for itself."""
-        open_ = self._open.get(partition)
-        if open_ is None:
-            return True
-        size = _size(row, record, len(open_.records), record.timestamp - open_.base_timestamp)
-        return self._sizes[partition] + size <= self._target.batch_bytes
+        held = self._open.get(partition) or _Open()
+        size = held.size_with(record, content)
+        if size > self._target.batch_bytes and held.records:
+            self._finish(partition)
+            held = _Open()
+            size = held.size_with(record, content)
+        held.records.append(Record(len(held.records), *record[1:]))
+        held.size = size
+        self._open[partition] = held
 
     def _finish(self, partition: int) -> None:
         target, records = self._target, self._open.pop(partition).records
@@ -418,14 +419,15 @@ class _Writer:
         return dict(sorted(self._done.items()))
 
 
-def _size(row: int, record: Record, offset_delta: int, time_delta: int) -> int:
-    size = 1 + _varint_size(time_delta) + _varint_size(offset_delta) + _varint_size(len(record.headers))
-    size += _blob_size(record.key) + _blob_size(record.value)
+def _content_size(record: Record) -> int:
+    """The encoded size of all but the two deltas and the length before it all."""
+    size = 1 + _blob_size(record.key) + _blob_size(record.value)
+    if not record.headers:
+        return size + 1
+    size += _varint_size(len(record.headers))
     for key, value in record.headers:
         size += _blob_size(key.encode()) + _blob_size(value)
-    if size > RECORD_SIZE_MAX:
-        raise ValueError(f"row {row}: a record of {size} bytes is larger than any batch can be")
-    return size + _varint_size(size)
+    return size
 
 
 def _blob_size(blob: bytes | None) -> int:
@@ -433,7 +435,9 @@ def _blob_size(blob: bytes | None) -> int:
 
 
 def _varint_size(value: int) -> int:
-    return (max(1, (value << 1 if value >= 0 else ~(value << 1)).bit_length()) + 6) // 7
+    if -64 <= value < 64:
+        return 1
+    return ((value << 1 if value >= 0 else ~(value << 1)).bit_length() + 6) // 7
 
 
 def murmur2(keys: pa.BinaryArray) -> pa.Int32Array:
