@@ -108,7 +108,7 @@ class Story:
         if isinstance(self.broker, Ottla):
             self.broker.kill()
         else:
-            self.broker.stop(kill=True)
+            self.broker.stop(kill=self.broker.kraft)  # ZooKeeper would not let it in again for a long while
 
     def haunt(self, which: int) -> None:
         zombie = self.now[which]

@@ -1,0 +1,78 @@
+"""Programs of Apache Kafka beyond its brokers: Streams, Connect and MirrorMaker 2, from Maven, as processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+PARTS: Final = {
+    "streams": ("kafka-streams", "kafka-clients"),
+    "connect": ("connect-runtime", "connect-file", "connect-mirror", "connect-mirror-client", "connect-json",
+                "kafka-clients"),
+}  # fmt: skip
+LOGGING: Final = ("log4j-api", "log4j-core", "log4j-slf4j-impl", "log4j-1.2-api")
+
+
+@cache
+def classpath(part: str) -> str:
+    coordinates = [("org.apache.kafka", name, judge.NEWEST) for name in PARTS[part]]
+    coordinates += [("org.apache.logging.log4j", name, "2.25.3") for name in LOGGING]
+    folder = judge.cached(f"kafka-{part}-{judge.NEWEST}", lambda folder: judge.fetch_jars(folder, coordinates))
+    return f"{folder / 'libs'}/*"
+
+
+class Program:
+    """A JVM with its output in a file, that may be killed and started again."""
+
+    def __init__(self, part: str, program: Path | str, arguments: Sequence[str], log: Path) -> None:
+        path = classpath(part)
+        options = [f"-Dlog4j2.configurationFile={path[: -len('libs/*')]}log4j2.xml"]
+        words = judge.command(program, *arguments, path=path, options=options)
+        words[words.index("-Xmx256M")] = "-Xmx512M"
+        self.words, self.log = words, log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                self.words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(os.environ)
+            )
+        return self
+
+    def until(self, ready: Callable[[], bool], seconds: float = judge.TIMEOUT_S) -> float:
+        assert self.process is not None
+        return judge.until(ready, self.process, self.log, seconds)
+
+    def said(self, text: str) -> bool:
+        return text in self.log.read_text(errors="replace")
+
+    def stop(self, *, kill: bool = False) -> int:
+        assert self.process is not None
+        return judge.stop_process(self.process, kill=kill)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process is not None:
+            self.stop(kill=True)
+
+
+def eventually(ready: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
