@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
-from bench import consume, footprint, latency, produce, replay, requests, table  # noqa: E402
+from bench import consume, coordinators, footprint, latency, produce, replay, requests, table  # noqa: E402
 from bench.brokers import SIDES, Broker  # noqa: E402
 from bench.client import Client  # noqa: E402
 from bench.rows import Row, Setting  # noqa: E402
@@ -42,7 +42,15 @@ WARM_S = 4.0
 
 
 def every_row() -> list[Row]:
-    families = (footprint, requests, latency, consume, replay, produce)  # those that leave little behind come first
+    families = (
+        footprint,
+        requests,
+        latency,
+        coordinators,
+        consume,
+        replay,
+        produce,
+    )  # those that leave little behind come first
     return [row for family in families for row in family.rows()]
 
 

@@ -154,6 +154,9 @@ class Connection:
     def call(self, request: bytes) -> bytes:
         """The answer's bytes after its length and correlation id."""
         self.socket.sendall(request)
+        return self.receive()
+
+    def receive(self) -> bytes:
         (size,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(size)[4:]
 

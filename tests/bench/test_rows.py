@@ -11,7 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from bench import consume, footprint, latency, produce, replay, requests, run, table
+from bench import consume, coordinators, footprint, latency, produce, replay, requests, run, table
 from bench.brokers import Ottla
 from bench.client import Client
 from bench.rows import Goal, Row, Setting
@@ -27,6 +27,7 @@ RAW = [
     *requests.rows()[:1],
     *consume.rows()[3:],
     *footprint.rows(),
+    *coordinators.rows(),
 ]
 JAVA = [produce.rows()[0], produce.rows()[-1], consume.rows()[0], latency.rows()[0]]
 
