@@ -32,6 +32,7 @@ LOAD_SIZE = 1 << 20  # bytes applied before other work gets a turn
 PRODUCE_VERSION = 11  # the format of our own batches: the newest
 BATCH_OVERHEAD = batch.HEADER_SIZE
 RECORD_OVERHEAD = 40  # the most that lengths, offset and time of a record can take
+TIMER_RETRY_MS = 10_000
 # What a failed append means to a client of a coordinator.
 MEANINGS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -241,8 +242,13 @@ class Runtime(Generic[M]):
 
     def _expire(self, shard: Shard[M], timer: TimerKey) -> None:
         shard.timers.pop(timer, None)
-        if self._shards.get(shard.partition.index) is shard:
+        if self._shards.get(shard.partition.index) is not shard:
+            return
+        try:
             self._carry_out(shard, shard.machine.expire(timer, self._clock.now_ms()))
+        except Exception:  # a bug; but a timer that is lost would be one more
+            logger.exception("timer %s of %s-%d", timer, shard.partition.topic, shard.partition.index)
+            self._set_timer(shard, timer, self._clock.now_ms() + TIMER_RETRY_MS)
 
 
 def portions(records: Sequence[Record], size_max: int) -> Iterator[Sequence[Record]]:

@@ -244,6 +244,23 @@ def test_a_used_up_producer_id_is_replaced() -> None:
     assert world.machine.transactions["x"].previous_producer_id == 101
 
 
+def test_the_last_epoch_is_for_fencing_and_never_a_producers() -> None:
+    world = World()
+    world.init(timeout_ms=10)
+    world.machine.transactions["x"] = world.machine.transactions["x"]._replace(epoch=EPOCH_EXHAUSTED)
+    last = Producer(ErrorCode.NONE, 101, EPOCH_EXHAUSTED)
+    assert world.add(last, A) is ErrorCode.NONE
+    world.now_ms += 11
+    world.carry_out(world.machine.expire(TIMEOUT, world.now_ms))
+    assert world.markers[0].epoch == EPOCH_EXHAUSTED + 1
+    world.mark()
+    after = world.init(expected=(101, EPOCH_EXHAUSTED))
+    assert (after.producer_id, after.epoch) == (102, 0)
+    assert world.add(after, A) is ErrorCode.NONE
+    assert world.init(expected=(101, EPOCH_EXHAUSTED)).code is ErrorCode.PRODUCER_FENCED, "a zombie"
+    assert world.state is State.ONGOING
+
+
 class TestEveryTransactionHasItsEpoch:
     """The newer protocol."""
 

@@ -110,6 +110,8 @@ class TransactionMachine:
             return refuse(token, ErrorCode.PRODUCER_FENCED)
         if known.state in ENDING:
             return refuse(token, ErrorCode.CONCURRENT_TRANSACTIONS)
+        if known.state is State.ONGOING and expected is not None and expected[0] != known.producer_id:
+            return refuse(token, ErrorCode.PRODUCER_FENCED)  # its successor is at work
         if known.state is State.ONGOING and keep_prepared:
             kept = known._replace(next_epoch=known.identity[1] + 1, updated_ms=now_ms)
             if kept.next_epoch > EPOCH_EXHAUSTED:
@@ -331,7 +333,8 @@ class TransactionMachine:
         after = known._replace(
             timeout_ms=timeout_ms, state=State.EMPTY, partitions=frozenset(), started_ms=-1, updated_ms=now_ms
         )
-        if known.exhausted and (expected is None or expected[1] == known.epoch):
+        last = self._last_epochs.get(name, NO_EPOCH)
+        if known.exhausted and (expected is None or expected[1] in (known.epoch, last)):
             if fresh is None:
                 return Decision(replies=[(token, NEEDS_ID)])
             after = after._replace(producer_id=fresh, previous_producer_id=known.producer_id, epoch=0)
@@ -340,7 +343,6 @@ class TransactionMachine:
             return self._identity(name, after._replace(epoch=known.epoch + 1), NO_EPOCH, token)
         if expected[1] == known.epoch:
             return self._identity(name, after._replace(epoch=known.epoch + 1), known.epoch, token)
-        last = self._last_epochs.get(name, NO_EPOCH)
         if last != NO_EPOCH and expected[1] == last:  # the answer to the same request was lost
             return self._identity(name, after, last, token)
         return refuse(token, ErrorCode.PRODUCER_FENCED)
@@ -355,7 +357,11 @@ class TransactionMachine:
         )
 
     def _fenced(self, known: Transaction) -> Transaction:
-        """An abort that the producer did not ask for: with the next epoch, so that it cannot go on."""
+        """An abort that the producer did not ask for: with the next epoch, so that it cannot go on.
+
+        The last epoch there is, is for this: no producer ever gets it, and whoever comes next gets another id.
+        """
+        assert known.identity[1] <= EPOCH_EXHAUSTED, "the last epoch is nobody's"
         return known._replace(state=State.PREPARE_ABORT, epoch=known.identity[1] + 1, next_epoch=NO_EPOCH)
 
     def _end(self, name: str, ended: Transaction, token: Token, now_ms: int, reply: Producer) -> Decision:
