@@ -337,6 +337,7 @@ MALFORMED = {
     "an offset before the batch": made(record_bytes(offset_delta=b"\1")),
     "an offset after the batch": made(record_bytes(offset_delta=b"\2")),
     "a span that goes back": made(SOUND, last_offset_delta=-1),
+    "a span that goes back, and nothing in it": made(b"", last_offset_delta=-1, count=0),
     "a negative offset": made(SOUND, base_offset=-1),
     "an offset past the last": made(SOUND, base_offset=END - 1, last_offset_delta=1),
     "a size smaller than the header": made(SOUND, length=48),
