@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from functools import cache
@@ -32,30 +31,21 @@ def classpath(part: str) -> str:
     return f"{folder / 'libs'}/*"
 
 
-class Program:
-    """A JVM with its output in a file, that may be killed and started again."""
+class Process:
+    """A program with its output in a file, that may be killed and started again."""
 
-    def __init__(self, part: str, program: Path | str, arguments: Sequence[str], log: Path) -> None:
-        path = classpath(part)
-        options = [f"-Dlog4j2.configurationFile={path[: -len('libs/*')]}log4j2.xml"]
-        words = judge.command(program, *arguments, path=path, options=options)
-        words[words.index("-Xmx256M")] = "-Xmx512M"
+    def __init__(self, words: Sequence[str | Path], log: Path) -> None:
         self.words, self.log = words, log
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
         with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                self.words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=dict(os.environ)
-            )
+            self.process = subprocess.Popen(self.words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         return self
 
     def until(self, ready: Callable[[], bool], seconds: float = judge.TIMEOUT_S) -> float:
         assert self.process is not None
         return judge.until(ready, self.process, self.log, seconds)
-
-    def said(self, text: str) -> bool:
-        return text in self.log.read_text(errors="replace")
 
     def stop(self, *, kill: bool = False) -> int:
         assert self.process is not None
@@ -69,6 +59,15 @@ class Program:
     ) -> None:
         if self.process is not None:
             self.stop(kill=True)
+
+
+def program(part: str, name: Path | str, arguments: Sequence[str], log: Path) -> Process:
+    """A class of Streams or Connect, or a source file that uses them, in a JVM of its own."""
+    path = classpath(part)
+    options = [f"-Dlog4j2.configurationFile={path.removesuffix('libs/*')}log4j2.xml"]
+    words = judge.command(name, *arguments, path=path, options=options)
+    words[words.index("-Xmx256M")] = "-Xmx512M"
+    return Process(words, log)
 
 
 def eventually(ready: Callable[[], bool], what: str, seconds: float = 60.0) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import judge
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from exactly_once.apache import Program, eventually
+from exactly_once.apache import eventually, program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,7 +114,7 @@ def test_lines_of_a_file_travel_to_another_file(own_broker: Mortal | MortalKafka
     def sunk() -> set[str]:
         return set(sink.read_text().splitlines()) if sink.exists() else set()
 
-    with Program("connect", WORKER, [str(settings)], tmp_path / "connect.log") as worker:
+    with program("connect", WORKER, [str(settings)], tmp_path / "connect.log") as worker:
         worker.until(rest.up)
         for name, kind, configs in (
             ("from-file", "FileStreamSource", {"file": str(source), "topic": "lines"}),

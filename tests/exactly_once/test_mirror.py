@@ -1,4 +1,4 @@
-"""MirrorMaker 2, unmodified, from Apache Kafka to Ottla and back: records and their order, options, offsets of groups."""
+"""MirrorMaker 2, unmodified, from Apache Kafka to Ottla and back: records, their order, options, offsets of groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
-from exactly_once.apache import Program, eventually
+from exactly_once.apache import eventually, program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,7 +154,7 @@ def test_topics_and_groups_are_mirrored_both_ways(own_broker: Mortal | MortalKaf
         settings = tmp_path / "mirror.properties"
         lines = properties(kafka.bootstrap, own_broker.bootstrap).items()
         settings.write_text("".join(f"{name}={value}\n" for name, value in lines))
-        with Program("connect", MIRROR, [str(settings)], tmp_path / "mirror.log"):
+        with program("connect", MIRROR, [str(settings)], tmp_path / "mirror.log"):
             for way in ways:
                 way.wait()
                 fill(way.here, way.topic, COUNT)
