@@ -9,7 +9,8 @@ from random import Random
 import judge
 import pytest
 
-from ottla.coord.groups.regex import LENGTH_MAX, PatternError, compiled
+from ottla.coord.groups.regex import PatternError, compiled
+from ottla.coord.groups.regex_syntax import LENGTH_MAX
 
 PATTERNS = Path(__file__).parent / "java" / "Patterns.java"
 ATOMS = (
@@ -97,6 +98,22 @@ def test_no_pattern_takes_for_ever(pattern: str) -> None:
     began = time.process_time()
     assert not compiled(pattern).matches("a" * 249)
     assert time.process_time() - began < 2
+
+
+def test_a_pattern_that_would_hold_up_the_broker_is_given_up() -> None:
+    names = ["a" * 100 + str(number) for number in range(1000)]
+    began = time.process_time()
+    with pytest.raises(PatternError):
+        compiled(r"(a?){900}\Bb").among(names)
+    assert time.process_time() - began < 10
+    assert compiled("a+7").among(names) == {"a" * 100 + "7"}
+
+
+def test_many_topics_are_nothing_to_an_ordinary_pattern() -> None:
+    names = [f"orders-{number}" for number in range(20_000)]
+    began = time.process_time()
+    assert len(compiled("orders-[0-9]*7").among(names)) == 2000
+    assert time.process_time() - began < 3
 
 
 def a_pattern(random: Random, depth: int = 3) -> str:

@@ -48,8 +48,7 @@ def matching(image: Image, text: str) -> frozenset[str]:
     from ottla.coord.groups.regex import PatternError, compiled  # few groups have any
 
     try:
-        pattern = compiled(text)
+        return compiled(text).among(image.topics)
     except PatternError as error:
         reason = f"SubscribedTopicRegex `{text}` is not a valid regular expression: {error}."
         raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION, reason) from None
-    return frozenset(name for name in image.topics if pattern.matches(name))
