@@ -56,7 +56,16 @@ def main(arguments: list[str]) -> int:
     if step == "run" and stamped("test", inputs):
         return 0  # the larger step holds the smaller one
     once(step, inputs, lambda: install(step))
+    if step == "test":
+        build_native()
     return 0
+
+
+def build_native() -> None:
+    """The optional crate: tested beside its twin where it can be built, else the twin alone."""
+    code = subprocess.run([BIN / "python", ROOT / "native" / "install.py"], check=False, env=environment()).returncode
+    if code not in (0, 3):
+        stop(f"native/install.py ended with {code}")
 
 
 def require_python() -> None:
