@@ -169,6 +169,16 @@ def epoch_end(wired: Wired, topic: str, epoch: int, version: int, *, current: in
     return answer.error_code, answer.leader_epoch, answer.end_offset
 
 
+def test_an_empty_partition_has_an_epoch_too(tmp_path: Path) -> None:
+    """Or a consumer that comes back after a restart of the broker would think that records were lost."""
+    for life in range(2):
+        with BrokerThread(data=tmp_path) as broker, Wired(port_of(broker)) as wired:
+            wanted = MetadataRequestTopic(topic_id=bytes(16), name="t")
+            wired.ask(MetadataRequest(topics=[wanted], allow_auto_topic_creation=True), 9)
+            for epoch in range(life + 1):
+                assert epoch_end(wired, "t", epoch, 4) == (0, epoch, 0)
+
+
 @pytest.mark.parametrize("version", range(5))
 def test_where_an_epoch_ended_is_known_over_restarts(tmp_path: Path, version: int) -> None:
     """Every start is an election, so every life of the broker is an epoch."""

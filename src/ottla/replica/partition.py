@@ -26,8 +26,8 @@ class Partition:
         self.internal = is_internal(topic)  # written by coordinators, not by clients
         self.log = log
         self.epoch = epoch
-        if log.end > 0:  # an empty log has nothing that an older epoch could have written
-            log.assign_epoch(epoch)
+        if log.fault is None:
+            log.assign_epoch(epoch)  # a consumer may ask where it began before anything is written in it
         self.waits: list[Wait] = []
 
     def append(self, data: memoryview, now_ms: int, produce_version: int, *, client: bool = True) -> Appended:
