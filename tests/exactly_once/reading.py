@@ -1,0 +1,56 @@
+"""What a reader sees of one partition: committed records, all records, and where each of the two ends."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+if TYPE_CHECKING:
+    from exactly_once.conftest import Mortal, MortalKafka
+
+READ_S = 30.0
+
+
+def read(broker: Mortal | MortalKafka, topic: str, isolation: str, partition: int = 0) -> list[bytes]:
+    """Every value up to the end that a reader of this isolation sees."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader", "enable.auto.commit": False,
+                         "isolation.level": isolation, "enable.partition.eof": True, "log_level": 2,
+                         "fetch.wait.max.ms": 50})  # fmt: skip
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+    values: list[bytes] = []
+    deadline = time.monotonic() + READ_S
+    while True:
+        assert time.monotonic() < deadline, f"no end of {topic} in {READ_S} s"
+        for message in consumer.consume(500, 0.05):
+            if message.error() is not None:
+                assert message.error().name() == "_PARTITION_EOF", message.error()
+                consumer.close()
+                return values
+            values.append(message.value())
+
+
+def read_committed(broker: Mortal | MortalKafka, topic: str, partition: int = 0) -> list[bytes]:
+    return read(broker, topic, "read_committed", partition)
+
+
+def read_everything(broker: Mortal | MortalKafka, topic: str, partition: int = 0) -> list[bytes]:
+    return read(broker, topic, "read_uncommitted", partition)
+
+
+def last_stable(broker: Mortal | MortalKafka, topic: str, partition: int = 0) -> int:
+    """The end that ListOffsets tells a reader of committed records."""
+    return _end(broker, topic, partition, IsolationLevel.READ_COMMITTED)
+
+
+def high_watermark(broker: Mortal | MortalKafka, topic: str, partition: int = 0) -> int:
+    return _end(broker, topic, partition, IsolationLevel.READ_UNCOMMITTED)
+
+
+def _end(broker: Mortal | MortalKafka, topic: str, partition: int, isolation: IsolationLevel) -> int:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
+    place = TopicPartition(topic, partition)
+    (future,) = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=isolation).values()
+    return int(future.result(30).offset)
