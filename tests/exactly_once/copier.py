@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import judge
-from confluent_kafka import OFFSET_BEGINNING, Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from exactly_once import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -164,10 +165,8 @@ def prepare(task: Task) -> None:
 
 def committed(task: Task) -> list[int]:
     """How far the group has come in each partition of the source."""
-    admin = AdminClient({"bootstrap.servers": task.bootstrap, "log_level": 2})
-    places = [TopicPartition(task.source, index) for index in range(PARTITIONS)]
-    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(task.group, places)]).values()
-    return [place.offset for place in future.result(30).topic_partitions]
+    found = reading.committed(task.bootstrap, task.group, task.source, PARTITIONS)
+    return [found.get(index, 0) for index in range(PARTITIONS)]
 
 
 def read(task: Task, topic: str, *, isolation: str = "read_committed") -> list[list[bytes]]:

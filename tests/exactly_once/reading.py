@@ -1,17 +1,18 @@
-"""What a reader sees of one partition: committed records, all records, and where each of the two ends."""
+"""What a reader sees of a partition: committed records, all records, where each of the two ends; how far groups are."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 if TYPE_CHECKING:
     from exactly_once.conftest import Mortal, MortalKafka
 
 READ_S = 30.0
+MOVING = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 
 
 def read(broker: Mortal | MortalKafka, topic: str, isolation: str, partition: int = 0) -> list[bytes]:
@@ -38,6 +39,26 @@ def read_committed(broker: Mortal | MortalKafka, topic: str, partition: int = 0)
 
 def read_everything(broker: Mortal | MortalKafka, topic: str, partition: int = 0) -> list[bytes]:
     return read(broker, topic, "read_uncommitted", partition)
+
+
+def committed(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int]:
+    """The offsets of the group that are not in an open transaction.
+
+    A consumer asks, because librdkafka 2.16 crashes when an admin client asks a coordinator that is still loading.
+    """
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_uncommitted",
+                         "log_level": 2})  # fmt: skip
+    places = [TopicPartition(topic, index) for index in range(partitions)]
+    deadline = time.monotonic() + READ_S
+    while True:
+        try:
+            found = consumer.committed(places, READ_S)
+        except KafkaException as failure:
+            if failure.args[0].name() not in MOVING or time.monotonic() > deadline:
+                raise
+        else:
+            consumer.close()
+            return {place.partition: place.offset for place in found if place.offset >= 0}
 
 
 def last_stable(broker: Mortal | MortalKafka, topic: str, partition: int = 0) -> int:

@@ -10,13 +10,12 @@ import pytest
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
-    ConsumerGroupTopicPartitions,
-    KafkaException,
     Producer,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 from exactly_once.apache import eventually, program
+from exactly_once.reading import committed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,16 +98,6 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
     consumer.close()
 
 
-def committed(bootstrap: str, group: str, topic: str) -> list[int]:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
-    places = [TopicPartition(topic, index) for index in range(PARTITIONS)]
-    (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]).values()
-    try:
-        return [place.offset for place in future.result(30).topic_partitions]
-    except KafkaException:
-        return []
-
-
 def described(bootstrap: str, topic: str) -> dict[str, str]:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     (future,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
@@ -139,7 +128,10 @@ class Way(NamedTuple):
         assert ends == [COUNT, COUNT], "both fillings, in both partitions"
         assert described(self.there, self.mirrored)["max.message.bytes"] == "123456", "options travel too"
         commit(self.here, "clerks", self.topic, COUNT)
-        eventually(lambda: committed(self.there, "clerks", self.mirrored) == ends, f"clerks of {self.mirrored}")
+        wanted = dict(enumerate(ends))
+        eventually(
+            lambda: committed(self.there, "clerks", self.mirrored, PARTITIONS) == wanted, f"clerks of {self.mirrored}"
+        )
 
 
 @pytest.mark.timeout(300)

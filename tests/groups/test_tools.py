@@ -1,4 +1,4 @@
-"""Apache Kafka's own tools against our groups: kafka-consumer-groups, kafka-get-offsets, the verifiable clients, consoles.
+"""Apache Kafka's tools against our groups: kafka-consumer-groups, kafka-get-offsets, verifiable clients, consoles.
 
 One group has a member all the time, one is empty and has offsets; every table a tool prints is compared row by row.
 """
