@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.handlers.call import Parts
-    from ottla.net.connection import Answer, Connection
-    from ottla.net.outbox import Part
+    from ottla.net.connection import Answer, Connection, Part
 
 log = logging.getLogger("ottla.dispatch")
 
