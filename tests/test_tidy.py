@@ -71,8 +71,20 @@ TOUCHES = {
 ADAPTORS = {
     "clock": {"clock.py"},
     "chance": {"broker.py"},  # the root makes up a cluster id when there is none
-    "disk": {"disk.py", "cluster/embedded.py", "log/segment.py", "log/index.py", "net/connection.py"},  # net: sendfile
-    "network": {"net/connection.py", "net/listener.py", "broker.py"},  # the root asks for the host's name
+    "disk": {
+        "disk.py",
+        "cluster/embedded.py",
+        "log/segment.py",
+        "log/index.py",
+        "net/connection.py",
+        "net/outbox.py",
+    },  # net: sendfile
+    "network": {
+        "net/connection.py",
+        "net/outbox.py",
+        "net/listener.py",
+        "broker.py",
+    },  # the root asks for the host's name
 }
 # Where a task, a thread or a request begins: what nobody foresaw ends there, with a line in the log.
 ROOTS = {"net/dispatch.py", "replica/waits.py", "coord/runtime.py", "log/cleaner.py", "embed.py"}

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla.errors import Hangup
-from ottla.net.connection import COPY_SIZE_MAX, RECEIVE_SIZE, Answer, Connection, Deferred, Limits, Receiver
+from ottla.net.connection import RECEIVE_SIZE, Answer, Connection, Deferred, Limits, Receiver
 from ottla.net.listener import Admission, Listener, bind
+from ottla.net.outbox import COPY_SIZE_MAX
 
 if TYPE_CHECKING:
     from pathlib import Path

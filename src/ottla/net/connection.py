@@ -10,20 +10,20 @@ Laws:
 - Memory follows the bytes that have arrived: a frame that is not whole yet is held in a buffer that grows with them,
   whatever length it declared. After a large frame the next read goes straight into a buffer of that size, so that a
   stream of large frames is not copied either; between frames these buffers belong to all connections.
-- Answers leave in request order. A late answer (a Future) holds back the ones behind it, not their handling.
+- Answers leave in request order, through the outbox. A late answer (a Future) holds back the ones behind it, not their
+  handling.
 - Two bounds stop the reading of a connection until it drains: requests not yet answered, and bytes not yet sent.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
-from socket import MSG_MORE
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.errors import Hangup
+from ottla.net.outbox import Outbox, Part
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.net")
 
 LENGTH = Struct(">i")
-MORE = int(MSG_MORE)  # a plain number: the flag's own type does its arithmetic in Python
 # One read takes at most this much. Larger reads save nothing measurable once a batch of 128 kB fits whole.
 RECEIVE_SIZE = 256 * 1024
 # A frame of this size and more seldom arrives in one piece.
@@ -41,29 +40,6 @@ LARGE_SIZE = 32 * 1024
 # Buffers kept for the next large frame: how many, and how large they may be.
 SPARES_MAX = 16
 SPARE_SIZE_MAX = 1 << 20
-# A region up to this size is cheaper to copy into the answer (one pread) than to send by a system call of its own.
-COPY_SIZE_MAX = 16 * 1024
-# How many buffers one sendmsg may gather; far below the kernel's limit of 1024.
-GATHER_MAX = 64
-
-
-class Region(Protocol):
-    """A stretch of a file that is sent without being read: `size` bytes at `position` of `fd`."""
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def fd(self) -> int: ...
-
-    @property
-    def position(self) -> int: ...
-
-    def read(self) -> bytes: ...
-
-
-Part = Any  # bytes, memoryview or Region; the wire codec hands out lists of these
-BUFFERS = frozenset((bytes, memoryview, bytearray))  # the parts that are not regions
 
 
 class Deferred:
@@ -131,7 +107,6 @@ class Connection:
         "_loop",
         "_on_close",
         "_out",
-        "_out_size",
         "_reading",
         "_receiver",
         "_socket",
@@ -174,8 +149,7 @@ class Connection:
         self._expected = 0  # the size of the last frame, if it was large: the next is likely to be like it
         self._backlog: bytes | None = None  # whole or partial frames that arrived while handling was stopped
         self._answers: deque[list[Part] | Deferred] = deque()
-        self._out: deque[Part] = deque()
-        self._out_size = 0
+        self._out = Outbox()
         self._reading = True
         self._writing = False
         loop.add_reader(self._fd, self._readable)
@@ -280,14 +254,14 @@ class Connection:
         if answer is None:
             return
         if answer.__class__ is list and not self._answers:
-            self._enqueue(answer)
+            self._out.add(answer)
             return
         if isinstance(answer, Deferred):
             answer.future.add_done_callback(self._answered)
         self._answers.append(answer)
 
     def _stopped(self) -> bool:
-        return len(self._answers) >= self._limits.requests_max or self._out_size > self._limits.unsent_size_max
+        return len(self._answers) >= self._limits.requests_max or self._out.size > self._limits.unsent_size_max
 
     def _stop_reading(self) -> None:
         if self._reading:
@@ -341,15 +315,10 @@ class Connection:
             else:
                 parts = answer
                 answers.popleft()
-            self._enqueue(parts)
+            self._out.add(parts)
         if out and not self._writing:
             self._send()
         self._settle()
-
-    def _enqueue(self, parts: list[Part]) -> None:
-        for part in parts:
-            self._out.append(part)
-            self._out_size += len(part) if part.__class__ in BUFFERS else part.size
 
     def _settle(self) -> None:
         if self.closed:
@@ -366,77 +335,18 @@ class Connection:
 
     def _send(self) -> None:
         """Send until the socket is full or everything is out."""
-        out = self._out
         try:
-            while out:
-                if not (self._send_bytes() if out[0].__class__ in BUFFERS else self._send_region(out[0])):
-                    self._wait_writable()
-                    return
-        except (BlockingIOError, InterruptedError):
-            self._wait_writable()
-            return
+            everything = self._out.send(self._socket)
         except OSError:
             self.close()
             return
-        if self._writing:
+        if not everything:
+            if not self._writing:
+                self._writing = True
+                self._loop.add_writer(self._fd, self._writable)
+        elif self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
-
-    def _wait_writable(self) -> None:
-        if not self._writing:
-            self._writing = True
-            self._loop.add_writer(self._fd, self._writable)
-
-    def _send_bytes(self) -> bool:
-        """Gather the bytes up to the next large region and send them; False if the socket took only a part."""
-        out = self._out
-        if len(out) == 1:
-            part = out[0]
-            sent = self._socket.send(part)
-            self._out_size -= sent
-            if sent == len(part):
-                out.clear()
-                return True
-            out[0] = memoryview(part)[sent:]
-            return False
-        buffers: list[Part] = []
-        more = 0
-        for part in out:
-            if part.__class__ not in BUFFERS:
-                if part.size > COPY_SIZE_MAX:
-                    more = MORE  # the region follows at once: let the kernel put both into one packet
-                    break
-                part = part.read()
-            buffers.append(part)
-            if len(buffers) == GATHER_MAX:
-                break
-        wanted = sum(map(len, buffers))
-        sent = self._socket.sendmsg(buffers, (), more)
-        self._out_size -= sent
-        for _ in buffers:
-            out.popleft()
-        if sent == wanted:
-            return True
-        for index, part in enumerate(buffers):
-            if sent < len(part):
-                out.extendleft([*reversed(buffers[index + 1 :]), memoryview(part)[sent:]])
-                break
-            sent -= len(part)
-        return False
-
-    def _send_region(self, region: Region) -> bool:
-        if region.size <= COPY_SIZE_MAX:
-            self._out[0] = region.read()
-            return True
-        sent = os.sendfile(self._fd, region.fd, region.position, region.size)
-        if sent == 0:
-            raise OSError("the log file ended before its region")
-        self._out_size -= sent
-        if sent == region.size:
-            self._out.popleft()
-            return True
-        self._out[0] = _Rest(region, sent)
-        return False
 
     # ------------------------------------------------------------------ end
 
@@ -480,18 +390,3 @@ class Connection:
         self._out.clear()
         self._held = self._backlog = None
         self._on_close(self)
-
-
-class _Rest:
-    """What is left of a region after a part of it was sent; keeps the region, and with it its file, alive."""
-
-    __slots__ = ("_whole", "fd", "position", "size")
-
-    def __init__(self, whole: Region, sent: int) -> None:
-        self._whole = whole
-        self.fd = whole.fd
-        self.position = whole.position + sent
-        self.size = whole.size - sent
-
-    def read(self) -> bytes:
-        return os.pread(self.fd, self.size, self.position)

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.handlers.call import Parts
-    from ottla.net.connection import Answer, Connection, Part
+    from ottla.net.connection import Answer, Connection
+    from ottla.net.outbox import Part
 
 log = logging.getLogger("ottla.dispatch")
 

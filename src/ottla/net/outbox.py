@@ -1,0 +1,146 @@
+"""What is on its way to a client: bytes, and regions of log files, in order.
+
+A large region leaves by `sendfile`, from the page cache to the socket without passing through here. A small one is read
+and sent together with the bytes around it, because a system call of its own would cost more than the copy.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from socket import MSG_MORE
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from socket import socket
+
+MORE = int(MSG_MORE)  # a plain number: the flag's own type does its arithmetic in Python
+# A region up to this size is cheaper to copy into the answer (one pread) than to send by a system call of its own.
+COPY_SIZE_MAX = 16 * 1024
+# How many buffers one sendmsg may gather; far below the kernel's limit of 1024.
+GATHER_MAX = 64
+
+
+class Region(Protocol):
+    """A stretch of a file that is sent without being read: `size` bytes at `position` of `fd`."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def fd(self) -> int: ...
+
+    @property
+    def position(self) -> int: ...
+
+    def read(self) -> bytes: ...
+
+
+Part = Any  # bytes, memoryview or Region; the wire codec hands out lists of these
+BUFFERS = frozenset((bytes, memoryview, bytearray))  # the parts that are not regions
+
+
+class Outbox:
+    __slots__ = ("_parts", "size")
+
+    def __init__(self) -> None:
+        self._parts: deque[Part] = deque()
+        self.size = 0  # bytes not yet sent
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def add(self, parts: list[Part]) -> None:
+        for part in parts:
+            self._parts.append(part)
+            self.size += len(part) if part.__class__ in BUFFERS else part.size
+
+    def clear(self) -> None:
+        self._parts.clear()
+        self.size = 0
+
+    def send(self, sock: socket) -> bool:
+        """Send until the socket is full (False) or everything is out (True). OSError when the peer is gone."""
+        parts = self._parts
+        try:
+            while parts:
+                first = parts[0]
+                if first.__class__ not in BUFFERS:
+                    whole = self._send_region(sock, first)
+                elif len(parts) == 1:
+                    whole = self._send_last(sock, first)
+                else:
+                    whole = self._send_gathered(sock)
+                if not whole:
+                    return False
+        except (BlockingIOError, InterruptedError):
+            return False
+        return True
+
+    def _send_last(self, sock: socket, part: Part) -> bool:
+        sent = sock.send(part)
+        self.size -= sent
+        if sent == len(part):
+            self._parts.clear()
+            return True
+        self._parts[0] = memoryview(part)[sent:]
+        return False
+
+    def _send_gathered(self, sock: socket) -> bool:
+        """Send the bytes up to the next large region in one call; False if the socket took only a part."""
+        parts, buffers, more = self._parts, list[Part](), 0
+        for part in parts:
+            if part.__class__ in BUFFERS:
+                buffers.append(part)
+            elif part.size > COPY_SIZE_MAX:
+                more = MORE  # the region follows at once: let the kernel put both into one packet
+                break
+            else:
+                buffers.append(part.read())
+            if len(buffers) == GATHER_MAX:
+                break
+        wanted = sum(map(len, buffers))
+        sent = sock.sendmsg(buffers, (), more)
+        self.size -= sent
+        for _ in buffers:
+            parts.popleft()
+        if sent == wanted:
+            return True
+        for index, part in enumerate(buffers):
+            if sent < len(part):
+                parts.extendleft([*reversed(buffers[index + 1 :]), memoryview(part)[sent:]])
+                break
+            sent -= len(part)
+        return False
+
+    def _send_region(self, sock: socket, region: Region) -> bool:
+        if region.size <= COPY_SIZE_MAX:
+            self._parts[0] = region.read()
+            return True
+        sent = os.sendfile(sock.fileno(), region.fd, region.position, region.size)
+        if sent == 0:
+            raise OSError("the log file ended before its region")
+        self.size -= sent
+        if sent == region.size:
+            self._parts.popleft()
+            return True
+        self._parts[0] = Rest(region, sent)
+        return False
+
+
+class Rest:
+    """What is left of a region after a part of it was sent; keeps the region, and with it its file, alive."""
+
+    __slots__ = ("_whole", "fd", "position", "size")
+
+    def __init__(self, whole: Region, sent: int) -> None:
+        self._whole = whole
+        self.fd = whole.fd
+        self.position = whole.position + sent
+        self.size = whole.size - sent
+
+    def read(self) -> bytes:
+        data = os.pread(self.fd, self.size, self.position)
+        if len(data) < self.size:
+            raise OSError("the log file ended before its region")
+        return data
