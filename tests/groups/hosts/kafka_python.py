@@ -36,7 +36,8 @@ class KafkaPython(Member):
         )
         consumer.subscribe(self.topics, listener=Listener(self))
         while not self.leaving.is_set():
-            records = consumer.poll(timeout_ms=100, max_records=200)
+            # Long: kafka-python 3.0 may forget an assignment when a poll ends in the middle of a rebalance.
+            records = consumer.poll(timeout_ms=5000, max_records=200)
             found = {f"{place.topic}-{place.partition}": [record.offset for record in some]
                      for place, some in records.items()}  # fmt: skip
             if offsets := self.polled(found):
