@@ -29,8 +29,8 @@ GROUPS: Final = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 class Turn:
     """What one broker does in the folder, and what it must find there."""
 
-    def __init__(self, broker: Ottla | judge.Kafka, number: int) -> None:
-        self.broker, self.number = broker, number
+    def __init__(self, broker: Ottla | judge.Kafka, number: int, *, modern: bool) -> None:
+        self.broker, self.number, self.modern = broker, number, modern
         self.admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
 
     def producer(self, name: str) -> Producer:
@@ -57,12 +57,11 @@ class Turn:
         eventually(lambda: self.committed("transactional") == {0: 100 * left}, "the offsets of transactional")
         listed = judge.tool(GROUPS, "--bootstrap-server", self.broker.bootstrap, "--list", "--type").out
         kinds = dict(line.split() for line in listed.splitlines()[1:])
-        assert {name: kinds.get(name) for name in ("plain", "members", "transactional", f"gone-{left}")} == {
-            "plain": "Classic",
-            "members": "Classic",
-            "transactional": "Classic",
-            f"gone-{left}": None,
-        }
+        kinds.pop("asking", None)
+        expected = dict.fromkeys(("plain", "members", "transactional"), "Classic")
+        assert kinds == expected | ({"modern": "Consumer"} if self.modern else {}), "and what was deleted stays away"
+        if self.modern:
+            eventually(lambda: self.committed("modern") == {0: left, 1: left}, "the offsets of modern")
         wanted = {"finished": "CompleteCommit", "aborted": "CompleteAbort", "open": "Ongoing"}
         eventually(lambda: self.states() == wanted, "the states of transactions")
         values = [value for turn in range(1, left + 1) for value in (b"plain %d" % turn, b"committed %d" % turn)]
@@ -85,6 +84,8 @@ class Turn:
         self.join(f"gone-{self.number}")
         self.admin.delete_consumer_groups([f"gone-{self.number}"])[f"gone-{self.number}"].result(30)
         self.join("members")
+        if self.modern:
+            self.join("modern", **{"group.protocol": "consumer"})
         finished = self.producer("finished")
         finished.begin_transaction()
         finished.produce(TOPIC, b"committed %d" % self.number, partition=0)
@@ -115,9 +116,9 @@ class Turn:
         consumer.commit(offsets=places, asynchronous=False)
         consumer.close()
 
-    def join(self, group: str) -> None:
+    def join(self, group: str, **settings: object) -> None:
         """As a member that subscribes, so that the group has a generation and an assignment."""
-        consumer = self.consumer(group)
+        consumer = self.consumer(group, **settings)
         consumer.subscribe([TOPIC])
         while len(consumer.assignment()) < 2:
             consumer.poll(0.05)
@@ -169,7 +170,7 @@ def test_coordinators_take_turns_in_one_folder(version: str, tmp_path: Path) -> 
               Killed(tmp_path / "fourth", settings=settings), Stopped(kafka))  # fmt: skip
     for number, place in enumerate(places[: TURNS[version]], 1):
         with place as broker:
-            turn = Turn(broker, number)
+            turn = Turn(broker, number, modern=kafka.kraft)
             if number == 1:
                 turn.admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
             turn.check(number - 1)

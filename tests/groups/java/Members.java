@@ -64,6 +64,7 @@ public class Members {
             settings.put("enable.auto.commit", "false");
             settings.put("fetch.max.wait.ms", "50");
             settings.put("retry.backoff.ms", "50");
+            settings.put("metadata.recovery.strategy", "none"); // else it forgets its topics while a broker restarts, and rejoins
             settings.put("group.protocol", options.get("protocol"));
             if (options.containsKey("instance")) {
                 settings.put("group.instance.id", options.get("instance"));
