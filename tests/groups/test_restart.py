@@ -1,4 +1,4 @@
-"""The broker is killed and started again under working groups: they go on as they were, and nothing acknowledged is lost.
+"""The broker is killed and started again under working groups: they go on as they were, and no commit is lost.
 
 Members of real clients keep their partitions and their generation, because the coordinator finds both in its log. And
 raw committers, whose broker is killed again and again, find after each restart no less than was acknowledged.
@@ -119,7 +119,7 @@ def past(journal: Journal, reached: dict[tuple[str, str], int]) -> bool:
     return all(now[place] > offset + 5 for place, offset in reached.items())
 
 
-# --- acknowledged commits ----------------------------------------------------------------------------------------------
+# --- acknowledged commits --------------------------------------------------------------------------------------------
 
 
 class Committer:
