@@ -1,0 +1,163 @@
+"""What the text of an option stands for. Each reader raises ValueError with what should have been there.
+
+The forms are those of Spark's own Kafka source: JSON by topic and partition, -1 and -2 for latest and earliest,
+durations with a unit, words in any case.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from ottla.client.cluster import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LATEST_OFFSET: Final = -1  # what these two mean where an offset is expected
+EARLIEST_OFFSET: Final = -2
+LONG_MAX: Final = 2**63 - 1
+INT_MAX: Final = 2**31 - 1
+
+
+# Where a read begins or ends.
+
+
+class Offsets(NamedTuple):
+    """An offset for each partition; LATEST_OFFSET and EARLIEST_OFFSET stand for themselves."""
+
+    at: dict[TopicPartition, int]
+
+
+class Times(NamedTuple):
+    """Milliseconds for each partition: the first offset with such a timestamp or a later one."""
+
+    at: dict[TopicPartition, int]
+
+
+class Time(NamedTuple):
+    """The same moment for every partition."""
+
+    ms: int
+
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+Bound = Literal["earliest", "latest"] | Offsets | Times | Time
+
+
+def string(text: str) -> str:
+    if not text.strip():
+        raise ValueError("something that is not empty")
+    return text.strip()
+
+
+def boolean(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.strip().lower() == "true"
+
+
+def integer(least: int, most: int = LONG_MAX) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        span = f"at least {least}" if most == LONG_MAX else f"between {least} and {most}"
+        if not re.fullmatch(r"[+-]?[0-9]+", text.strip()) or not least <= int(text) <= most:
+            raise ValueError(f"a whole number, {span}")
+        return int(text)
+
+    return parse
+
+
+def choice(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.strip().lower() not in allowed:
+            raise ValueError(" or ".join(allowed))
+        return text.strip().lower()
+
+    return parse
+
+
+def isolation(text: str) -> bool:
+    return choice("read_uncommitted", "read_committed")(text) == "read_committed"
+
+
+_UNITS_MS: Final = {"": 1, "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration_ms(text: str) -> int:
+    """As Spark writes a duration: 500ms, 10s, 15m, 1h; milliseconds without a unit."""
+    found = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
+    if not found or found[2] not in _UNITS_MS:
+        raise ValueError("a number with a unit, such as 500ms, 10s, 15m or 1h")
+    return int(int(found[1]) * _UNITS_MS[found[2]])
+
+
+def topics(text: str) -> tuple[str, ...]:
+    named = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not named:
+        raise ValueError("one topic or several with commas between them")
+    return named
+
+
+def pattern(text: str) -> str:
+    try:
+        re.compile(string(text))
+    except re.error as error:
+        raise ValueError(f"a regular expression that Python's re module takes ({error})") from None
+    return text.strip()
+
+
+def partitions(text: str) -> tuple[TopicPartition, ...]:
+    expected = ValueError('JSON such as {"visits":[0,1],"clicks":[0]}')
+    try:
+        given = json.loads(text)
+        wheres = [TopicPartition(topic, _number(index)) for topic, indexes in given.items() for index in indexes]
+    except (ValueError, AttributeError, TypeError):
+        raise expected from None
+    if not wheres:
+        raise expected
+    return tuple(sorted(set(wheres)))
+
+
+def _numbers(text: str, expected: str) -> dict[TopicPartition, int]:
+    try:
+        given = json.loads(text)
+        return {
+            TopicPartition(topic, _number(index)): _number(value)
+            for topic, numbers in given.items()
+            for index, value in numbers.items()
+        }
+    except (ValueError, AttributeError, TypeError):
+        raise ValueError(expected) from None
+
+
+def _number(value: object) -> int:
+    """JSON's keys are text, and Spark's reader takes numbers written as text elsewhere too."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise TypeError(value)
+    return int(value)
+
+
+def offsets(text: str) -> Bound:
+    if text.strip().lower() == EARLIEST:
+        return EARLIEST
+    if text.strip().lower() == LATEST:
+        return LATEST
+    expected = 'earliest, latest, or JSON such as {"visits":{"0":23,"1":-2}}, where -2 is earliest and -1 latest'
+    found = _numbers(text, expected)
+    if not found or min(found.values()) < EARLIEST_OFFSET:
+        raise ValueError(expected)
+    return Offsets(found)
+
+
+def times(text: str) -> Times:
+    expected = 'JSON such as {"visits":{"0":1700000000000,"1":1700000000000}}, in milliseconds since 1970'
+    found = _numbers(text, expected)
+    if not found or min(found.values()) < 0:
+        raise ValueError(expected)
+    return Times(found)
+
+
+def time(text: str) -> Time:
+    return Time(integer(0)(text))
