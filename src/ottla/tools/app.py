@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.tools import configs, groups, perf, topics, transactions
+from ottla.tools import configs, groups, perf, pipeline, topics, transactions
 from ottla.tools.consume import consume
 from ottla.tools.produce import produce
 
@@ -23,6 +23,7 @@ app.add_typer(transactions.app, name="transactions")
 app.command()(produce)
 app.command()(consume)
 app.add_typer(perf.app, name="perf")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)

@@ -1,0 +1,69 @@
+"""Which pipelines there are: those that come with Ottla by name, all others by their file."""
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from ottla.client.failure import Failed
+from ottla.spark import pipelines
+from ottla.spark.pipeline import Pipeline, Wrong, nearest
+
+VARIABLE: Final = "PIPELINE"
+
+
+def named() -> dict[str, Pipeline]:
+    """Every pipeline that comes with Ottla. A module beside them that defines none is a part of one."""
+    modules = (
+        importlib.import_module(f"{pipelines.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(pipelines.__path__)
+    )
+    there = (getattr(module, VARIABLE, None) for module in modules)
+    return {pipeline.name: pipeline for pipeline in there if isinstance(pipeline, Pipeline)}
+
+
+def found(name_or_file: str) -> Pipeline:
+    if is_file(name_or_file):
+        return loaded(Path(name_or_file))
+    known = named()
+    if name_or_file not in known:
+        hint = nearest(name_or_file, known).replace("it has", "there are")
+        raise Wrong(f"there is no pipeline {name_or_file}: {hint}; a file of your own ends in .py")
+    return known[name_or_file]
+
+
+def is_file(name_or_file: str) -> bool:
+    return name_or_file.endswith(".py") or "/" in name_or_file
+
+
+def loaded(path: Path) -> Pipeline:
+    """A pipeline from a file. Its functions travel to Spark's workers by value: they cannot import the file."""
+    if not path.is_file():
+        raise Wrong(f"there is no file {path}: `ottla pipeline new NAME` writes one")
+    module = imported(path)
+    pipeline = getattr(module, VARIABLE, None)
+    if not isinstance(pipeline, Pipeline):
+        raise Wrong(
+            f"{path} has no {VARIABLE} = Pipeline(...): `ottla pipeline new NAME` shows what a pipeline looks like"
+        )
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    return pipeline
+
+
+def imported(path: Path) -> ModuleType:
+    name = f"ottla_pipeline_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec, "a file that ends in .py has a loader"
+    assert spec.loader
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent.absolute()))  # as Python does for a file that it runs
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise Failed(f"{path} is no Python ({error.msg}, line {error.lineno})") from None
+    return module

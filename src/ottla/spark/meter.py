@@ -1,0 +1,91 @@
+"""How far and how fast the queries of a run are, measured from what Spark says after each micro-batch."""
+
+import json
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ottla.spark.state import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+WINDOW_S = 10.0  # a rate is that of the last few batches, not of one
+
+
+class Meter:
+    def __init__(self) -> None:
+        self._counts: dict[str, Count] = {}
+
+    def read(self, queries: "Sequence[StreamingQuery]") -> tuple[Progress, ...]:
+        return tuple(self._counts.setdefault(query.name, Count(query.name)).read(query) for query in queries)
+
+
+class Count:
+    """Of one query: rows in all, and when they came."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rows = 0
+        self.batch: int | None = None
+        self.lag: int | None = None
+        self._seen: tuple[int, str] | None = None
+        self._marks = deque([(time.monotonic(), 0)])
+
+    def read(self, query: "StreamingQuery") -> Progress:
+        last = query.lastProgress
+        if last and (last["batchId"], last["timestamp"]) != self._seen:
+            before = self._seen
+            self._seen = (last["batchId"], last["timestamp"])
+            missed = last["batchId"] - (before[0] if before else -1) > 1  # Spark keeps the last hundred
+            for one in query.recentProgress if missed else [last]:
+                if before is None or (one["batchId"], one["timestamp"]) > before:
+                    self.rows += one["numInputRows"]
+            self.batch = last["batchId"]
+            self.lag = lag(last["sources"])
+        return Progress(self.name, self.batch, self.rows, self._rate(), self.lag)
+
+    def _rate(self) -> float:
+        now = time.monotonic()
+        self._marks.append((now, self.rows))
+        while len(self._marks) > 2 and self._marks[1][0] < now - WINDOW_S:
+            self._marks.popleft()
+        began, rows = self._marks[0]
+        return (self.rows - rows) / (now - began) if now > began else 0.0
+
+
+def lag(sources: "Sequence[Any]") -> int | None:
+    """Records that were there, but not read, when the last batch was planned; None when no source says so."""
+    known = [behind(source["endOffset"], source["latestOffset"]) for source in sources]
+    counts = [count for count in known if count is not None]
+    return sum(counts) if counts else None
+
+
+def behind(end: str | None, latest: str | None) -> int | None:
+    read, there = positions(end), positions(latest)
+    if not there:
+        return None
+    return sum(max(0, offset - read.get(where, offset)) for where, offset in there.items())
+
+
+def positions(offset: str | None) -> dict[tuple[str, str], int]:
+    """{"topic": {"0": 17}, ...}, wherever in the JSON of an offset it stands."""
+    try:
+        found = json.loads(offset or "null")
+    except ValueError:
+        return {}
+    return dict(numbers(found)) if isinstance(found, dict) else {}
+
+
+def numbers(tree: dict[str, Any]) -> "list[tuple[tuple[str, str], int]]":
+    found: list[tuple[tuple[str, str], int]] = []
+    for topic, inner in tree.items():
+        if not isinstance(inner, dict):
+            continue
+        here = [
+            ((topic, index), offset) for index, offset in inner.items() if index.isdecimal() and isinstance(offset, int)
+        ]
+        found += here or numbers(inner)
+    return found

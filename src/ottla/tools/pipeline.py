@@ -1,0 +1,189 @@
+"""`ottla pipeline`: list, run, stop, status, new. Running takes the extra `spark` and Java; the others need no Java."""
+
+import os
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from ottla.client.failure import Failed
+from ottla.tools.output import document, say, table, warn
+from ottla.tools.session import Json
+
+app = typer.Typer(no_args_is_help=True, help="Run data pipelines on Spark: list, run, stop, look at, begin a new one.")
+
+LIBRARIES: Final = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "deltalake"}
+Folder = Annotated[
+    Path | None, typer.Option("--folder", help="Where it runs; default: its place under $OTTLA_PIPELINES")
+]
+RAW = {"allow_extra_args": True, "ignore_unknown_options": True}
+HELP = ("--help", "-h")
+USAGE = """Usage: ottla pipeline run NAME_OR_FILE [OPTIONS]
+
+  Runs a pipeline until it is told to stop, or with --once until it has worked through what is there.
+  `ottla pipeline list` has the names; `ottla pipeline run NAME_OR_FILE --help` shows all options of one."""
+
+
+@app.command("list")
+def list_pipelines(json: Json = False) -> None:
+    """List the pipelines that come with Ottla, with their options."""
+    pipelines = catalogue().named()
+    if json:
+        document(
+            [
+                {
+                    "name": pipeline.name,
+                    "summary": pipeline.summary,
+                    "options": [vars(option) for option in pipeline.options],
+                }
+                for pipeline in pipelines.values()
+            ]
+        )
+        return
+    table(("name", "what it does"), [(pipeline.name, pipeline.summary) for pipeline in pipelines.values()])
+
+
+@app.command(context_settings=RAW, add_help_option=False)
+def run(context: typer.Context) -> None:
+    """Run a pipeline until it is told to stop: `ottla pipeline run NAME_OR_FILE --help`."""
+    # The flags are those of a pipeline's own file (`python file.py --help`), so the same parser reads them.
+    if not context.args or context.args[0] in HELP:
+        say(USAGE)
+        raise typer.Exit(0 if context.args else 2)
+    name, *arguments = context.args
+    if name.startswith("-"):
+        raise typer.BadParameter("the name of the pipeline, or its file, comes first")
+    try:
+        pipeline = catalogue().found(name)
+    except ModuleNotFoundError as error:
+        raise without(error) from None
+    from ottla.spark import running
+
+    raise typer.Exit(running.run(pipeline, arguments, program=f"ottla pipeline run {name}"))
+
+
+@app.command()
+def stop(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    folder: Folder = None,
+    timeout: Annotated[float, typer.Option("--timeout", min=0, help="Wait so many seconds for the end")] = 120.0,
+) -> None:
+    """Ask a running pipeline to stop after the batches it is in, and wait until it has."""
+    from ottla.spark import state
+
+    here = place(name, folder)
+    now = state.status(here)
+    if now is None:
+        raise Failed(f"{name} has never run in {here}: see `ottla pipeline status`, or --folder")
+    if now.state != state.RUNNING:
+        warn(f"{name} does not run: {story(now)}")
+        return
+    state.ask_to_stop(here)
+    if not state.wait_for_end(here, timeout):
+        raise Failed(
+            f"{name} (process {now.pid} on {now.host}) still runs after {timeout:.0f} s; it has been asked to stop"
+        )
+    end = state.status(here)
+    assert end, "it has run"
+    if end.state == state.FAILED:
+        raise Failed(f"{name} failed while it stopped: {end.reason}")
+    say(f"{name} {end.state}")
+
+
+@app.command()
+def status(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Default: all that have run")] = None,
+    folder: Folder = None,
+    json: Json = False,
+) -> None:
+    """Show which pipelines run, how far and how fast they are, and how the others ended."""
+    from ottla.spark import state
+
+    if name or folder:
+        places = [place(name or "", folder)]
+    else:
+        root = state.default_folder(os.environ)
+        places = sorted(path.parent for path in root.glob(f"*/{state.RUN}"))
+    found = {here: now for here in places if (now := state.status(here))}
+    if name and not found:
+        raise Failed(f"{name} has never run in {places[0]}: see `ottla pipeline list`, or --folder")
+    if json:
+        document([{**now.document(), "folder": str(here)} for here, now in found.items()])
+        return
+    table(
+        ("name", "state", "query", "batch", "rows/s", "lag", "since", "folder"),
+        [row for here, now in found.items() for row in rows(here, now)],
+    )
+    for now in found.values():
+        if now.reason:
+            say(f"{now.name}: {now.reason}")
+
+
+@app.command()
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the pipeline: letters, digits and hyphens")],
+    folder: Annotated[Path, typer.Option("--folder", help="Write it here")] = Path(),
+) -> None:
+    """Write a pipeline to begin with, and its test; both run as they are."""
+    from ottla.spark.template import written
+
+    for path in written(name, folder):
+        say(f"wrote {path}")
+    stem = name.replace("-", "_")
+    say(f"try it: ottla pipeline run {folder / stem}.py --generate, and pytest {folder / f'test_{stem}.py'}")
+
+
+def rows(here: Path, now: Any) -> list[Sequence[object]]:
+    from ottla.spark.state import RUNNING
+
+    since = moment(now.since)
+    if not now.progress:
+        return [(now.name, now.state, None, None, None, None, since, str(here))]
+    return [
+        (
+            now.name,
+            now.state,
+            one.query,
+            one.batch,
+            one.rows_per_second if now.state == RUNNING else None,
+            one.lag,
+            since,
+            str(here),
+        )
+        for one in now.progress
+    ]
+
+
+def story(now: Any) -> str:
+    return f"{now.state} since {moment(now.since)}" + (f" ({now.reason})" if now.reason else "")
+
+
+def moment(seconds: float) -> str:
+    age = time.time() - seconds
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return f"{text} ({age:.0f} s)" if age < 600 else text
+
+
+def place(name: str, folder: Path | None) -> Path:
+    from ottla.spark.state import default_folder
+
+    if folder is None and name.endswith(".py"):
+        name = catalogue().found(name).name
+    return (folder or default_folder(os.environ) / name).expanduser()
+
+
+def catalogue() -> Any:
+    try:
+        from ottla.spark import catalogue
+    except ModuleNotFoundError as error:
+        raise without(error) from None
+    return catalogue
+
+
+def without(error: ModuleNotFoundError) -> Exception:
+    if (error.name or "").partition(".")[0] not in LIBRARIES:
+        return error
+    return Failed(f"pipelines need {error.name}: pip install 'ottla[spark]'")
