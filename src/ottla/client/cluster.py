@@ -1,0 +1,352 @@
+"""A cluster as a client sees it: which brokers, topics, leaders and coordinators there are, and connections to them.
+
+    with Cluster("localhost:9092") as cluster:
+        answer = cluster.retrying(lambda: cluster.leader(where).ask(request, Answer), what="reading")
+
+What was learnt is kept until `forget`, and connections are made when they are needed. Brokers restart, leaders move and
+coordinators load: `retrying` is the one place that knows how long to bear with that, and `Patience` what it does.
+
+One thread uses a cluster. Its shared connections answer one request at a time; who keeps requests on their way takes a
+connection of its own by `lease` and gives it back by `release`.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
+
+from ottla.client.connection import TIMEOUT_S, Connection
+from ottla.client.failure import Failed, Refused, Unreachable, check, passes
+from ottla.client.security import PLAIN
+from ottla.errors import ErrorCode
+from ottla.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from ottla.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from ottla.wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ottla.client.connection import Address
+    from ottla.client.security import Security
+
+GROUP: Final = 0  # the two kinds of coordinators, as FindCoordinator counts them
+TRANSACTION: Final = 1
+
+METADATA: Final = 3
+FIND_COORDINATOR: Final = 10
+NO_CREATION_SINCE: Final = 4  # before this version of Metadata, asking for a topic creates it
+BATCHED_COORDINATORS: Final = 4  # FindCoordinator answers a list from here on
+TOPIC_RESOURCE: Final = 2
+PAUSE_S: Final = 0.05
+PAUSE_S_MAX: Final = 1.0
+MISSING_S: Final = 3.0  # a topic that was just created is known everywhere by then; one that is not there is soon said
+MISSING: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+
+T = TypeVar("T")
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True)
+class Topic:
+    name: str
+    id: uuid.UUID | None  # None: the cluster is too old for ids
+    partitions: int
+    internal: bool
+
+
+class Known(NamedTuple):
+    """A topic with who leads its partitions; -1 where nobody does."""
+
+    topic: Topic
+    leaders: dict[int, int]
+
+
+class Cluster:
+    """Connections to the brokers of a cluster, made when they are needed."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        security: Security = PLAIN,
+        client_id: str = "ottla",
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.timeout_s = timeout_s
+        self._security = security
+        self._client_id = client_id
+        self._open: dict[Address, Connection] = {}
+        self._spare: dict[Address, list[Connection]] = {}
+        self._brokers: dict[int, Address] = {}
+        self._topics: dict[str, Known] = {}
+        self._coordinators: dict[tuple[str, int], Address] = {}
+        self._features: dict[str, int] | None = None
+        self._id: str | None = None
+        self._any()
+
+    @property
+    def id(self) -> str | None:
+        if self._id is None:
+            self._refresh([])
+        return self._id
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, Topic]:
+        """These topics, or all; those that do not exist are left out, and are not created."""
+        wanted = None if names is None else sorted(set(names))
+        found = self.retrying(lambda: self._refresh(wanted), what="asking for topics")
+        return {name: known.topic for name, known in found.items()}
+
+    def topic(self, name: str) -> Topic:
+        """From what is known, or asked for; Refused if there is none."""
+        return self._known(name).topic
+
+    def brokers(self) -> dict[int, Connection]:
+        self.retrying(lambda: self._refresh([]), what="asking for the brokers")
+        return {node: self._connect(address) for node, address in self._brokers.items()}
+
+    def leader(self, where: TopicPartition) -> Connection:
+        """The shared connection to the broker that leads a partition, as far as is known."""
+        return self._connect(self.place(where))
+
+    def leaders(self, topic: str) -> dict[int, Connection]:
+        """Each partition of a topic with the broker that leads it."""
+        return {index: self.leader(TopicPartition(topic, index)) for index in sorted(self._known(topic).leaders)}
+
+    def coordinator(self, name: str, kind: int) -> Connection:
+        """The broker that keeps this group (GROUP) or transactional id (TRANSACTION), as far as is known."""
+        address = self._coordinators.get((name, kind))
+        if address is None:
+            address = self.retrying(lambda: self._coordinator(name, kind), what=f"finding the coordinator of {name}")
+            self._coordinators[name, kind] = address
+        return self._connect(address)
+
+    def forget(self) -> None:
+        """Ask again for leaders and coordinators, and connect anew where a connection has ended: after an error."""
+        self._topics.clear()
+        self._coordinators.clear()
+        self._features = None
+        self._open = {address: one for address, one in self._open.items() if one.alive}
+        self._spare = {address: [one for one in some if one.alive] for address, some in self._spare.items()}
+
+    def create(
+        self, name: str, partitions: int, *, replicas: int = -1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic; content if it exists already."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replicas,
+            assignments=[],
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=int(self.timeout_s * 1000))
+
+        def attempt() -> None:
+            for answer in self._any().ask(request, CreateTopicsResponse).topics:
+                if answer.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                    said = f": {answer.error_message}" if answer.error_message else ""
+                    check(f"creating topic {name}", answer.error_code, said)
+
+        self.retrying(attempt, what=f"creating topic {name}")
+        self.retrying(lambda: self._known(name), what=f"topic {name}")
+
+    def configs(self, topic: str) -> dict[str, str]:
+        """Every option of a topic with the value in force; those that are secret are left out."""
+        resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
+
+        def attempt() -> dict[str, str]:
+            answer = self._any().ask(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
+            (found,) = answer.results
+            check(f"topic {topic}", found.error_code)
+            return {one.name: one.value for one in found.configs if one.value is not None}
+
+        return self.retrying(attempt, what=f"asking for the options of {topic}")
+
+    def retrying(self, attempt: Callable[[], T], *, what: str) -> T:
+        """Try until it works. What passes by itself is borne for `timeout_s`; then its last error is raised."""
+        patience = Patience(self, what)
+        while True:
+            try:
+                return attempt()
+            except Failed as error:
+                patience.bear(error)
+
+    def feature(self, name: str) -> int:
+        """The level of a feature that the cluster has agreed on; 0 if none."""
+        if self._features is None:
+            self._features = self._any().features()
+        return self._features.get(name, 0)
+
+    def place(self, where: TopicPartition) -> Address:
+        """Where the leader of a partition is, as far as is known."""
+        leader = self._known(where.topic).leaders.get(where.partition)
+        what = f"{where.topic} partition {where.partition}"
+        if leader is None:
+            raise Refused(what, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if leader not in self._brokers:
+            raise Refused(what, ErrorCode.LEADER_NOT_AVAILABLE)
+        return self._brokers[leader]
+
+    def lease(self, where: TopicPartition) -> Connection:
+        """A connection to the leader of a partition for one user, who gives it back."""
+        address = self.place(where)
+        spare = self._spare.get(address, [])
+        while spare:
+            connection = spare.pop()
+            if connection.alive and not connection.ready():  # an idle one that has something to say was closed
+                return connection
+            connection.close()
+        return self._new(address)
+
+    def release(self, connection: Connection) -> None:
+        """Give back what `lease` gave; with answers still to come it is of no use to anybody."""
+        if connection.alive and connection.idle:
+            self._spare.setdefault(connection.address, []).append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        for connection in self._open.values():
+            connection.close()
+        for some in self._spare.values():
+            for connection in some:
+                connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ finding out
+
+    def _refresh(self, names: list[str] | None) -> dict[str, Known]:
+        """Ask for these topics (None: all), and for the brokers."""
+        connection = self._any()
+        if connection.version(METADATA) < NO_CREATION_SINCE:
+            raise Failed(f"the broker at {connection.name} is too old: Apache Kafka 0.11 and later are supported")
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        answer = connection.ask(request, MetadataResponse)
+        check("the cluster", answer.error_code)
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._id = answer.cluster_id
+        found = {}
+        for topic in answer.topics:
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._topics.pop(topic.name or "", None)
+                continue
+            check(f"topic {topic.name}", topic.error_code)
+            known = understood(topic)
+            found[known.topic.name] = self._topics[known.topic.name] = known
+        return found
+
+    def _known(self, name: str) -> Known:
+        if name not in self._topics and name not in self._refresh([name]):
+            raise Refused(f"topic {name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self._topics[name]
+
+    def _coordinator(self, name: str, kind: int) -> Address:
+        connection = self._any()
+        request = FindCoordinatorRequest(key=name, key_type=kind, coordinator_keys=[name])
+        answer = connection.ask(request, FindCoordinatorResponse)
+        what = f"the coordinator of {name}"
+        if connection.version(FIND_COORDINATOR) < BATCHED_COORDINATORS:
+            check(what, answer.error_code)
+            return answer.host, answer.port
+        for found in answer.coordinators:
+            check(what, found.error_code)
+            return found.host, found.port
+        raise Failed(f"the broker at {connection.name} answered nothing about {what}")
+
+    # ------------------------------------------------------------------ connections
+
+    def _any(self) -> Connection:
+        """Some broker: one that we talk to, else one that we know, else the first of those we were given."""
+        for connection in self._open.values():
+            if connection.alive and connection.idle:
+                return connection
+        reasons: list[Failed] = []
+        for address in dict.fromkeys([*self._brokers.values(), *places(self.bootstrap)]):
+            try:
+                return self._connect(address)
+            except Failed as error:
+                reasons.append(error)
+        lasting = [error for error in reasons if not isinstance(error, Unreachable)]
+        raise lasting[0] if lasting else silence(self.bootstrap, reasons[-1])
+
+    def _connect(self, address: Address) -> Connection:
+        found = self._open.get(address)
+        if found is None or not found.alive:
+            found = self._open[address] = self._new(address)
+        return found
+
+    def _new(self, address: Address) -> Connection:
+        return Connection(address, self.timeout_s, security=self._security, client_id=self._client_id)
+
+
+class Patience:
+    """How long to bear with a cluster, and what to do meanwhile: forget what was known, wait longer each time."""
+
+    def __init__(self, cluster: Cluster, what: str) -> None:
+        self._cluster = cluster
+        self._what = what
+        self.progress()
+
+    def progress(self) -> None:
+        """It goes on: the next trouble has all the time again."""
+        self._since: float | None = None
+        self._pause_s = PAUSE_S
+
+    def bear(self, error: Failed) -> None:
+        """Wait before another attempt; raises the error if it will not pass, or has not for too long."""
+        self._cluster.forget()
+        if not passes(error):
+            raise error
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+        missing = isinstance(error, Refused) and error.code in MISSING
+        if now + self._pause_s > self._since + min(self._cluster.timeout_s, MISSING_S if missing else float("inf")):
+            raise error
+        time.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+
+
+def understood(topic: MetadataResponseTopic) -> Known:
+    name = topic.name or ""
+    identity = uuid.UUID(bytes=bytes(topic.topic_id)) if topic.topic_id != ZERO_UUID else None
+    return Known(
+        Topic(name, identity, len(topic.partitions), topic.is_internal),
+        {one.partition_index: one.leader_id for one in topic.partitions},
+    )
+
+
+def places(bootstrap: str) -> list[Address]:
+    """The addresses in `host:port,[::1]:port,PLAINTEXT://host:port,host`; 9092 where no port is given."""
+    found = []
+    for text in bootstrap.split(","):
+        address = text.strip().rpartition("://")[2]
+        host, _, port = address.rpartition(":") if ":" in address else (address, "", "9092")
+        if not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise silence(bootstrap, f"{port} is no port")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def silence(bootstrap: str, reason: object) -> Unreachable:
+    return Unreachable(f"nothing answers at {bootstrap} ({reason}): is a broker running there?")

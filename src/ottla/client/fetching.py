@@ -1,0 +1,275 @@
+"""A range of one partition as its leader stores it: whole record batches, fetched ahead of whoever decodes them.
+
+    for piece in fetch(cluster, TopicPartition("events", 0), start=0, stop=1_000_000):
+        columns = decode_columns(piece.data, start=piece.start, stop=1_000_000, ...)
+
+The next Fetch is on its way before a piece is handed out, so the broker and the network work while the caller decodes.
+Nothing is decoded here: the walk over the headers of the batches tells where the next fetch starts. That offset is all
+the state there is, so a leader that moves or a broker that restarts costs a repeated request and neither loses nor
+doubles a batch. A topic that was deleted and created again is told by its id, and is an error: its offsets mean
+something else.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.cluster import Patience
+from ottla.client.failure import Failed, Refused, check, passes
+from ottla.errors import ErrorCode
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Iterator
+
+    from ottla.client.cluster import Cluster, TopicPartition
+    from ottla.client.connection import Connection
+    from ottla.wire.messages.fetch import PartitionData
+
+FETCH: Final = 1
+BATCHES_SINCE: Final = 4  # before this version the broker would convert record batches to what we do not ask for
+IDS_SINCE: Final = 13
+PIECE_MAX: Final = 256 << 20  # what a decoder takes at once
+PIECE_MIN: Final = 1 << 16
+HEAD: Final = struct.Struct(">qi4xb")  # base offset, length, magic: in the same place in every format
+LAST_DELTA: Final = struct.Struct(">i")
+LAST_DELTA_POSITION: Final = 23
+OVERHEAD: Final = 12  # base offset and length, which the length does not count
+LENGTH_MIN: Final = 14  # of an empty message in the oldest format
+BATCH_LENGTH_MIN: Final = 49  # of a batch without records
+EMPTY_MAX: Final = 2  # so many empty answers in front of an offset that is there: nothing is left before it
+
+
+class OutOfRange(Refused):
+    """The offset is not in the log: `log_start` and `high` say what is."""
+
+    def __init__(self, what: str, code: int, more: str = "", log_start: int = -1, high: int = -1) -> None:
+        super().__init__(what, code, more)
+        self.log_start = log_start
+        self.high = high
+
+    def __reduce__(self) -> tuple[type[OutOfRange], tuple[str, int, str, int, int]]:  # type: ignore[override]
+        return type(self), (self.what, self.code, self.more, self.log_start, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    data: memoryview  # whole batches; the first may begin before `start`
+    aborted: list[tuple[int, int]] | None  # (producer id, first offset) of aborted transactions; None: all are wanted
+    high: int  # the high watermark
+    stable: int  # the last stable offset
+    log_start: int
+    start: int  # the offset asked for
+    end: int  # where the next piece starts
+
+
+def fetch(
+    cluster: Cluster,
+    where: TopicPartition,
+    *,
+    start: int,
+    stop: int,
+    committed: bool = False,
+    bytes_max: int = 8 << 20,
+    wait_ms: int = 500,
+) -> Iterator[Piece]:
+    """The batches that hold offsets from `start` to before `stop`. With `committed`, up to the last stable offset only.
+
+    `stop` must be no further than the high watermark (or the last stable offset): what is not there yet is waited for
+    no longer than the cluster's timeout. Batches of `start` and of before `stop` may hold more than was asked for.
+    """
+    reader = Reader(cluster, where, committed=committed, bytes_max=bytes_max, wait_ms=wait_ms)
+    position = start
+    try:
+        while position < stop:
+            piece = reader.next(position, stop)
+            position = piece.end
+            if position < stop:
+                reader.ask_ahead(position, stop)
+            if piece.data:
+                yield piece
+    finally:
+        reader.close()
+
+
+class Reader:
+    """The connection to whoever leads the partition now, with at most one Fetch on its way."""
+
+    def __init__(
+        self, cluster: Cluster, where: TopicPartition, *, committed: bool, bytes_max: int, wait_ms: int
+    ) -> None:
+        self._cluster = cluster
+        self._where = where
+        self._what = f"{where.topic} partition {where.partition}"
+        self._committed = committed
+        self._bytes_max = bytes_max
+        self._wait_ms = wait_ms
+        self._connection: Connection | None = None
+        self._asked: int | None = None  # the offset of the Fetch that is on its way
+        self._id: uuid.UUID | None = None
+        self._patience = Patience(cluster, f"reading {self._what}")
+        self._density = 0.0  # bytes per offset, as seen so far
+        self._empty = 0
+
+    def next(self, position: int, stop: int) -> Piece:
+        while True:
+            try:
+                if self._asked != position:
+                    self._ask(position, stop)
+                piece = self._answer(position, stop)
+            except Failed as error:
+                self.close()
+                self._patience.bear(error)
+                continue
+            if piece is not None:
+                self._patience.progress()
+                self._empty = 0
+                return piece
+
+    def ask_ahead(self, position: int, stop: int) -> None:
+        """Send the next Fetch now. What goes wrong with it is found again, and borne, when its answer is wanted."""
+        try:
+            self._ask(position, stop)
+        except Failed as error:
+            self.close()
+            if not passes(error):
+                raise
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._cluster.release(self._connection)
+        self._connection = self._asked = None
+
+    def _ask(self, position: int, stop: int) -> None:
+        if self._connection is None or self._asked is not None:
+            self.close()
+            topic = self._cluster.topic(self._where.topic)
+            if self._id is not None and topic.id != self._id:
+                raise Refused(self._what, ErrorCode.INCONSISTENT_TOPIC_ID, RECREATED) from None
+            self._id = topic.id
+            self._connection = self._cluster.lease(self._where)
+        connection = self._connection
+        version = connection.version(FETCH, None if self._id else IDS_SINCE - 1)
+        if version < BATCHES_SINCE:
+            raise Failed(f"the broker at {connection.name} is too old: Apache Kafka 0.11 and later are supported")
+        size = self._size(position, stop)
+        request = FetchRequest(
+            max_wait_ms=self._wait_ms,
+            min_bytes=1,
+            max_bytes=size,
+            isolation_level=1 if self._committed else 0,
+            topics=[
+                FetchTopic(
+                    topic=self._where.topic,
+                    topic_id=self._id.bytes if self._id else ZERO_UUID,
+                    partitions=[
+                        FetchPartition(partition=self._where.partition, fetch_offset=position, partition_max_bytes=size)
+                    ],
+                )
+            ],
+        )
+        connection.send(request, newest=version, wait_s=self._wait_ms / 1000)
+        self._asked = position
+
+    def _size(self, position: int, stop: int) -> int:
+        """As much as may be, but not much more than what is left, as far as the batches seen so far tell."""
+        if not self._density:
+            return self._bytes_max
+        left = int((stop - position) * self._density * 1.1) + PIECE_MIN
+        return min(self._bytes_max, left)
+
+    def _answer(self, position: int, stop: int) -> Piece | None:
+        """What came, or None if nothing did and asking again is right."""
+        assert self._connection is not None
+        connection = self._connection
+        answer = connection.receive(FetchResponse)
+        self._asked = None
+        check(self._what, answer.error_code)
+        found = [one for topic in answer.responses for one in topic.partitions]
+        if not found:  # over quota: the broker has sent nothing
+            time.sleep(min(answer.throttle_time_ms, 1000 * self._cluster.timeout_s) / 1000 or 0.01)
+            return None
+        data = found[0]
+        if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            more = f": offset {position} was asked for"
+            raise OutOfRange(self._what, data.error_code, more, data.log_start_offset, data.high_watermark)
+        check(self._what, data.error_code)
+        records = data.records if isinstance(data.records, memoryview) else memoryview(b"")
+        kept, size, end = walk(records, position, stop, self._what)
+        if not size:
+            return self._nothing(data, records, position, stop)
+        if end <= position:
+            raise Failed(f"{self._what}: the broker answered offset {position} with records before it")
+        self._density = max(self._density, size / (end - position))
+        return self._piece(data, records[:kept], position, end)
+
+    def _nothing(self, data: PartitionData, records: memoryview, position: int, stop: int) -> Piece | None:
+        """Not one whole batch: it is too large, or not there yet, or everything up to `stop` was compacted away."""
+        if records:
+            if self._bytes_max >= PIECE_MAX:
+                raise Failed(f"{self._what}: the batch at offset {position} is larger than {PIECE_MAX >> 20} MiB")
+            self._bytes_max = min(2 * self._bytes_max, PIECE_MAX)
+            self._density = 0.0
+            return None
+        bound = data.last_stable_offset if self._committed else data.high_watermark
+        if bound >= stop:
+            self._empty += 1
+            return self._piece(data, records, position, stop) if self._empty >= EMPTY_MAX else None
+        kind = "last stable offset" if self._committed else "high watermark"
+        more = f": offset {stop - 1} was asked for, the {kind} is {bound}"
+        self._patience.bear(Refused(self._what, ErrorCode.OFFSET_NOT_AVAILABLE, more))
+        return None
+
+    def _piece(self, data: PartitionData, records: memoryview, start: int, end: int) -> Piece:
+        aborted = None
+        if self._committed:
+            aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or []]
+        return Piece(
+            records.toreadonly(),
+            aborted,
+            data.high_watermark,
+            data.last_stable_offset,
+            data.log_start_offset,
+            start,
+            end,
+        )
+
+
+RECREATED: Final = ": the topic was deleted and created again since, so its offsets mean something else now; start anew"
+
+
+def walk(data: memoryview, start: int, stop: int, what: str) -> tuple[int, int, int]:
+    """How many bytes to keep (batches that begin before `stop`), how many are whole batches, and the offset after them.
+
+    The offset reaches to `stop` where the first batch that is left out begins at or after it: nothing lies between.
+    """
+    position, kept, end, size = 0, -1, start, len(data)
+    head, last_delta = HEAD.unpack_from, LAST_DELTA.unpack_from
+    while position + OVERHEAD + BATCH_LENGTH_MIN <= size or position + OVERHEAD + LENGTH_MIN <= size:
+        base, length, magic = head(data, position)
+        if length < (BATCH_LENGTH_MIN if magic >= 2 else LENGTH_MIN):
+            raise Failed(f"{what}: a batch at offset {base} says that it has {length} bytes: the log is damaged there")
+        after = position + OVERHEAD + length
+        if after > size:
+            break
+        if base >= stop:
+            kept = position
+            end = stop
+            position = after
+            break
+        last = base + last_delta(data, position + LAST_DELTA_POSITION)[0] if magic >= 2 else base
+        if last < base or last + 1 < end:
+            if last < start and base <= last:
+                position = after  # a legacy broker may send what lies before the offset
+                continue
+            raise Failed(
+                f"{what}: the batch at offset {base} does not follow the one before it: the log is damaged there"
+            )
+        end = last + 1
+        position = after
+    return (position if kept < 0 else kept), position, end

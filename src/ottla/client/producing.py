@@ -1,0 +1,310 @@
+"""Record batches to their leaders: several requests on their way at once, the order within each partition kept.
+
+    sender = Sender(cluster)
+    sender.send(TopicPartition("events", 0), batches)      # waits when too much is on its way
+    sender.flush()                                         # returns when everything is acknowledged
+
+A Produce request takes one batch of each partition, so a request is made of the oldest waiting batch of each partition
+that the broker leads. Requests of one connection are answered in their order, and a partition is on one connection at a
+time. When a batch fails for a reason that passes, its partition takes in the answers that are still to come, and then
+sends everything again from the failed batch on: the same bytes in the same order. With an identity the broker knows its
+batches by their sequence numbers and keeps each once; without, a batch may be there twice (at least once).
+
+What the sequence numbers tell is believed where it makes sense only. A batch that was sent before may be a duplicate;
+one that was not means that numbers were used twice. A gap after a batch that failed in this round is its consequence; a
+gap after an acknowledged one means that the broker has lost it. Both others are errors.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Self
+
+from ottla.client.cluster import Patience, TopicPartition
+from ottla.client.failure import Failed, Refused, Unreachable, passes
+from ottla.client.transaction import newer_protocol
+from ottla.errors import ErrorCode
+from ottla.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.client.cluster import Cluster
+    from ottla.client.connection import Address, Connection
+    from ottla.client.transaction import Identity
+
+NAMES_UNTIL: Final = 12  # versions of Produce; later ones say topics by id
+ANNOUNCED_UNTIL: Final = 11  # and later than this one, a batch makes its partition part of the transaction
+TOO_LARGE: Final = {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
+
+
+class Batch:
+    __slots__ = ("data", "sent")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.sent = 0  # how often
+
+
+class Lane:
+    """What goes to one partition: batches that wait, and batches on their way, both oldest first."""
+
+    def __init__(self, where: TopicPartition, patience: Patience) -> None:
+        self.where = where
+        self.waiting: deque[Batch] = deque()
+        self.flying: deque[Batch] = deque()
+        self.again: list[Batch] = []  # the batch that failed in this round, and all after it
+        self.link: Link | None = None
+        self.patience = patience
+
+    @property
+    def name(self) -> str:
+        return f"{self.where.topic} partition {self.where.partition}"
+
+    def settle(self) -> None:
+        """Once the last answer of a failed round is in, everything from the failed batch on waits again."""
+        if self.again and not self.flying:
+            self.waiting.extendleft(reversed(self.again))
+            self.again = []
+
+
+class Link:
+    """A connection to a leader with the requests on their way, oldest first."""
+
+    def __init__(self, address: Address, connection: Connection) -> None:
+        self.address = address
+        self.connection = connection
+        self.requests: deque[list[tuple[Lane, Batch]]] = deque()
+
+
+class Sender:
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        acks: int = -1,
+        identity: Identity | None = None,
+        timeout_ms: int = 30_000,
+        in_flight: int = 5,
+        request_bytes_max: int = 1 << 20,
+    ) -> None:
+        if identity is not None and acks != -1:
+            raise Failed(f"acks={acks}: a producer with an identity needs acks=all, or it could not tell what was lost")
+        self._cluster = cluster
+        self._acks = acks
+        self._identity = identity
+        self._timeout_ms = timeout_ms
+        self._in_flight = in_flight
+        self._request_bytes_max = request_bytes_max
+        self._lanes: dict[TopicPartition, Lane] = {}
+        self._links: dict[Address, Link] = {}
+        self._waiting = 0  # bytes that are in no request yet
+        self._error: Failed | None = None
+
+    def send(self, where: TopicPartition, batches: Sequence[bytes]) -> None:
+        """Queue batches of one partition, and send what fills requests."""
+        self._check()
+        lane = self._lanes.get(where)
+        if lane is None:
+            lane = self._lanes[where] = Lane(where, Patience(self._cluster, f"writing to {where.topic}"))
+        for data in batches:
+            lane.waiting.append(Batch(data))
+            self._waiting += len(data)
+            while self._waiting >= self._request_bytes_max:
+                self._step()
+        self._collect()
+
+    def flush(self) -> None:
+        """Wait until everything is acknowledged."""
+        self._check()
+        while any(lane.waiting or lane.flying or lane.again for lane in self._lanes.values()):
+            self._step()
+
+    def close(self) -> None:
+        """Let go of the connections. What was not flushed may or may not arrive."""
+        for link in self._links.values():
+            self._cluster.release(link.connection)
+        self._links.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _step(self) -> None:
+        """Send one more request, or if none can be sent now wait for an answer."""
+        try:
+            self._dispatch()
+        except Failed as error:
+            self._error = error
+            raise
+
+    def _collect(self) -> None:
+        """Take the answers that are there already."""
+        try:
+            for link in list(self._links.values()):
+                while link.requests and link.connection.ready():
+                    self._take(link)
+        except Failed as error:
+            self._error = error
+            raise
+
+    def _dispatch(self) -> None:
+        ready: dict[Link, list[Lane]] = {}
+        for lane in self._lanes.values():
+            if not lane.waiting or lane.again:
+                continue
+            link = self._link(lane)
+            if link is not None:
+                ready.setdefault(link, []).append(lane)
+        free = [link for link in ready if len(link.requests) < self._in_flight]
+        if free:
+            self._request(free[0], ready[free[0]])
+            return
+        busy = max(self._links.values(), key=lambda link: len(link.requests), default=None)
+        if busy is not None and busy.requests:
+            self._take(busy)
+
+    def _link(self, lane: Lane) -> Link | None:
+        """The connection for a partition: that of its batches on their way, else that of its leader."""
+        if lane.flying:
+            return lane.link
+        try:
+            address = self._cluster.place(lane.where)
+            link = self._links.get(address)
+            if link is None:
+                link = self._links[address] = Link(address, self._cluster.lease(lane.where))
+        except Failed as error:
+            lane.patience.bear(error)
+            return None
+        lane.link = link
+        return link
+
+    def _request(self, link: Link, lanes: list[Lane]) -> None:
+        """One request with the oldest batch of each partition, as far as they fit; at least one."""
+        chosen: list[tuple[Lane, Batch]] = []
+        size = 0
+        for lane in lanes:
+            batch = lane.waiting[0]
+            if chosen and size + len(batch.data) > self._request_bytes_max:
+                continue
+            chosen.append((lane, lane.waiting.popleft()))
+            size += len(batch.data)
+        # Whoever was left out comes first the next time.
+        for lane, _ in chosen:
+            self._lanes[lane.where] = self._lanes.pop(lane.where)
+        for lane, batch in chosen:
+            batch.sent += 1
+            lane.flying.append(batch)
+        self._waiting -= size
+        link.requests.append(chosen)
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for lane, batch in chosen:
+            part = PartitionProduceData(index=lane.where.partition, records=memoryview(batch.data))
+            topics.setdefault(lane.where.topic, []).append(part)
+        request = ProduceRequest(
+            transactional_id=self._identity.transactional_id if self._identity else None,
+            acks=self._acks,
+            timeout_ms=self._timeout_ms,
+            topic_data=[TopicProduceData(name=name, partition_data=parts) for name, parts in topics.items()],
+        )
+        try:
+            transactional = self._identity is not None and self._identity.transactional_id is not None
+            old = transactional and not newer_protocol(self._cluster)
+            newest = ANNOUNCED_UNTIL if old else NAMES_UNTIL
+            wait_s = self._timeout_ms / 1000
+            link.connection.send(request, newest=newest, answered=self._acks != 0, wait_s=wait_s)
+        except Unreachable as error:
+            self._lose(link, error)
+            return
+        if self._acks == 0:
+            link.requests.pop()
+            for lane, _ in chosen:
+                lane.flying.popleft()
+                lane.patience.progress()
+
+    def _take(self, link: Link) -> None:
+        """The answer to the oldest request of a connection."""
+        try:
+            answer = link.connection.receive(ProduceResponse)
+        except Unreachable as error:
+            self._lose(link, error)
+            return
+        codes = {
+            TopicPartition(topic.name, one.index): one
+            for topic in answer.responses
+            for one in topic.partition_responses
+        }
+        troubles: list[tuple[Lane, Failed]] = []
+        for lane, batch in link.requests.popleft():
+            lane.flying.popleft()
+            said = codes.get(lane.where)
+            if said is None:
+                raise Failed(f"the broker at {link.connection.name} left out {lane.name}")
+            trouble = self._judge(lane, batch, said)
+            if lane.again:
+                lane.again.append(batch)
+            elif trouble is not None:
+                lane.again.append(batch)
+                troubles.append((lane, trouble))
+            else:
+                lane.patience.progress()
+            if lane.again and not lane.flying:
+                self._waiting += sum(len(one.data) for one in lane.again)
+            lane.settle()
+        for lane, reason in troubles:
+            lane.patience.bear(reason)
+
+    def _judge(self, lane: Lane, batch: Batch, said: PartitionProduceResponse) -> Refused | None:
+        """None if the batch is in the log; what passes is returned, what does not is raised."""
+        code = said.error_code
+        if not code:
+            return None
+        if self._identity is not None:
+            if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and batch.sent > 1:
+                return None
+            if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.again:
+                return None  # it follows the one that failed, and is sent again with it
+        error = Refused(f"writing to {lane.name}", code, explained(batch, said))
+        if not passes(error):
+            raise error
+        return error
+
+    def _lose(self, link: Link, error: Unreachable) -> None:
+        """The connection has ended: nobody knows what became of the batches on their way, so all are sent again."""
+        self._links.pop(link.address, None)
+        link.connection.close()
+        lanes = list(dict.fromkeys(lane for request in link.requests for lane, _ in request))
+        link.requests.clear()
+        for lane in lanes:
+            lane.again.extend(lane.flying)
+            lane.flying.clear()
+            self._waiting += sum(len(one.data) for one in lane.again)
+            lane.settle()
+        for lane in lanes:
+            lane.patience.bear(error)
+            break  # one wait is enough for all of them
+
+
+def explained(batch: Batch, said: PartitionProduceResponse) -> str:
+    if said.error_code in TOO_LARGE:
+        return (
+            f": it has {len(batch.data)} bytes; raise the topic's max.message.bytes (the broker's message.max.bytes), "
+            "or write smaller batches"
+        )
+    texts = [said.error_message or "", *(one.batch_index_error_message or "" for one in said.record_errors[:1])]
+    return "".join(f": {text}" for text in dict.fromkeys(texts) if text)
+
+
+__all__ = ["Sender"]
