@@ -11,6 +11,7 @@ from ottla.client import offsets
 from ottla.client.failure import Failed
 from ottla.spark import planning, positions
 from ottla.spark.planning import Range, Split
+from ottla.spark.sampling import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,9 +33,11 @@ class OttlaReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         with options.cluster(patience_ms=options.driver_patience_ms) as cluster:
+            found = ranges(cluster, options)
+            profiles = Sampler(cluster).profiles(found, split_bytes=options.split_bytes, least=options.min_partitions)
             return planning.splits(
-                ranges(cluster, options),
-                {},
+                found,
+                profiles,
                 split_bytes=options.split_bytes,
                 least=options.min_partitions,
                 records_max=options.max_records_per_partition,
