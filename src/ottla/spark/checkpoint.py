@@ -1,0 +1,135 @@
+"""Where a streaming query stands, and the JSON of it that Spark writes into the query's checkpoint.
+
+    {"version": 1, "cluster": "q1Sh-9ZMSZ6dxvYL9JHwSA", "token": "5f1c0f4a9d1e",
+     "topics": {"visits": {"id": "0f…", "partitions": {"0": 1200, "1": 1187}, "begun": {"1": 0}}}}
+
+partitions  the next offset to read of each.
+begun       where the batch that ends here began, for partitions where that is not simply where the batch before it had
+            ended: a partition seen for the first time, or one whose records are gone up to there. So the records of a
+            batch depend on what stands in the checkpoint and nothing else, and a batch that is repeated after a crash
+            gives the same ones: also the first, although `startingOffsets=latest` would mean something else by then.
+id          of the topic: one that was deleted and made anew has another, and its offsets mean other records.
+token       chance, made once for each checkpoint: by it the tasks of a query and its planner find each other.
+
+Spark compares offsets as text, so the same position must give the same text. A checkpoint of Spark's own Kafka source,
+`{"visits": {"0": 1200}}`, is understood too: a query moves here with its checkpoint. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from ottla.client.cluster import TopicPartition
+from ottla.client.failure import Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION: Final = 1
+OFFSET_MAX: Final = 2**63 - 1
+TOKEN: Final = re.compile(r"[0-9a-f]{0,32}")
+FIX: Final = "restore the checkpoint folder from a copy, or start with a new checkpointLocation"
+
+
+@dataclass(frozen=True)
+class Position:
+    """The next offset of each partition, and what makes sure that it means the same records later."""
+
+    offsets: Mapping[TopicPartition, int]
+    begun: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ids: Mapping[str, UUID | None] = field(default_factory=dict)
+    cluster: str | None = None
+    token: str = ""
+
+    def same_place(self, other: Position) -> bool:
+        """Whether there is nothing to read or to note between the two."""
+        return (self.offsets, self.ids, self.cluster) == (other.offsets, other.ids, other.cluster)
+
+    def dump(self) -> dict[str, Any]:
+        topics: dict[str, Any] = {}
+        for topic in sorted({where.topic for where in self.offsets}):
+            known = self.ids.get(topic)
+            entry: dict[str, Any] = {"id": str(known)} if known else {}
+            entry["partitions"] = _numbered(self.offsets, topic)
+            begun = _numbered(self.begun, topic)
+            topics[topic] = entry | ({"begun": begun} if begun else {})
+        cluster = {"cluster": self.cluster} if self.cluster else {}
+        return {"version": VERSION, **cluster, "token": self.token, "topics": topics}
+
+
+def _numbered(offsets: Mapping[TopicPartition, int], topic: str) -> dict[str, int]:
+    return {str(where.partition): offsets[where] for where in sorted(offsets) if where.topic == topic}
+
+
+def load(given: Any) -> Position:
+    """The position that was dumped; Failed, in one sentence, for anything else."""
+    if not isinstance(given, dict):
+        raise _unreadable(f"it is {_shown(given)}, not an object")
+    if not isinstance(given.get("version", {}), dict):
+        return _load_ours(given)
+    return Position(_offsets(given, {name: name for name in given}))
+
+
+def _load_ours(given: dict[str, Any]) -> Position:
+    version, cluster, token = given["version"], given.get("cluster"), given.get("token")
+    if version != VERSION or isinstance(version, bool):
+        raise Failed(
+            f"the offset in the checkpoint has version {_shown(version)}, and this Ottla reads version {VERSION}: run "
+            "the Ottla that wrote it, or a newer one, or start with a new checkpointLocation"
+        )
+    if not isinstance(cluster, str | None):
+        raise _unreadable(f"cluster is {_shown(cluster)}, not text")
+    if not isinstance(token, str) or not TOKEN.fullmatch(token):
+        raise _unreadable(f"token is {_shown(token)}, not hexadecimal digits")
+    topics = given.get("topics")
+    if not isinstance(topics, dict):
+        raise _unreadable(f"topics is {_shown(topics)}, not an object")
+    for name, entry in topics.items():
+        if not isinstance(entry, dict) or "partitions" not in entry:
+            raise _unreadable(f"topics.{name} is {_shown(entry)}, not an object with partitions")
+    offsets = _offsets({name: entry["partitions"] for name, entry in topics.items()}, _paths(topics, "partitions"))
+    begun = _offsets({name: entry.get("begun", {}) for name, entry in topics.items()}, _paths(topics, "begun"))
+    for where, offset in begun.items():
+        if where not in offsets or offset > offsets[where]:
+            raise _unreadable(f"topics.{where.topic}.begun.{where.partition} is {offset}, behind the next offset")
+    ids = {name: _id(name, entry.get("id")) for name, entry in topics.items() if entry["partitions"]}
+    return Position(offsets, begun, ids, cluster, token)
+
+
+def _paths(topics: dict[str, Any], part: str) -> dict[str, str]:
+    return {name: f"topics.{name}.{part}" for name in topics}
+
+
+def _offsets(given: dict[str, Any], paths: dict[str, str]) -> dict[TopicPartition, int]:
+    found = {}
+    for topic, partitions in given.items():
+        if not isinstance(partitions, dict):
+            raise _unreadable(f"{paths[topic]} is {_shown(partitions)}, not an object")
+        for number, offset in partitions.items():
+            if not re.fullmatch(r"0|[1-9][0-9]{0,9}", number):
+                raise _unreadable(f"{paths[topic]} has {_shown(number)} where a partition should be")
+            if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= OFFSET_MAX:
+                raise _unreadable(f"{paths[topic]}.{number} is {_shown(offset)}, not an offset")
+            found[TopicPartition(topic, int(number))] = offset
+    return found
+
+
+def _id(topic: str, given: Any) -> UUID | None:
+    if given is None:
+        return None
+    try:
+        return UUID(given)
+    except (ValueError, AttributeError, TypeError):
+        raise _unreadable(f"topics.{topic}.id is {_shown(given)}, not the id of a topic") from None
+
+
+def _unreadable(why: str) -> Failed:
+    return Failed(f"the offset in the checkpoint cannot be read, {why}: {FIX}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

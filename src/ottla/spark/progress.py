@@ -1,0 +1,206 @@
+"""How far a streaming query is, committed to a group, so that every tool that shows lag shows that of the query.
+
+The planner of a query (stream.py) knows which offsets are done: those before the start of the next batch. It does not
+know the query's name and ids; Spark tells these to the tasks only. So the task of a batch's first split announces them,
+as the metadata of a commit of the offset where it begins, and the planner reads that back:
+
+    planner ── split with a nonce ──► task ── commit: announcement {nonce, name, query, run, batch} ──► group
+    planner ◄── the announcement with that nonce ──────────────────────────────────────────────────────── group
+    planner ── commit: every partition at its offset, {query, run, batch} ─────────────────────────────► group
+
+The group is `ottla.group`, else the query's name, else, for a query without a name, one made of the checkpoint's token.
+That last one is also where the first announcement of a run goes, as long as the name is not known; it is deleted when
+it is. A late announcement, of a task that ran twice, can set one partition back: `REFRESH_S` later it is right again.
+
+Whatever goes wrong here is a warning. The checkpoint is what counts for a query; a group only shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from ottla.client.failure import Failed
+from ottla.client.groups import Committed, commit, committed, delete_group
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ottla.client.cluster import Cluster, TopicPartition
+
+log = logging.getLogger("ottla.spark")
+
+PREFIX: Final = "ottla-spark"  # of groups that are made of a token
+REFRESH_S: Final = 60.0  # an idle query commits again, so that its offsets do not expire
+PAUSE_S: Final = 10.0  # after a failure nothing is tried for so long: batches do not wait for a group again and again
+NAME_SIZE_MAX: Final = 512
+
+
+class Identity(NamedTuple):
+    """Who a query is, as Spark tells its tasks."""
+
+    name: str | None
+    query: str
+    run: str
+    batch: int
+
+    def metadata(self, more: Mapping[str, int]) -> str:
+        return _compact({"query": self.query, "run": self.run, "batch": self.batch, **more})
+
+
+class Announcement(NamedTuple):
+    """What the first split of a batch has to announce, and where."""
+
+    group: str
+    nonce: str
+
+
+class Properties(Protocol):
+    def getLocalProperty(self, key: str) -> str | None: ...  # as PySpark spells it
+
+
+def identity(task: Properties) -> Identity:
+    """From the properties that Spark gives to the tasks of a query; the description's first line is the name."""
+    first = (task.getLocalProperty("spark.job.description") or "").split("\n", 1)[0]
+    return Identity(
+        None if not first or first.startswith("id = ") else first[:NAME_SIZE_MAX],
+        task.getLocalProperty("sql.streaming.queryId") or "",
+        task.getLocalProperty("spark.jobGroup.id") or "",
+        int(task.getLocalProperty("streaming.sql.batchId") or -1),
+    )
+
+
+def announced(identity: Identity, nonce: str) -> str:
+    return _compact({"nonce": nonce, **identity._asdict()})
+
+
+def understood(metadata: str, nonce: str) -> Identity | None:
+    """The identity, if this is the announcement with that nonce."""
+    try:
+        found: Any = json.loads(metadata)
+        if found["nonce"] != nonce:
+            return None
+        return Identity(*(found[name] for name in Identity._fields))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _compact(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, separators=(",", ":"))
+
+
+def announce(cluster: Cluster, where: TopicPartition, offset: int, told: Announcement, task: Properties) -> None:
+    """In a task: say who we are, and that all before this offset is done."""
+    commit(cluster, told.group, {where: Committed(offset, announced(identity(task), told.nonce))})
+
+
+class Progress:
+    """In the planner: commits what is done."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Cluster],
+        token: str,
+        *,
+        group: str | None,
+        prefix: str | None,
+        nonce: Callable[[], str],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.token = token
+        self._connect = connect
+        self._cluster: Cluster | None = None
+        self._explicit = group
+        self._prefix = prefix
+        self._nonce = nonce
+        self._now = now
+        self._rendezvous = f"{prefix or PREFIX}-{token}"
+        self._identity: Identity | None = None
+        self._waiting: tuple[TopicPartition, Announcement] | None = None
+        self._told: tuple[dict[TopicPartition, int], str] | None = None
+        self._told_at = 0.0
+        self._leftover = False  # whether there is a group that only served to find the name
+        self._silent_until = 0.0
+        self.warnings = 0
+
+    @property
+    def group(self) -> str | None:
+        """Where progress is shown; None as long as the query's name is not known."""
+        if self._explicit is not None:
+            return self._explicit
+        if self._identity is None:
+            return None
+        name = self._identity.name
+        if name is None:
+            return self._rendezvous
+        return f"{self._prefix}-{name}" if self._prefix else name
+
+    def announcement(self, first: TopicPartition) -> Announcement | None:
+        """For the first split of a batch."""
+        if self._now() < self._silent_until:
+            return None
+        told = Announcement(self.group or self._rendezvous, self._nonce())
+        self._leftover |= told.group != self._explicit and self._identity is None
+        self._waiting = (first, told)
+        return told
+
+    def done(self, offsets: Mapping[TopicPartition, int], more: Mapping[str, int] | None = None) -> None:
+        """All before these offsets is done; `more` is for the metadata."""
+        now = self._now()
+        if now < self._silent_until or not offsets:
+            return
+        try:
+            self._listen()
+            group = self.group
+            if group is None:
+                return
+            metadata = self._identity.metadata(more or {}) if self._identity else _compact(dict(more or {}))
+            told = (dict(offsets), metadata)
+            if told == self._told and now < self._told_at + REFRESH_S:
+                return
+            commit(self._connected(), group, {where: Committed(offset, metadata) for where, offset in offsets.items()})
+            self._told, self._told_at = told, now
+            self._tidy(group)
+        except Failed as error:
+            self.warnings += 1
+            self._silent_until = now + PAUSE_S
+            self.forget()
+            log.warning("the lag of this query cannot be shown for now, its records are safe: %s", error)
+
+    def stop(self) -> None:
+        """Nothing more comes. What is done has been said; what only served to find the name goes away."""
+        try:
+            self._listen()
+            if self._leftover and self.group is not None:
+                self._tidy(self.group)
+        except Failed as error:
+            log.warning("group %s stays behind: %s", self._rendezvous, error)
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Connect anew next time."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+    def _listen(self) -> None:
+        """Find the announcement of the last batch. One that never came is not waited for: the next has one too."""
+        if self._waiting is None:
+            return
+        where, told = self._waiting
+        found = committed(self._connected(), told.group, [where]).get(where)
+        self._identity = (understood(found.metadata, told.nonce) if found else None) or self._identity
+        self._waiting = None
+
+    def _tidy(self, group: str) -> None:
+        if self._leftover and group != self._rendezvous:
+            delete_group(self._connected(), self._rendezvous)
+        self._leftover = False
+
+    def _connected(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = self._connect()
+        return self._cluster
