@@ -10,12 +10,12 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from typer.testing import CliRunner
 
+from ottla.client import Connection
+from ottla.client.cluster import places
 from ottla.embed import BrokerProcess, BrokerThread
 from ottla.pytest_plugin import Namespace
 from ottla.records import batch
-from ottla.tools.session import places
 from ottla.tools.transactions import app
-from ottla.tools.wire_client import Connection
 from ottla.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -123,7 +123,12 @@ class Cluster:
         return self._connect(self.place(where))
 
     def leaders(self, topic: str) -> dict[int, Connection]:
-        """Each partition of a topic with the broker that leads it."""
+        """Each partition of a topic with the broker that leads it; Refused at once if there is no such topic."""
+        if topic not in self.topics([topic]):
+            raise Refused(f"topic {topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self.retrying(lambda: self._leaders(topic), what=f"finding the leaders of {topic}")
+
+    def _leaders(self, topic: str) -> dict[int, Connection]:
         return {index: self.leader(TopicPartition(topic, index)) for index in sorted(self._known(topic).leaders)}
 
     def coordinator(self, name: str, kind: int) -> Connection:

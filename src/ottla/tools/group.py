@@ -16,12 +16,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupListing
 
+from ottla.client import GROUP, Cluster
+from ottla.client.failure import check
 from ottla.tools.lag import PEEK_SIZE_MAX, Lag, Place, committed, lags, spans
 from ottla.tools.output import warn
 from ottla.tools.reader import new_consumer
 from ottla.tools.reset import Move
 from ottla.tools.session import TIMEOUT_S, Failed, settle
-from ottla.tools.wire_client import GROUP, Cluster, check
 from ottla.wire.messages.commits import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -146,7 +147,7 @@ def commit(cluster: AdminClient, name: str, moves: Iterable[Move]) -> None:
         raise Failed(f"{name}: {len(refused)} of {len(parts)} offsets not accepted")
 
 
-def forget(wire: Cluster, name: str, places: Iterable[Place]) -> None:
+def forget(brokers: Cluster, name: str, places: Iterable[Place]) -> None:
     topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
     for topic, index in places:
         topics.setdefault(topic, []).append(OffsetDeleteRequestPartition(partition_index=index))
@@ -154,8 +155,12 @@ def forget(wire: Cluster, name: str, places: Iterable[Place]) -> None:
         group_id=name,
         topics=[OffsetDeleteRequestTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()],
     )
-    answer = wire.coordinator(name, GROUP).ask(request, OffsetDeleteResponse)
-    check(name, answer.error_code)
-    for found in answer.topics:
-        for part in found.partitions:
-            check(f"{name}: {found.name} partition {part.partition_index}", part.error_code)
+
+    def attempt() -> None:
+        answer = brokers.coordinator(name, GROUP).ask(request, OffsetDeleteResponse)
+        check(name, answer.error_code)
+        for found in answer.topics:
+            for part in found.partitions:
+                check(f"{name}: {found.name} partition {part.partition_index}", part.error_code)
+
+    brokers.retrying(attempt, what=f"deleting offsets of {name}")

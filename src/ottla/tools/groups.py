@@ -20,8 +20,18 @@ from ottla.tools.moment import duration_ms, milliseconds
 from ottla.tools.offset_file import read, to_csv, to_objects
 from ottla.tools.output import document, say, table, warn
 from ottla.tools.reset import At, Current, Earliest, Goal, Latest, Move, Shift, To, move, restored
-from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Json, Properties, admin, explained, settle
-from ottla.tools.wire_client import Cluster
+from ottla.tools.session import (
+    BOOTSTRAP,
+    TIMEOUT_S,
+    Bootstrap,
+    Failed,
+    Json,
+    Properties,
+    admin,
+    explained,
+    settle,
+    wire,
+)
 
 app = typer.Typer(no_args_is_help=True, help="List, describe, reset, delete, export and import consumer groups.")
 
@@ -214,9 +224,9 @@ def delete(
     cluster = admin(bootstrap, properties)
     if topics:
         places = chosen(cluster, topics)
-        with Cluster(bootstrap, properties) as wire:
+        with wire(bootstrap, properties) as brokers:
             for name in names:
-                forget(wire, name, places)
+                forget(brokers, name, places)
         deleted = names
     else:
         futures = cluster.delete_consumer_groups(names, request_timeout=TIMEOUT_S)

@@ -3,12 +3,18 @@
 import os
 import socket
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from ottla.client import Cluster, security
+from ottla.client import Failed as Failed  # what every command raises
+from ottla.client.cluster import places, silence
+from ottla.client.security import MODULES, Security
 from ottla.tools.output import warn
 
 if TYPE_CHECKING:
@@ -28,10 +34,6 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 
-class Failed(Exception):
-    """A command could not do what it was asked; the message is the whole story."""
-
-
 def client(bootstrap: str, properties: Iterable[str] = (), **more: Any) -> dict[str, Any]:
     """Options of a librdkafka client. Its own log lines are off: what matters comes back as an error."""
     reach(bootstrap)
@@ -47,28 +49,60 @@ def reach(bootstrap: str) -> None:
             reason = error.strerror or error
         else:
             return
-    raise silence(bootstrap, reason)
-
-
-def places(bootstrap: str) -> list[tuple[str, int]]:
-    """The addresses in `host:port,[::1]:port,PLAINTEXT://host:port,host`; 9092 where no port is given."""
-    found = []
-    for text in bootstrap.split(","):
-        address = text.strip().rpartition("://")[2]
-        host, _, port = address.rpartition(":") if ":" in address else (address, "", "9092")
-        if not port.isdecimal():
-            raise silence(bootstrap, f"{port} is no port")
-        found.append((host.strip("[]"), int(port)))
-    return found
-
-
-def silence(bootstrap: str, reason: object) -> Failed:
-    return Failed(f"nothing answers at {bootstrap} ({reason}): is a broker running there? See --bootstrap")
+    raise silence(bootstrap, f"{reason}; see --bootstrap")
 
 
 def admin(bootstrap: str, properties: Iterable[str] = ()) -> AdminClient:
     """To be held in a variable: when the last reference goes, the answers still awaited are lost with it."""
     return AdminClient(client(bootstrap, properties))
+
+
+def wire(bootstrap: str, properties: Iterable[str] = ()) -> Cluster:
+    """Our own client, for the requests that librdkafka has no call for; it takes librdkafka's options of security."""
+    return Cluster(bootstrap, security=guarded(pairs(properties)))
+
+
+# librdkafka's names and ours, which are those of Kafka's Java clients. Files that are read here have no name there.
+OURS = {
+    "security.protocol": "security.protocol",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+    "ssl.key.password": "ssl.key.password",
+    "ssl.keystore.location": "ssl.keystore.location",
+    "ssl.keystore.password": "ssl.keystore.password",
+    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
+    "sasl.mechanism": "sasl.mechanism",
+    "sasl.mechanisms": "sasl.mechanism",
+}
+FILES = {"ssl.certificate.location": "ssl.keystore.certificate.chain", "ssl.key.location": "ssl.keystore.key"}
+LOGIN = {"sasl.username", "sasl.password"}
+JAAS = '{module} required username="" password="";'
+
+
+def guarded(properties: Mapping[str, str]) -> Security:
+    """The security that librdkafka's options ask for."""
+    given = {name: value for name, value in properties.items() if name.startswith(("security.", "ssl.", "sasl."))}
+    if strange := sorted(given.keys() - OURS.keys() - FILES.keys() - LOGIN):
+        raise Failed(f"{strange[0]} does not work with this command")
+    ours = {OURS[name]: value for name, value in given.items() if name in OURS}
+    for name in FILES.keys() & given.keys():
+        try:
+            ours[FILES[name]] = Path(given[name]).read_text()
+        except OSError as error:
+            raise Failed(f"{name}: {given[name]}: {error.strerror}") from None
+    if "ssl.truststore.location" in ours:
+        ours["ssl.truststore.type"] = "PEM"
+    if "ssl.keystore.location" in ours:
+        ours["ssl.keystore.type"] = "PKCS12"
+    if ours.get("ssl.endpoint.identification.algorithm") == "none":
+        ours["ssl.endpoint.identification.algorithm"] = ""
+    mechanism = ours.get("sasl.mechanism", "").upper()
+    module = next((name for name, mechanisms in MODULES.items() if mechanism in mechanisms), "")
+    if module:
+        ours["sasl.jaas.config"] = JAAS.format(module=module)
+    return replace(security(ours), user=given.get("sasl.username", ""), password=given.get("sasl.password", ""))
 
 
 def pairs(texts: Iterable[str]) -> dict[str, str]:

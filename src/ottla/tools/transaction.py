@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ottla.client import TRANSACTION, Cluster, Connection, Failed, Refused
+from ottla.client.failure import check
 from ottla.errors import ErrorCode
 from ottla.tools.lag import Place
-from ottla.tools.session import Failed
-from ottla.tools.wire_client import NOT_YET, TRANSACTION, Cluster, Connection, Refused, check, until_known
 from ottla.wire.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -58,7 +58,7 @@ def listed(cluster: Cluster, filters: Filters) -> list[dict[str, Any]]:
         needed = PATTERN_SINCE if filters.pattern is not None else DURATION_SINCE if filters.duration_ms >= 0 else 0
         if connection.version(LIST) < needed:  # it would leave the filter out, and list too many
             raise Failed(f"the broker at {connection.name} is too old for this filter")
-        answer = answered(connection, request)
+        answer = answered(cluster, connection, request)
         if answer.unknown_state_filters:
             raise Failed(f"no such state: {', '.join(answer.unknown_state_filters)}")
         found += [
@@ -73,13 +73,13 @@ def listed(cluster: Cluster, filters: Filters) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: str(row["transactional_id"]))
 
 
-def answered(connection: Connection, request: ListTransactionsRequest) -> ListTransactionsResponse:
+def answered(cluster: Cluster, connection: Connection, request: ListTransactionsRequest) -> ListTransactionsResponse:
     def attempt() -> ListTransactionsResponse:
         answer = connection.ask(request, ListTransactionsResponse)
         check("transactions", answer.error_code)
         return answer
 
-    return until_known(attempt)
+    return cluster.retrying(attempt, what="listing transactions")
 
 
 def look_up(cluster: Cluster, name: str) -> DescribeTransactionsResponseTransactionState:
@@ -89,7 +89,7 @@ def look_up(cluster: Cluster, name: str) -> DescribeTransactionsResponseTransact
         check(name, found.error_code)
         return found
 
-    return until_known(attempt)
+    return cluster.retrying(attempt, what=f"asking for the transaction of {name}")
 
 
 def facts(cluster: Cluster, name: str) -> dict[str, Any]:
@@ -128,6 +128,8 @@ def producers(cluster: Cluster, places: Iterable[Place]) -> dict[Place, list[Pro
 
 
 def writers(cluster: Cluster, topic: str, indexes: Iterable[int]) -> dict[Place, list[ProducerState]]:
+    cluster.leaders(topic)  # says at once if there is no such topic
+
     def attempt() -> dict[Place, list[ProducerState]]:
         leaders = cluster.leaders(topic)
         found: dict[Place, list[ProducerState]] = {}
@@ -141,7 +143,7 @@ def writers(cluster: Cluster, topic: str, indexes: Iterable[int]) -> dict[Place,
             found[topic, index] = partition.active_producers
         return found
 
-    return until_known(attempt)
+    return cluster.retrying(attempt, what=f"asking for the producers of {topic}")
 
 
 def fence(cluster: Cluster, name: str) -> None:
@@ -161,7 +163,7 @@ def fence(cluster: Cluster, name: str) -> None:
         check(name, answer.error_code)
 
     # While the transaction is being aborted the coordinator says that there is one.
-    until_known(attempt, {*NOT_YET, ErrorCode.CONCURRENT_TRANSACTIONS})
+    cluster.retrying(attempt, what=f"fencing {name}")
 
 
 def abort_hanging(cluster: Cluster, place: Place, start: int) -> int:

@@ -7,10 +7,9 @@ import typer
 
 from ottla.tools.moment import duration_ms
 from ottla.tools.output import document, say, table
-from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties
+from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
 from ottla.tools.transaction import Filters, abort_hanging, facts, fence, listed
 from ottla.tools.transaction import producers as producers_of
-from ottla.tools.wire_client import Cluster
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions.")
 
@@ -32,7 +31,7 @@ def list_transactions(
         duration = -1 if longer_than is None else duration_ms(longer_than)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    with Cluster(bootstrap, properties) as cluster:
+    with wire(bootstrap, properties) as cluster:
         rows = listed(cluster, Filters(state, producer_id, duration, match))
     if json:
         document(rows)
@@ -48,7 +47,7 @@ def describe(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Show state, producer, timeout, age and partitions of transactional ids."""
-    with Cluster(bootstrap, properties) as cluster:
+    with wire(bootstrap, properties) as cluster:
         described = [facts(cluster, name) for name in names]
     if json:
         document(described)
@@ -80,7 +79,7 @@ def producers(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Show who writes to a topic, and where the transactions that are open in it begin."""
-    with Cluster(bootstrap, properties) as cluster:
+    with wire(bootstrap, properties) as cluster:
         indexes = partition or sorted(cluster.leaders(topic))
         found = producers_of(cluster, [(topic, index) for index in indexes])
     rows: list[dict[str, Any]] = [
@@ -128,7 +127,7 @@ def abort(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Abort the open transaction of a transactional id, or one that hangs in a partition."""
-    with Cluster(bootstrap, properties) as cluster:
+    with wire(bootstrap, properties) as cluster:
         match transactional_id, topic, partition, start_offset:
             case str(name), None, None, None:
                 fence(cluster, name)
