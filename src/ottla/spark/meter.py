@@ -5,6 +5,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from ottla.client.failure import Failed
+from ottla.spark.checkpoint import load
 from ottla.spark.state import Progress
 
 if TYPE_CHECKING:
@@ -64,28 +66,10 @@ def lag(sources: "Sequence[Any]") -> int | None:
 
 
 def behind(end: str | None, latest: str | None) -> int | None:
-    read, there = positions(end), positions(latest)
-    if not there:
+    if end is None or latest is None:
         return None
-    return sum(max(0, offset - read.get(where, offset)) for where, offset in there.items())
-
-
-def positions(offset: str | None) -> dict[tuple[str, str], int]:
-    """{"topic": {"0": 17}, ...}, wherever in the JSON of an offset it stands."""
     try:
-        found = json.loads(offset or "null")
-    except ValueError:
-        return {}
-    return dict(numbers(found)) if isinstance(found, dict) else {}
-
-
-def numbers(tree: dict[str, Any]) -> "list[tuple[tuple[str, str], int]]":
-    found: list[tuple[tuple[str, str], int]] = []
-    for topic, inner in tree.items():
-        if not isinstance(inner, dict):
-            continue
-        here = [
-            ((topic, index), offset) for index, offset in inner.items() if index.isdecimal() and isinstance(offset, int)
-        ]
-        found += here or numbers(inner)
-    return found
+        read, there = load(json.loads(end)).offsets, load(json.loads(latest)).offsets
+    except (Failed, ValueError):
+        return None  # a source that is not ours counts in its own way
+    return sum(max(0, offset - read.get(where, 0)) for where, offset in there.items())

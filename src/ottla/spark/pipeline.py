@@ -169,16 +169,18 @@ class Run:
     def to_topic(
         self,
         frame: "DataFrame",
-        topic: str,
+        topic: str | None,
         *,
         name: str,
         mode: str = "append",
         exactly_once: bool = True,
         **options: str,
     ) -> "StreamingQuery":
-        """Rows with the columns `value` and, if wanted, `key`, `headers`, `partition` to a topic."""
-        writer = frame.writeStream.format("ottla").options(**self._kafka()).option("topic", topic)
+        """Rows with a column `value` and, if wanted, `key`, `headers`, `partition`; topic None: a column says which."""
+        writer = frame.writeStream.format("ottla").options(**self._kafka())
         writer = writer.option("exactly.once", str(exactly_once).lower()).options(**options)
+        if topic is not None:
+            writer = writer.option("topic", topic)
         return self.start(writer.outputMode(mode), name=name)
 
     def to_files(
@@ -194,20 +196,26 @@ class Run:
         return self.start(writer.partitionBy(*partition_by) if partition_by else writer, name=name)
 
     def each_batch(
-        self, frame: "DataFrame", function: "Callable[[DataFrame, int], None]", *, name: str, mode: str = "append"
+        self,
+        frame: "DataFrame",
+        function: "Callable[[DataFrame, int], None]",
+        *,
+        name: str,
+        mode: str = "append",
+        once: bool = False,
     ) -> "StreamingQuery":
         """Call `function(rows, batch)` with every micro-batch. A batch may come again after a crash, as it was."""
-        return self.start(frame.writeStream.outputMode(mode).foreachBatch(function), name=name)
+        return self.start(frame.writeStream.outputMode(mode).foreachBatch(function), name=name, once=once)
 
-    def start(self, writer: "DataStreamWriter", *, name: str) -> "StreamingQuery":
-        """Start any query under a name, with its checkpoint and its trigger."""
+    def start(self, writer: "DataStreamWriter", *, name: str, once: bool = False) -> "StreamingQuery":
+        """Start any query under a name, with its checkpoint and trigger; `once`: it ends though the run may go on."""
         writer = writer.queryName(name).option("checkpointLocation", self.checkpoint(name))
-        if self.once:
+        if self.once or once:
             writer = writer.trigger(availableNow=True)
         elif self.every_s:
             writer = writer.trigger(processingTime=f"{round(self.every_s * 1000)} milliseconds")
         query = writer.start()
-        self.queries.append(query)
+        self.queries = [*(other for other in self.queries if other.name != name), query]
         return query
 
     def checkpoint(self, name: str) -> str:
@@ -256,19 +264,24 @@ class Run:
         while (left := end - time.monotonic()) > 0 and not self.stopping:
             time.sleep(min(left, POLL_S))
 
-    def wait(self) -> None:
-        """Until stopped, until all queries have ended (with `once` they do), or until one has failed."""
+    def wait(self, *queries: "StreamingQuery", seconds: float | None = None) -> None:
+        """Until stopped; else until these queries (all, if none is named) have ended, or for so many seconds.
+
+        With `once` queries end by themselves. A query that has failed, whichever it is, ends the wait with a sentence.
+        """
+        end = None if seconds is None else time.monotonic() + seconds
         while True:
             self.check()
             self.report(self)
-            active = [query for query in self.queries if query.isActive]
-            if not active:
-                self.check()
-                return
             if self.stopping:
                 self.finish()
                 return
-            self.pause(POLL_S)
+            if seconds is None and not any(query.isActive for query in queries or self.queries):
+                self.check()
+                return
+            if end is not None and time.monotonic() >= end:
+                return
+            time.sleep(POLL_S)
 
     def check(self) -> None:
         """Raise what a query has failed of, in a sentence, when the others have been stopped."""

@@ -118,7 +118,7 @@ def test_every_minute_that_is_over_is_added_up_once(ottla_broker, tmp_path: Path
     found = read(ottla_broker.bootstrap)
     assert len(found) == len({(one["minute"], one["article"]) for one in found}), "a minute came twice"
     expected = sums(COUNT)
-    over = sorted({minute for minute, _ in expected})[:-2]  # the last goes on, and late orders may come to the one before
+    over = sorted({minute for minute, _ in expected})[:-2]  # the last goes on, the one before may have late orders
     assert {(one["minute"][:16], one["article"]): one["amount"] for one in found} == {
         key: amount for key, amount in expected.items() if key[0] in over
     }
