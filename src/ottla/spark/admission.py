@@ -72,7 +72,7 @@ def advance(
     begun = {
         where: begin
         for where, begin in begins.items()
-        if start.offsets.get(where) != begin or start.begun.get(where) == begin or _anew(start, seen, where.topic)
+        if start.offsets.get(where) != begin or start.begun.get(where) == begin
     }
     ids = {topic: seen.ids[topic] for topic in {where.topic for where in ends}}
     return Position(ends, begun, ids, seen.cluster, start.token), losses

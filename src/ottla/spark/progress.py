@@ -22,8 +22,9 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from ottla.client.failure import Failed
+from ottla.client.failure import Failed, Refused
 from ottla.client.groups import Committed, commit, committed, delete_group
+from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +36,10 @@ log = logging.getLogger("ottla.spark")
 PREFIX: Final = "ottla-spark"  # of groups that are made of a token
 REFRESH_S: Final = 60.0  # an idle query commits again, so that its offsets do not expire
 PAUSE_S: Final = 10.0  # after a failure nothing is tried for so long: batches do not wait for a group again and again
+PAUSE_S_MAX: Final = 600.0  # and after each further one twice as long
 NAME_SIZE_MAX: Final = 512
+# What a group that has members answers to a commit from outside.
+MEMBERS: Final = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 class Identity(NamedTuple):
@@ -96,6 +100,13 @@ def announce(cluster: Cluster, where: TopicPartition, offset: int, told: Announc
     commit(cluster, told.group, {where: Committed(offset, announced(identity(task), told.nonce))})
 
 
+def explained(error: Failed) -> str:
+    """With the fix for what the cluster cannot know: that nobody meant to join that group."""
+    if isinstance(error, Refused) and error.code in MEMBERS:
+        return f"{error}; consumers use this group, set ottla.group to another name"
+    return str(error)
+
+
 class Progress:
     """In the planner: commits what is done."""
 
@@ -123,7 +134,7 @@ class Progress:
         self._told_at = 0.0
         self._leftover = False  # whether there is a group that only served to find the name
         self._silent_until = 0.0
-        self.warnings = 0
+        self._pause_s = PAUSE_S
 
     @property
     def group(self) -> str | None:
@@ -161,13 +172,12 @@ class Progress:
             if told == self._told and now < self._told_at + REFRESH_S:
                 return
             commit(self._connected(), group, {where: Committed(offset, metadata) for where, offset in offsets.items()})
-            self._told, self._told_at = told, now
+            self._told, self._told_at, self._pause_s = told, now, PAUSE_S
             self._tidy(group)
         except Failed as error:
-            self.warnings += 1
-            self._silent_until = now + PAUSE_S
+            self._silent_until, self._pause_s = now + self._pause_s, min(2 * self._pause_s, PAUSE_S_MAX)
             self.forget()
-            log.warning("the lag of this query cannot be shown for now, its records are safe: %s", error)
+            log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explained(error))
 
     def stop(self) -> None:
         """Nothing more comes. What is done has been said; what only served to find the name goes away."""

@@ -37,7 +37,7 @@ from ottla.spark.admission import advance, early, failure, pending, ranges
 from ottla.spark.checkpoint import Position
 from ottla.spark.lookout import Lookout
 from ottla.spark.planning import Range, Split
-from ottla.spark.progress import Announcement, Progress, announce
+from ottla.spark.progress import Announcement, Progress, announce, explained
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -260,4 +260,4 @@ def say(options: SourceOptions, split: Split, told: Announcement) -> None:
         announce(cluster, where, split.start, told, task)
     except Failed as error:
         _speaking.pop(options.bootstrap, None)
-        log.warning("the lag of this query cannot be shown for now, its records are safe: %s", error)
+        log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explained(error))

@@ -1,0 +1,76 @@
+"""Topics for the tests on streams: made, filled, cut and deleted by librdkafka, so that ours is not its own witness."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+WAIT_S = 30.0
+_numbers = itertools.count()
+
+
+class Topics:
+    """One cluster."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self.producer = self._producer()
+
+    def _producer(self) -> Producer:
+        return Producer({"bootstrap.servers": self.bootstrap, "log_level": 0, "linger.ms": 5})
+
+    def make(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
+        """A topic of this name, or of a new one that begins with it where it ends with a dash."""
+        name = f"{name}{next(_numbers)}" if name.endswith("-") else name
+        topic = NewTopic(name, partitions, 1, config=dict(configs or {}))
+        self.admin.create_topics([topic])[name].result(WAIT_S)
+        eventually(lambda: name in self.admin.list_topics(timeout=WAIT_S).topics)
+        return name
+
+    def grow(self, name: str, partitions: int) -> None:
+        self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(WAIT_S)
+        eventually(lambda: len(self.admin.list_topics(name, timeout=WAIT_S).topics[name].partitions) == partitions)
+        self.producer = self._producer()  # the old one would not know of them for minutes
+
+    def delete(self, name: str) -> None:
+        self.admin.delete_topics([name])[name].result(WAIT_S)
+        eventually(lambda: name not in self.admin.list_topics(timeout=WAIT_S).topics)
+        self.producer = self._producer()
+
+    def cut(self, name: str, partition: int, before: int) -> None:
+        """Delete the records before an offset."""
+        place = TopicPartition(name, partition, before)
+        self.admin.delete_records([place])[place].result(WAIT_S)
+
+    def fill(self, name: str, values: Sequence[str], partition: int | None = None) -> None:
+        """One record each, round robin over the partitions or all into one."""
+        partitions = len(self.admin.list_topics(name, timeout=WAIT_S).topics[name].partitions)
+        for number, value in enumerate(values):
+            place = number % partitions if partition is None else partition
+            self.producer.produce(name, value.encode(), partition=place, on_delivery=delivered)
+            self.producer.poll(0)
+        assert self.producer.flush(WAIT_S) == 0
+
+
+def delivered(error: object, message: object) -> None:
+    assert error is None, error
+
+
+def numbers(start: int, stop: int) -> list[str]:
+    return [str(number) for number in range(start, stop)]
+
+
+def eventually(true: Callable[[], object], timeout_s: float = WAIT_S) -> None:
+    """Poll until it holds."""
+    end = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < end, "it did not come to hold in time"
+        time.sleep(0.02)
