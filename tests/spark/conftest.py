@@ -11,11 +11,11 @@ from spark import sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
 TIMEOUT_S = 180
+CLEANING = {"log.cleaner.backoff.ms": "50"}  # a compacted topic is compacted while the test looks on
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,16 +35,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
     """A broker of ours in its own process, for tests that do not kill it."""
-    with Ottla(folder(tmp_path_factory, "ottla")) as running:
+    with Ottla(tmp_path_factory.mktemp("ottla"), settings=CLEANING) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[judge.Kafka]:
     """Apache Kafka, for tests that do not kill it."""
-    with judge.Kafka(folder(tmp_path_factory, "kafka")) as running:
+    with judge.Kafka(tmp_path_factory.mktemp("kafka"), settings=CLEANING) as running:
         yield running
-
-
-def folder(factory: pytest.TempPathFactory, name: str) -> Path:
-    return factory.mktemp(name)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import judge
@@ -21,7 +22,6 @@ from spark import connector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 CORES: Final = 2
 MEMORY: Final = "1g"
@@ -52,6 +52,7 @@ def session(
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])  # for functions of tests, in Spark's Python workers
     builder = SparkSession.builder.appName("ottla-tests").master(f"local[{cores}]")
     for name, value in {**configuration(folder, memory, level, java), **(settings or {})}.items():
         builder = builder.config(name, value)
