@@ -182,11 +182,16 @@ class Cluster:
         return self.retrying(attempt, what=f"asking for the options of {topic}")
 
     def retrying(self, attempt: Callable[[], T], *, what: str) -> T:
-        """Try until it works. What passes by itself is borne for `timeout_s`; then its last error is raised."""
-        patience = Patience(self, what)
+        """Try until it works. What passes by itself is borne for `timeout_s`; then its last error is raised.
+
+        `what` is being done is told with an error that does not tell it itself.
+        """
+        patience = Patience(self)
         while True:
             try:
                 return attempt()
+            except Unreachable as error:
+                patience.bear(Unreachable(f"{what}: {error}"))
             except Failed as error:
                 patience.bear(error)
 
@@ -301,15 +306,20 @@ class Cluster:
         return found
 
     def _new(self, address: Address) -> Connection:
-        return Connection(address, self.timeout_s, security=self._security, client_id=self._client_id)
+        try:
+            return Connection(address, self.timeout_s, security=self._security, client_id=self._client_id)
+        except Unreachable as error:
+            if address in places(self.bootstrap):
+                raise
+            advice = "the cluster gave that address, see its advertised.listeners"
+            raise Unreachable(f"{error}: {advice}") from None
 
 
 class Patience:
     """How long to bear with a cluster, and what to do meanwhile: forget what was known, wait longer each time."""
 
-    def __init__(self, cluster: Cluster, what: str) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._what = what
         self.progress()
 
     def progress(self) -> None:
@@ -317,7 +327,7 @@ class Patience:
         self._since: float | None = None
         self._pause_s = PAUSE_S
 
-    def bear(self, error: Failed) -> None:
+    def bear(self, error: Failed, *, pause: bool = True) -> None:
         """Wait before another attempt; raises the error if it will not pass, or has not for too long."""
         self._cluster.forget()
         if not passes(error):
@@ -328,8 +338,9 @@ class Patience:
         missing = isinstance(error, Refused) and error.code in MISSING
         if now + self._pause_s > self._since + min(self._cluster.timeout_s, MISSING_S if missing else float("inf")):
             raise error
-        time.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+        if pause:
+            time.sleep(self._pause_s)
+            self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
 
 
 def understood(topic: MetadataResponseTopic) -> Known:

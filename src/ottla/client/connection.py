@@ -151,6 +151,9 @@ class Connection:
                 self._socket.sendall(body)
         except OSError as error:
             raise self._lost(error) from None
+        except BaseException:  # interrupted: nobody knows how much was sent
+            self.close()
+            raise
         if answered:
             deadline = time.monotonic() + self._timeout_s + wait_s
             self._asked.append(Asked(self._count, key, version, deadline))
@@ -172,6 +175,9 @@ class Connection:
             raise self._lost(error) from None
         except codec.DecodeError as error:
             raise self._nonsense(answer, error) from None
+        except BaseException:  # interrupted: the rest of the answer may still come
+            self.close()
+            raise
         return response
 
     def ready(self, timeout_s: float = 0.0) -> bool:

@@ -13,10 +13,10 @@ something else.
 from __future__ import annotations
 
 import struct
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ottla.client import offsets
 from ottla.client.cluster import Patience
 from ottla.client.failure import Failed, Refused, check, passes
 from ottla.errors import ErrorCode
@@ -32,21 +32,24 @@ if TYPE_CHECKING:
     from ottla.wire.messages.fetch import PartitionData
 
 FETCH: Final = 1
-BATCHES_SINCE: Final = 4  # before this version the broker would convert record batches to what we do not ask for
+BATCHES_SINCE: Final = 4  # before this version a broker converts record batches to formats that we do not ask for
 IDS_SINCE: Final = 13
 PIECE_MAX: Final = 256 << 20  # what a decoder takes at once
 PIECE_MIN: Final = 1 << 16
-HEAD: Final = struct.Struct(">qi4xb")  # base offset, length, magic: in the same place in every format
+EMPTY_MAX: Final = 2  # so many empty answers in front of an offset that is there: nothing is left before it
+
+# What the formats have in common: base offset, length of what follows it, and magic, each in the same place.
+HEAD: Final = struct.Struct(">qi4xb")
+OVERHEAD: Final = 12
+LENGTH_MIN: Final = 14  # of a message of the oldest format
+BATCH_LENGTH_MIN: Final = 49  # of a batch without records
+BATCH_MAGIC: Final = 2
 LAST_DELTA: Final = struct.Struct(">i")
 LAST_DELTA_POSITION: Final = 23
-OVERHEAD: Final = 12  # base offset and length, which the length does not count
-LENGTH_MIN: Final = 14  # of an empty message in the oldest format
-BATCH_LENGTH_MIN: Final = 49  # of a batch without records
-EMPTY_MAX: Final = 2  # so many empty answers in front of an offset that is there: nothing is left before it
 
 
 class OutOfRange(Refused):
-    """The offset is not in the log: `log_start` and `high` say what is."""
+    """The offset is not in the log, which holds those from `log_start` to before `high`; -1: nobody could say."""
 
     def __init__(self, what: str, code: int, more: str = "", log_start: int = -1, high: int = -1) -> None:
         super().__init__(what, code, more)
@@ -57,9 +60,13 @@ class OutOfRange(Refused):
         return type(self), (self.what, self.code, self.more, self.log_start, self.high)
 
 
+class Recreated(Failed):
+    """There is a topic of that name, but it is another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
-    data: memoryview  # whole batches; the first may begin before `start`
+    data: memoryview  # whole batches; the first may begin before `start`. Valid as long as somebody holds it
     aborted: list[tuple[int, int]] | None  # (producer id, first offset) of aborted transactions; None: all are wanted
     high: int  # the high watermark
     stable: int  # the last stable offset
@@ -77,13 +84,15 @@ def fetch(
     committed: bool = False,
     bytes_max: int = 8 << 20,
     wait_ms: int = 500,
+    topic_id: uuid.UUID | None = None,
 ) -> Iterator[Piece]:
     """The batches that hold offsets from `start` to before `stop`. With `committed`, up to the last stable offset only.
 
     `stop` must be no further than the high watermark (or the last stable offset): what is not there yet is waited for
-    no longer than the cluster's timeout. Batches of `start` and of before `stop` may hold more than was asked for.
+    no longer than the cluster's timeout. The first and the last batch may hold more than was asked for. With
+    `topic_id`, a topic of that name with another id is `Recreated`, even if it was so from the beginning.
     """
-    reader = Reader(cluster, where, committed=committed, bytes_max=bytes_max, wait_ms=wait_ms)
+    reader = Reader(cluster, where, topic_id, committed=committed, bytes_max=bytes_max, wait_ms=wait_ms)
     position = start
     try:
         while position < stop:
@@ -101,7 +110,14 @@ class Reader:
     """The connection to whoever leads the partition now, with at most one Fetch on its way."""
 
     def __init__(
-        self, cluster: Cluster, where: TopicPartition, *, committed: bool, bytes_max: int, wait_ms: int
+        self,
+        cluster: Cluster,
+        where: TopicPartition,
+        topic_id: uuid.UUID | None,
+        *,
+        committed: bool,
+        bytes_max: int,
+        wait_ms: int,
     ) -> None:
         self._cluster = cluster
         self._where = where
@@ -111,8 +127,8 @@ class Reader:
         self._wait_ms = wait_ms
         self._connection: Connection | None = None
         self._asked: int | None = None  # the offset of the Fetch that is on its way
-        self._id: uuid.UUID | None = None
-        self._patience = Patience(cluster, f"reading {self._what}")
+        self._id = topic_id
+        self._patience = Patience(cluster)
         self._density = 0.0  # bytes per offset, as seen so far
         self._empty = 0
 
@@ -124,6 +140,8 @@ class Reader:
                 piece = self._answer(position, stop)
             except Failed as error:
                 self.close()
+                if isinstance(error, OutOfRange):
+                    raise self._beside(position, error) from None
                 self._patience.bear(error)
                 continue
             if piece is not None:
@@ -149,8 +167,11 @@ class Reader:
         if self._connection is None or self._asked is not None:
             self.close()
             topic = self._cluster.topic(self._where.topic)
-            if self._id is not None and topic.id != self._id:
-                raise Refused(self._what, ErrorCode.INCONSISTENT_TOPIC_ID, RECREATED) from None
+            if self._id is not None and topic.id is not None and topic.id != self._id:
+                raise Recreated(
+                    f"{self._where.topic} was deleted and created again, and offset {position} was one of the old one: "
+                    "start again from the beginning"
+                )
             self._id = topic.id
             self._connection = self._cluster.lease(self._where)
         connection = self._connection
@@ -158,20 +179,14 @@ class Reader:
         if version < BATCHES_SINCE:
             raise Failed(f"the broker at {connection.name} is too old: Apache Kafka 0.11 and later are supported")
         size = self._size(position, stop)
+        partition = FetchPartition(partition=self._where.partition, fetch_offset=position, partition_max_bytes=size)
+        topic_id = self._id.bytes if self._id else ZERO_UUID
         request = FetchRequest(
             max_wait_ms=self._wait_ms,
             min_bytes=1,
             max_bytes=size,
             isolation_level=1 if self._committed else 0,
-            topics=[
-                FetchTopic(
-                    topic=self._where.topic,
-                    topic_id=self._id.bytes if self._id else ZERO_UUID,
-                    partitions=[
-                        FetchPartition(partition=self._where.partition, fetch_offset=position, partition_max_bytes=size)
-                    ],
-                )
-            ],
+            topics=[FetchTopic(topic=self._where.topic, topic_id=topic_id, partitions=[partition])],
         )
         connection.send(request, newest=version, wait_s=self._wait_ms / 1000)
         self._asked = position
@@ -185,19 +200,22 @@ class Reader:
 
     def _answer(self, position: int, stop: int) -> Piece | None:
         """What came, or None if nothing did and asking again is right."""
-        assert self._connection is not None
-        connection = self._connection
-        answer = connection.receive(FetchResponse)
+        assert self._connection is not None, "asked before"
+        answer = self._connection.receive(FetchResponse)
         self._asked = None
         check(self._what, answer.error_code)
-        found = [one for topic in answer.responses for one in topic.partitions]
-        if not found:  # over quota: the broker has sent nothing
-            time.sleep(min(answer.throttle_time_ms, 1000 * self._cluster.timeout_s) / 1000 or 0.01)
+        found = [
+            one
+            for topic in answer.responses
+            for one in topic.partitions
+            if one.partition_index == self._where.partition
+        ]
+        if not found:  # over quota, a broker sends nothing
+            self._patience.bear(Refused(self._what, ErrorCode.THROTTLING_QUOTA_EXCEEDED))
             return None
         data = found[0]
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            more = f": offset {position} was asked for"
-            raise OutOfRange(self._what, data.error_code, more, data.log_start_offset, data.high_watermark)
+            raise OutOfRange(self._what, data.error_code)
         check(self._what, data.error_code)
         records = data.records if isinstance(data.records, memoryview) else memoryview(b"")
         kept, size, end = walk(records, position, stop, self._what)
@@ -230,46 +248,48 @@ class Reader:
         if self._committed:
             aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions or []]
         return Piece(
-            records.toreadonly(),
-            aborted,
-            data.high_watermark,
-            data.last_stable_offset,
-            data.log_start_offset,
-            start,
-            end,
+            data=records.toreadonly(),
+            aborted=aborted,
+            high=data.high_watermark,
+            stable=data.last_stable_offset,
+            log_start=data.log_start_offset,
+            start=start,
+            end=end,
         )
 
-
-RECREATED: Final = ": the topic was deleted and created again since, so its offsets mean something else now; start anew"
+    def _beside(self, position: int, error: OutOfRange) -> OutOfRange:
+        """The refusal with what the log does hold, if its leader says."""
+        try:
+            (first,) = offsets.earliest(self._cluster, [self._where]).values()
+            (high,) = offsets.latest(self._cluster, [self._where]).values()
+        except Failed:
+            return OutOfRange(error.what, error.code, f": offset {position} was asked for")
+        held = f"holds {first} to {high - 1}" if high > first else f"is empty, its next offset is {high}"
+        more = f": offset {position} was asked for, and the log {held}"
+        return OutOfRange(error.what, error.code, more, first, high)
 
 
 def walk(data: memoryview, start: int, stop: int, what: str) -> tuple[int, int, int]:
     """How many bytes to keep (batches that begin before `stop`), how many are whole batches, and the offset after them.
 
-    The offset reaches to `stop` where the first batch that is left out begins at or after it: nothing lies between.
+    The offset is `stop` where a batch begins at or after that: nothing lies between. A torn batch at the end is no
+    whole one.
     """
-    position, kept, end, size = 0, -1, start, len(data)
+    position, end, before, size = 0, start, -1, len(data)
     head, last_delta = HEAD.unpack_from, LAST_DELTA.unpack_from
-    while position + OVERHEAD + BATCH_LENGTH_MIN <= size or position + OVERHEAD + LENGTH_MIN <= size:
+    while position + OVERHEAD + LENGTH_MIN <= size:
         base, length, magic = head(data, position)
-        if length < (BATCH_LENGTH_MIN if magic >= 2 else LENGTH_MIN):
-            raise Failed(f"{what}: a batch at offset {base} says that it has {length} bytes: the log is damaged there")
+        if length < (BATCH_LENGTH_MIN if magic >= BATCH_MAGIC else LENGTH_MIN):
+            raise Failed(f"{what}: the batch at offset {base} claims a length of {length}: the log is damaged there")
         after = position + OVERHEAD + length
         if after > size:
             break
         if base >= stop:
-            kept = position
-            end = stop
-            position = after
-            break
-        last = base + last_delta(data, position + LAST_DELTA_POSITION)[0] if magic >= 2 else base
-        if last < base or last + 1 < end:
-            if last < start and base <= last:
-                position = after  # a legacy broker may send what lies before the offset
-                continue
-            raise Failed(
-                f"{what}: the batch at offset {base} does not follow the one before it: the log is damaged there"
-            )
-        end = last + 1
-        position = after
-    return (position if kept < 0 else kept), position, end
+            return position, after, stop
+        last = base
+        if magic >= BATCH_MAGIC:
+            last += last_delta(data, position + LAST_DELTA_POSITION)[0]
+        if last < base or base <= before:
+            raise Failed(f"{what}: the batch at offset {base} overlaps the one before it: the log is damaged there")
+        before, end, position = last, max(end, last + 1), after
+    return position, position, end
