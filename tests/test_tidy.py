@@ -103,7 +103,14 @@ ADAPTORS = {
     },  # the root asks for the host's name
 }
 # Where a task, a thread or a request begins: what nobody foresaw ends there, with a line in the log.
-ROOTS = {"net/dispatch.py", "replica/waits.py", "coord/runtime.py", "log/cleaner.py", "embed.py"}
+ROOTS = {
+    "net/dispatch.py",
+    "replica/waits.py",
+    "coord/runtime.py",
+    "log/cleaner.py",
+    "embed.py",
+    "demo/parts.py",
+}
 
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home|Users)/\w")
 REGISTRY = re.compile(
