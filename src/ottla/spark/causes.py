@@ -9,7 +9,9 @@ import re
 from typing import Final
 
 RAISED: Final = re.compile(r"^(?:\w+\.)*(\w+): (.+)$")
-FRAME: Final = re.compile(r"^\s+(at |File |~|\^|\.\.\. \d+ more)|^\s*$")
+FRAME: Final = re.compile(r"^\s+(at |File |~|\^|\.\.\. \d+ more)|^\s*$|^=== ")
+TAIL: Final = re.compile(r"\s*\bSQLSTATE: \w{5}.*")  # Spark's code for the kind of error, and whatever stands behind it
+NAMED: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ([^\n]+)")
 JAVA_NAME: Final = re.compile(r"(?:\b[a-z_]+\.)+([A-Z]\w+)(?:Exception|Error)?: ")
 OURS: Final = {"Failed", "Refused", "Unreachable", "OutOfRange", "Wrong", "InUse"}
 LENGTH_MAX: Final = 600
@@ -47,7 +49,7 @@ def python_cause(text: str) -> str | None:
         kind, message = raised
         if kind in OURS:
             return message
-        best = best or f"{message} ({kind})"
+        best = best or spark_cause(message) or f"{message} ({kind})"
     return shortened(best) if best else None
 
 
@@ -64,20 +66,20 @@ def after_frames(lines: list[str]) -> tuple[str, str] | None:
             if FRAME.match(more) or RAISED.match(more):
                 break
             message.append(more.strip())
-        return found[1], " ".join(message)
+        return found[1], TAIL.sub("", " ".join(message))
     return None
 
 
 def spark_cause(text: str) -> str | None:
     """`[NAME_OF_ERROR] message` of the innermost that has one; STREAM_FAILED only says that there is a cause."""
-    found = re.findall(r"\[([A-Z][A-Z0-9_.]+)\] ([^\n]+)", text)
+    found = [(kind, TAIL.sub("", message).strip()) for kind, message in NAMED.findall(text)]
     named = [(kind, message) for kind, message in found if kind != "STREAM_FAILED"]
     if named:
         kind, message = named[-1]
-        return f"{message.partition(' SQLSTATE:')[0].strip()} ({kind})"
+        return f"{message} ({kind})"
     if found:
         _, _, message = found[-1][1].partition("terminated with exception: ")
-        return JAVA_NAME.sub("", message.partition(" SQLSTATE:")[0]).strip() or None
+        return JAVA_NAME.sub("", message).strip() or None
     return None
 
 

@@ -4,6 +4,7 @@ What the user has set (spark-submit, spark-defaults.conf, --conf) wins over what
 JVM is there before we are: then its memory and its log are settled already.
 """
 
+import logging
 import os
 import re
 import shutil
@@ -77,6 +78,7 @@ def started(name: str, settings: Settings) -> "SparkSession":
     except ModuleNotFoundError as error:
         raise missing(error) from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what is raised anyway
     before = signal.getsignal(signal.SIGINT)
     settings.log.parent.mkdir(parents=True, exist_ok=True)
     if SUBMITTED not in os.environ and SparkContext._gateway is None:
@@ -108,9 +110,9 @@ def started(name: str, settings: Settings) -> "SparkSession":
 
 def early(settings: Settings) -> dict[str, str]:
     """What must be known before the JVM starts."""
-    logging = settings.log.with_name("log4j2.properties")
-    logging.write_text(LOGGING.format(log=settings.log.absolute()))
-    options = (f"-Dlog4j2.configurationFile={logging.absolute().as_uri()}", settings.conf.get(JAVA_OPTIONS, ""))
+    log4j = settings.log.with_name("log4j2.properties")
+    log4j.write_text(LOGGING.format(log=settings.log.absolute()))
+    options = (f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}", settings.conf.get(JAVA_OPTIONS, ""))
     # Progress is shown by a line of our own; Spark's would be on, were it not off before the JVM starts.
     chosen = {JAVA_OPTIONS: " ".join(options).strip(), "spark.ui.showConsoleProgress": "false"}
     if settings.memory:

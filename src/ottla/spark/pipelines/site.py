@@ -25,6 +25,7 @@ SHELVES: Final = {
 }
 REFERRERS: Final = ("search.example", "news.example", "friends.example", "", "")
 QUERIES: Final = ("green tea", "earl grey", "espresso", "decaf", "the castle", "letters", "gift", "tea & honey <loose>")
+STAYS: Final = 0.7  # the others see one page and go
 ADD: Final = "add to cart"
 BUY: Final = "buy"
 # How busy each hour of a day is, from midnight on; the mean is one.
@@ -89,7 +90,8 @@ class Site:
         while user in here:
             user = f"u{random.randrange(self._users)}"
         page = random.choices(("/", *SHELVES), (6, 2, 1, 1))[0]
-        self._visits.append(Visit(user, page))
+        if random.random() < STAYS:
+            self._visits.append(Visit(user, page))
         return {"user": user, "type": "view", "page": page, "referrer": random.choice(REFERRERS)}
 
     def _action(self, visit: Visit) -> dict[str, Any]:

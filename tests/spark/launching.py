@@ -1,0 +1,96 @@
+"""A pipeline in a process of its own, as users start it: watched by its run.json, stopped, killed, started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from ottla.spark import state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+OTTLA = (sys.executable, "-m", "ottla")
+START_S = 150.0  # Spark on a busy machine; a quiet one needs ten seconds
+SMALL = ("--master", "local[2]", "--driver-memory", "512m", "--conf", "spark.sql.shuffle.partitions=2")
+
+
+class Launched:
+    """`with Launched(command, folder=..., bootstrap=...) as running`: what is left at the end is killed."""
+
+    def __init__(self, command: Sequence[str], *, folder: Path, bootstrap: str, small: Sequence[str] = SMALL) -> None:
+        self.folder = folder
+        self.log = folder.with_name(f"{folder.name}.log")
+        whole = [*command, "--folder", str(folder), "--bootstrap", bootstrap, *small]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                whole, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+
+    def until(self, reached: Callable[[state.State], bool], what: str) -> state.State:
+        """Wait until run.json of this process says so."""
+        end = time.monotonic() + START_S
+        while time.monotonic() < end:
+            now = state.read(self.folder)
+            if now is not None and now.pid == self.process.pid and reached(now):
+                return now
+            assert self.process.poll() is None, f"ended before {what}: {self.told()}"
+            time.sleep(0.05)
+        raise AssertionError(f"{what} did not happen within {START_S:.0f} s: {now}\n{self.told()}")
+
+    def until_rows(self, query: str, count: int) -> state.State:
+        def reached(now: state.State) -> bool:
+            return any(one.query == query and one.rows >= count for one in now.progress)
+
+        return self.until(reached, f"{count} rows of {query}")
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """To the whole process group, as a terminal and most supervisors do; the exit code."""
+        os.killpg(self.process.pid, number)
+        return self.wait()
+
+    def kill(self) -> None:
+        """kill -9, the driver alone: its Java process must notice by itself."""
+        self.process.kill()
+        self.process.wait(START_S)
+
+    def wait(self) -> int:
+        return self.process.wait(START_S)
+
+    def told(self) -> str:
+        return self.log.read_text()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(START_S)
+
+
+def finished(
+    command: Sequence[str], *, folder: Path, bootstrap: str, code: int = 0, small: Sequence[str] = SMALL
+) -> str:
+    """Run to the end, which must be this exit code; what it said."""
+    with Launched(command, folder=folder, bootstrap=bootstrap, small=small) as running:
+        found = running.wait()
+        assert found == code, running.told()
+        return running.told()
+
+
+def command(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Any other `ottla` command, to its end."""
+    done = subprocess.run([*OTTLA, *arguments], capture_output=True, text=True, timeout=START_S, check=False)
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done
