@@ -1,4 +1,5 @@
-"""Every option of the source and the sink, one row each: name, default, what it does; checks and docs read the row.
+"""Every option of the source, one row each: name, default, what it does; checks and docs read the row. The sink's are in
+`sink_options`, in the same way.
 
 The names are those of Spark's own Kafka source and sink, so that a job moves here by changing the format; names that
 begin with `ottla.` are ours. Spark hands names over in lower case. An option is never ignored in silence: it has a row;
@@ -274,6 +275,11 @@ class SourceOptions(Options):
     group_id_prefix: str | None = option(
         "groupIdPrefix", string, "Stand this before the query's name in the name of its group."
     )
+    retention_warning_ms: int = option(
+        "ottla.retention.warning", duration_ms,
+        "Stream only: warn, in the log and in the group's metadata, when retention may take records that were not read "
+        "within this time; or within a quarter of the topic's `retention.ms`, if that is less.", 3_600_000, "1h",
+    )  # fmt: skip
     fetch_bytes: int = option(
         "kafka.max.partition.fetch.bytes", integer(1, 64 << 20), "How much one fetch asks for.", 8 << 20
     )
@@ -373,10 +379,3 @@ class SourceOptions(Options):
             )
         unset = self.starting_offsets or self.starting_timestamp or self.starting_offsets_by_timestamp
         return self if unset is not None else replace(self, starting_offsets=LATEST)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SinkOptions(Options):
-    topic: str | None = option(
-        "topic", string, "The topic to write to; without it, the column `topic` says so row by row."
-    )

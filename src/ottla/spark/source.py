@@ -25,7 +25,8 @@ from pyspark.sql.types import (
 )
 
 from ottla.client.failure import Failed
-from ottla.spark.options import SinkOptions, SourceOptions
+from ottla.spark.options import SourceOptions
+from ottla.spark.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (

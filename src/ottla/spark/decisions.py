@@ -1,0 +1,179 @@
+"""What an exactly-once sink decides, pure: which transactions make up an epoch, and which can never be part of one.
+
+A query writes epoch after epoch (micro-batches). Each attempt of each task writes in a transaction of its own and
+leaves it open; the driver then writes one record to a log, the decision, and ends the transactions that it names. An
+epoch is in the topic once its decision is in the log, and not before. docs/design/004-exactly-once-sink.md has the
+proof; these are its laws:
+
+    one decision   an epoch is decided once: whoever comes later finds the decision and carries it out
+    tickets        each attempt draws a number from its task's dispenser; no two draw the same
+    names          an attempt makes a transactional id of its own from its ticket, or takes over that of the last
+                   decision if its ticket is the very next; so nobody else can touch an id that may be decided, and ids
+                   do not grow with the number of epochs
+    the dead       an id that is not younger than a decision and not in it can never be in a later one
+
+    ottla-sink/QUERY                        the driver's id: fences drivers from each other, writes decisions
+    ottla-sink/QUERY/TASK                   a dispenser: its epochs are the tickets; it never writes
+    ottla-sink/QUERY/EPOCH/TASK.TICKET      the id of an attempt, with the epoch in which it was made
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from ottla.client.failure import Failed
+from ottla.client.transaction import Identity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+PREFIX: Final = "ottla-sink/"
+FORMAT: Final = 1  # of a decision in the log
+MADE_IN: Final = re.compile(r"(\d+)/\d+\.-?\d+\.\d+")
+NOBODY: Final = -1
+
+
+def driver(query: str) -> str:
+    return f"{PREFIX}{query}"
+
+
+def dispenser(query: str, task: int) -> str:
+    return f"{PREFIX}{query}/{task}"
+
+
+def attempts(query: str) -> str:
+    """What the ids of all attempts of a query begin with."""
+    return f"{PREFIX}{query}/"
+
+
+def made_in(query: str, name: str) -> int | None:
+    """The epoch in which an attempt of this query made this id; None if none did."""
+    prefix = attempts(query)
+    found = MADE_IN.fullmatch(name[len(prefix) :]) if name.startswith(prefix) else None
+    return int(found[1]) if found else None
+
+
+class Ticket(NamedTuple):
+    """What a dispenser gave: its producer id and epoch, of which the cluster gives each pair out once."""
+
+    producer_id: int
+    number: int
+
+    def follows(self, other: Ticket) -> bool:
+        return self.producer_id == other.producer_id and self.number == other.number + 1
+
+
+class Attempt(NamedTuple):
+    """One try of one task to write its rows of one epoch."""
+
+    query: str
+    epoch: int
+    task: int
+    ticket: Ticket
+
+    @property
+    def name(self) -> str:
+        """A transactional id that no other attempt makes."""
+        ticket = f"{self.ticket.producer_id}.{self.ticket.number}"
+        return f"{attempts(self.query)}{self.epoch}/{self.task}.{ticket}"
+
+
+class Part(NamedTuple):
+    """A task's part of an epoch: an open transaction that has its rows; or an id that waits for the next, unused."""
+
+    task: int
+    ticket: Ticket
+    name: str
+    producer_id: int = NOBODY
+    epoch: int = NOBODY
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.name, self.producer_id, self.epoch)
+
+
+@dataclass(frozen=True)
+class Prepared(WriterCommitMessage):
+    """What an attempt tells the driver when its rows are written."""
+
+    query: str
+    epoch: int
+    rows: int
+    decided: bool = False  # it found the epoch decided, and did nothing
+    part: Part | None = None  # None: no rows, no transaction
+
+
+class Decision(NamedTuple):
+    """The record in the log: these transactions are the epoch."""
+
+    epoch: int
+    parts: tuple[Part, ...]
+    void: bool = False  # not one of its transactions could be committed: the epoch is open again
+
+    @property
+    def transactions(self) -> list[Identity]:
+        return [part.identity for part in self.parts if part.producer_id != NOBODY]
+
+    @property
+    def names(self) -> set[str]:
+        return {part.name for part in self.parts}
+
+    def closes(self, epoch: int) -> bool:
+        """Whether nothing may be decided about this epoch any more."""
+        return epoch < self.epoch or (epoch == self.epoch and not self.void)
+
+    def encode(self) -> bytes:
+        parts = [[part.task, *part.ticket, part.name, part.producer_id, part.epoch] for part in self.parts]
+        return json.dumps({"format": FORMAT, "epoch": self.epoch, "parts": parts, "void": self.void}).encode()
+
+
+def decode(value: bytes) -> Decision:
+    given = json.loads(value)
+    if given["format"] != FORMAT:
+        raise Failed(
+            f"the log of decisions has a record of format {given['format']}, and this version of ottla knows {FORMAT}: "
+            "use the version that wrote it"
+        )
+    parts = (Part(task, Ticket(owner, number), *rest) for task, owner, number, *rest in given["parts"])
+    return Decision(given["epoch"], tuple(parts), given["void"])
+
+
+def decide(last: Decision | None, query: str, epoch: int, messages: Sequence[Prepared]) -> Decision:
+    """The decision about an epoch: `last` itself if it is that, else a new one."""
+    if last is not None and last.epoch > epoch:
+        raise Failed(
+            f"batch {epoch} of query {query} is older than batch {last.epoch}, which the sink has already: either "
+            "another driver runs the same query, or its checkpoint is an old copy; go on with the newest checkpoint, "
+            "or start with a new one"
+        )
+    if last is not None and last.closes(epoch):
+        return last
+    if any(message.decided for message in messages):
+        if last is not None and last.void:
+            raise Failed(f"batch {epoch} of query {query} was opened again while its tasks ran: start the query again")
+        raise Failed(
+            f"batch {epoch} of query {query} was decided when its tasks ran and is not any more: the sink's log of "
+            "decisions lost a record; see that its topic is replicated, and start the query again"
+        )
+    parts = {part.task: part._replace(producer_id=NOBODY, epoch=NOBODY) for part in last.parts} if last else {}
+    parts |= {message.part.task: message.part for message in messages if message.part is not None}
+    return Decision(epoch, tuple(parts[task] for task in sorted(parts)))
+
+
+def chosen(last: Decision | None, me: Attempt) -> str:
+    """The transactional id of an attempt: the last one of its task, if the tickets say that nobody else has it."""
+    for part in last.parts if last is not None else ():
+        if part.task == me.task and me.ticket.follows(part.ticket):
+            return part.name
+    return me.name
+
+
+def dead(standing: Decision, query: str, names: Iterable[str]) -> list[str]:
+    """Those whose transactions no decision has or will have, once this one stands."""
+    names = set(names) - standing.names
+    return sorted(name for name in names if (epoch := made_in(query, name)) is not None and epoch <= standing.epoch)
