@@ -1,0 +1,204 @@
+"""Avro values as Spark columns, and back.
+
+    avro.decode("value", registry.latest("orders-value"))     each value by the schema it names, seen as this one
+    avro.decode("value", "order.avsc", registry=registry)     the same, seen as a schema of one's own
+    avro.decode("value", "order.avsc")                        bare bytes, written with this very schema
+    avro.decode("value", "order.avsc", writer="old.avsc")     bare bytes, written with another
+    avro.encode(F.struct("id", "total"), registry.register("orders-value", "order.avsc"))      with a header
+    avro.encode(F.struct("id", "total"), "order.avsc")        bare bytes
+    avro.schema(frame.schema, "shop.Order")                   a schema that holds the rows of a frame, as text
+
+`avro_schema` says which Avro type becomes which Spark type, `outcome` what becomes of bytes that cannot be read.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import fastavro
+import pyarrow as pa
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException, UnknownType
+from pyspark.sql.types import BinaryType
+
+from ottla.client.failure import Failed
+from ottla.spark.values import avro_schema
+from ottla.spark.values.avro_rows import has_choice, members, raw_type, refined, rows
+from ottla.spark.values.avro_schema import Schema, load
+from ottla.spark.values.header import bodies, by_schema, header
+from ottla.spark.values.outcome import PERMISSIVE, Outcome, Report
+from ottla.spark.values.registry import Missing, Registered, Registry, Unfit
+from ottla.spark.values.udf import binary, over_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import Column, types
+
+# What fastavro and Arrow raise on bytes that are no value of the schema: torn ones, wild lengths, text that is no
+# UTF-8, indexes without a symbol or a branch, values that the reader's type cannot hold, schemas that do not resolve.
+BAD: Final = (
+    EOFError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError, StopIteration, RecursionError,
+    SchemaResolutionError, pa.ArrowException,
+)  # fmt: skip
+
+
+def decode(
+    column: Column | str,
+    schema: Any,
+    *,
+    registry: Registry | None = None,
+    writer: Any = None,
+    with_header: bool | None = None,
+    mode: str = PERMISSIVE,
+    error: str | None = None,
+) -> Column:
+    """Bytes to the Spark type of `schema`: a file, a text, JSON values, or one from a registry."""
+    reader = load(schema)
+    if isinstance(schema, Registered):
+        registry = registry or schema.registry
+    if registry and writer is not None:
+        raise Failed("writer= is for bare bytes: with a registry each value names the schema it was written with")
+    written = load(writer) if writer is not None else reader
+    with_header = registry is not None if with_header is None else with_header
+    return decoder(reader, written, registry if with_header else None, with_header, Outcome(mode, error))(column)
+
+
+def encode(column: Column | str, schema: Any) -> Column:
+    """A struct to bytes; with the header if `schema` is from a registry. Null stays null: a tombstone."""
+    written = load(schema)
+    assert written.tree, "refused here, not on a worker"
+    prefix = header(schema.id) if isinstance(schema, Registered) else b""
+    return encoder(written, prefix)(column)
+
+
+def schema(kind: types.StructType, name: str) -> str:
+    """The text of a schema for the rows of a frame; fields that may be null have null as their default."""
+    return json.dumps(avro_schema.from_spark(kind, name))
+
+
+# --- on the workers --------------------------------------------------------------------------------------------------
+
+
+def decoder(
+    reader: Schema, writer: Schema, registry: Registry | None, with_header: bool, outcome: Outcome
+) -> Callable[[Column | str], Column]:
+    """The function that Spark calls with whole columns."""
+
+    def from_avro(values: pa.Array) -> pa.Array:
+        return decoded(values, reader, writer, registry, with_header, outcome)
+
+    return over_columns(from_avro, outcome.spark_type(reader.tree.spark_type()))
+
+
+def encoder(schema: Schema, prefix: bytes) -> Callable[[Column | str], Column]:
+    def to_avro(values: pa.Array) -> pa.Array:
+        return encoded(values, schema, prefix)
+
+    return over_columns(to_avro, BinaryType())
+
+
+def decoded(
+    values: pa.Array, reader: Schema, writer: Schema, registry: Registry | None, with_header: bool, outcome: Outcome
+) -> pa.Array:
+    values = binary(values)
+    report = Report(values, outcome)
+    made: list[Any] = [None] * len(values)
+    contents = bodies(values, with_header)
+    for written, where in batches(values, writer, registry, with_header, report):
+        read = reading(written, reader)
+        for row in where:
+            content = contents[row]
+            if content is None:
+                continue
+            try:
+                made[row] = read(content)
+            except BAD as error:
+                report.bad(row, f"is no {reader.tree.value.label} as {written.what} has it: {reason(error)}")
+    return report.finished(columns(made, reader, report))
+
+
+def batches(
+    values: pa.Array, writer: Schema, registry: Registry | None, with_header: bool, report: Report
+) -> Iterator[tuple[Schema, Sequence[int]]]:
+    """The rows by the schema that they were written with; those that name none are reported."""
+    if not with_header:
+        yield writer, range(len(values))
+        return
+    for number, where in by_schema(values, report):
+        try:
+            written = load(registry.by_id(number)) if registry else writer
+            parsed(written)
+        except (Missing, Unfit) as error:
+            for row in where:
+                report.bad(row, f"names schema {number}, but {error}")
+        else:
+            yield written, where
+
+
+@lru_cache(256)
+def reading(writer: Schema, reader: Schema) -> Callable[[bytes], Any]:
+    """One value to Python, all of its bytes used up."""
+    wrote, wants = parsed(writer), None if writer.text == reader.text else parsed(reader)
+    choice = has_choice(reader.tree)
+    shape = members(reader.tree) if choice else None
+
+    def read(content: bytes) -> Any:
+        stream = io.BytesIO(content)
+        value = fastavro.schemaless_reader(stream, wrote, wants, return_record_name=choice, return_named_type=choice)
+        if stream.tell() != len(content):
+            raise ValueError(f"{len(content) - stream.tell()} bytes are left over")
+        return shape(value) if shape else value
+
+    return read
+
+
+@lru_cache(256)
+def parsed(schema: Schema) -> Any:
+    try:
+        return fastavro.parse_schema(schema.plain)
+    except (SchemaParseException, UnknownType, KeyError, TypeError, ValueError) as error:
+        raise Unfit(f"{schema.what} is no Avro schema: {reason(error)}") from None
+
+
+def columns(made: list[Any], reader: Schema, report: Report) -> pa.Array:
+    """Decoded values as an Arrow array; if one of them does not fit its type, each is tried by itself to find it."""
+    kind = raw_type(reader.tree)
+    try:
+        return refined(pa.array(made, kind), reader.tree)
+    except BAD:
+        for row, value in enumerate(made):
+            try:
+                refined(pa.array([value], kind), reader.tree)
+            except BAD as error:
+                made[row] = None
+                report.bad(row, f"does not fit the Spark type of {reader.what}: {reason(error)}")
+        return refined(pa.array(made, kind), reader.tree)
+
+
+def encoded(values: pa.Array, schema: Schema, prefix: bytes) -> pa.Array:
+    wrote = parsed(schema)
+    made: list[bytes | None] = []
+    stream = io.BytesIO()
+    for row in rows(values, schema.tree, "the column"):
+        if row is None:
+            made.append(None)
+            continue
+        stream.seek(0)
+        stream.truncate()
+        stream.write(prefix)
+        try:
+            fastavro.schemaless_writer(stream, wrote, row)
+        except BAD as error:
+            raise Failed(f"{str(row)[:200]} cannot be written as {schema.what} has it: {reason(error)}") from None
+        made.append(stream.getvalue())
+    return pa.array(made, pa.binary())
+
+
+def reason(error: BaseException) -> str:
+    if isinstance(error, EOFError):
+        return "its bytes end too early"
+    return " ".join(str(error).split()) or type(error).__name__

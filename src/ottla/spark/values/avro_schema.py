@@ -1,0 +1,303 @@
+"""An Avro schema as a tree with every name resolved, and that tree as a Spark type.
+
+    boolean int long float double string bytes   boolean int bigint float double string binary
+    date                                         date
+    timestamp-millis, -micros, -nanos            timestamp (Spark's has microseconds: nanoseconds are cut)
+    local-timestamp-...                          timestamp_ntz
+    decimal on bytes or fixed                    decimal(precision, scale), precision up to 38
+    uuid, enum                                   string
+    time-millis, time-micros, duration, fixed    as they lie beneath: int, bigint, binary, binary
+    record, array, map                           struct, array, map
+    ["null", X]                                  X; every field may be null, since a record that cannot be read is
+    ["int", "long"], ["float", "double"]         bigint, double
+    any other union                              struct<member0, member1, ...>, one of them set, as Spark's from_avro
+
+Logical types are read off the reader's schema alone, as Avro wants it: beneath them the bytes are the same.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from pyspark.sql import types
+
+from ottla.spark.values.registry import AVRO, Registered, Unfit, schema_text
+
+PRIMITIVE: Final[dict[str, types.DataType]] = {
+    "null": types.NullType(),
+    "boolean": types.BooleanType(),
+    "int": types.IntegerType(),
+    "long": types.LongType(),
+    "float": types.FloatType(),
+    "double": types.DoubleType(),
+    "bytes": types.BinaryType(),
+    "string": types.StringType(),
+}
+NAMED: Final = ("record", "error", "enum", "fixed")
+TIMESTAMPS: Final = {  # units in a microsecond are below one: (multiply by, divide by)
+    "timestamp-millis": (1000, 1),
+    "timestamp-micros": (1, 1),
+    "timestamp-nanos": (1, 1000),
+}
+TIMESTAMPS_BY_NAME: Final = {**TIMESTAMPS, **{f"local-{name}": scale for name, scale in TIMESTAMPS.items()}}
+DECIMAL_PRECISION_MAX: Final = 38
+WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
+
+
+@dataclass(frozen=True)
+class Node:
+    """One type of a schema: primitive, or with what it is made of."""
+
+    kind: str
+    name: str = ""  # of a record, enum or fixed, with its namespace
+    logical: str = ""
+    fields: tuple[tuple[str, Node, bool], ...] = ()  # of a record: name, type, has a default
+    items: Node | None = None  # of an array or a map
+    branches: tuple[Node, ...] = ()  # of a union
+    precision: int = 0
+    scale: int = 0
+
+    @cached_property
+    def value(self) -> Node:
+        """Itself, or what a union with null, or of two widths of a number, comes down to."""
+        if self.kind != "union":
+            return self
+        branches = [branch for branch in self.branches if branch.kind != "null"]
+        if len(branches) == 1:
+            return branches[0]
+        wider = WIDER.get(frozenset(branch.logical or branch.kind for branch in branches))
+        return Node(wider) if wider else Node("union", branches=tuple(branches))
+
+    @cached_property
+    def optional(self) -> bool:
+        return self.kind == "null" or any(branch.kind == "null" for branch in self.branches)
+
+    @cached_property
+    def label(self) -> str:
+        """By which name fastavro tells this branch of a union from the others."""
+        return self.name or self.kind
+
+    def spark_type(self) -> types.DataType:
+        node = self.value
+        if node.kind == "record":
+            return types.StructType([types.StructField(name, field.spark_type()) for name, field, _ in node.fields])
+        if node.kind == "union":
+            named = enumerate(node.branches)
+            return types.StructType([types.StructField(f"member{at}", branch.spark_type()) for at, branch in named])
+        if node.kind == "array":
+            assert node.items
+            return types.ArrayType(node.items.spark_type())
+        if node.kind == "map":
+            assert node.items
+            return types.MapType(types.StringType(), node.items.spark_type())
+        if node.logical == "decimal":
+            return types.DecimalType(node.precision, node.scale)
+        if node.logical == "date":
+            return types.DateType()
+        if node.logical in TIMESTAMPS_BY_NAME:
+            return types.TimestampNTZType() if node.logical.startswith("local") else types.TimestampType()
+        return PRIMITIVE[{"enum": "string", "fixed": "bytes"}.get(node.kind, node.kind)]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A schema that was read and understood; `plain` is it in JSON values as fastavro gets it."""
+
+    text: str
+    what: str  # for sentences: its name, or the id it has in the registry
+
+    @cached_property
+    def json(self) -> Any:
+        try:
+            return json.loads(self.text)
+        except ValueError:
+            if self.text in PRIMITIVE:
+                return self.text
+            raise Unfit(f"{self.what} is no Avro schema, since it is no JSON: {self.text[:80]!r}") from None
+
+    @cached_property
+    def tree(self) -> Node:
+        return Reader(self.what).node(self.json, "", ())
+
+    @cached_property
+    def plain(self) -> Any:
+        """Without logical types, but for decimals: dates and timestamps stay numbers until they are Arrow columns."""
+        return stripped(self.json)
+
+
+def load(source: Any) -> Schema:
+    """A schema from a file, a text, JSON values, or a registry, with all that it refers to put in its place."""
+    if isinstance(source, Schema):
+        return source
+    if isinstance(source, Registered):
+        if source.kind != AVRO:
+            raise Unfit(
+                f"{source} of {source.registry} is {source.kind}, which ottla.spark.values.{source.kind.lower()} reads"
+            )
+        if not source.references:
+            return Schema(source.text, str(source))
+        needed = {name: load(Schema(other.text, str(other))).json for name, other in source.needed().items()}
+        return Schema(json.dumps(inlined(Schema(source.text, str(source)).json, needed, "", set())), str(source))
+    text, _ = schema_text(source)
+    return Schema(text, f"the schema {source}" if len(str(source)) < 80 else "the schema")
+
+
+class Reader:
+    """Turns JSON values into nodes, and says what is wrong with them."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._known: dict[str, Node] = {}
+
+    def node(self, schema: Any, namespace: str, within: tuple[str, ...]) -> Node:
+        if isinstance(schema, str):
+            return self._by_name(schema, namespace, within)
+        if isinstance(schema, list):
+            return Node("union", branches=tuple(self.node(branch, namespace, within) for branch in schema))
+        if not isinstance(schema, dict) or "type" not in schema:
+            raise Unfit(f"{self._what} is no Avro schema: {str(schema)[:80]} has no type")
+        kind = schema["type"]
+        if isinstance(kind, dict | list):
+            return self.node(kind, namespace, within)
+        if kind in NAMED:
+            return self._named(schema, "record" if kind == "error" else kind, namespace, within)
+        if kind in ("array", "map"):
+            inner = schema.get("items" if kind == "array" else "values")
+            return Node(kind, items=self.node(inner, namespace, within))
+        if kind not in PRIMITIVE:
+            return self._by_name(str(kind), namespace, within)
+        return self._logical(schema, Node(kind))
+
+    def _named(self, schema: dict[str, Any], kind: str, namespace: str, within: tuple[str, ...]) -> Node:
+        name = full_name(str(schema.get("name", "")), schema.get("namespace") or namespace)
+        space = name.rpartition(".")[0]
+        if kind == "record":
+            fields = tuple(
+                (str(field["name"]), self.node(field.get("type"), space, (*within, name)), "default" in field)
+                for field in schema.get("fields", ())
+            )
+            node = Node(kind, name, fields=fields)
+        else:
+            node = self._logical(schema, Node(kind, name))
+        self._known[name] = node
+        return node
+
+    def _by_name(self, name: str, namespace: str, within: tuple[str, ...]) -> Node:
+        if name in PRIMITIVE:
+            return Node(name)
+        for full in (full_name(name, namespace), name):
+            if full in within:
+                raise Unfit(
+                    f"{self._what} is recursive ({full} within itself), and a Spark type cannot be: "
+                    f"read it with a schema that leaves that field out or stops at a depth"
+                )
+            if full in self._known:
+                return self._known[full]
+        raise Unfit(f"{self._what} uses the type {name}, which neither it nor its references define")
+
+    def _logical(self, schema: dict[str, Any], node: Node) -> Node:
+        """An unknown or misplaced logical type is the type beneath it, as Avro wants it."""
+        logical = schema.get("logicalType")
+        if logical == "decimal" and node.kind in ("bytes", "fixed"):
+            precision, scale = int(schema.get("precision", 0)), int(schema.get("scale", 0))
+            if not 0 <= scale <= precision <= DECIMAL_PRECISION_MAX or not precision:
+                raise Unfit(
+                    f"{self._what} has a decimal({precision}, {scale}), and Spark's go up to {DECIMAL_PRECISION_MAX} "
+                    f"digits: read it as plain {node.kind}"
+                )
+            return Node(node.kind, node.name, "decimal", precision=precision, scale=scale)
+        if (logical == "date" and node.kind == "int") or (logical in TIMESTAMPS_BY_NAME and node.kind == "long"):
+            return Node(node.kind, node.name, str(logical))
+        return node
+
+
+def full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def stripped(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [stripped(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    keep = schema.get("logicalType") == "decimal"
+    return {
+        name: [{**field, "type": stripped(field.get("type"))} for field in value]
+        if name == "fields"
+        else (stripped(value) if name in ("type", "items", "values") else value)
+        for name, value in schema.items()
+        if name != "logicalType" or keep
+    }
+
+
+def inlined(schema: Any, needed: dict[str, Any], namespace: str, seen: set[str]) -> Any:
+    """References replaced by what they refer to, each where it is first used; afterwards its name will do."""
+    if isinstance(schema, str):
+        for full in (full_name(schema, namespace), schema):
+            if full in needed and full not in seen:
+                seen.add(full)
+                return inlined(needed[full], needed, "", seen)
+        return schema
+    if isinstance(schema, list):
+        return [inlined(branch, needed, namespace, seen) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    changed = dict(schema)
+    if schema.get("type") in NAMED:
+        name = full_name(str(schema.get("name", "")), schema.get("namespace") or namespace)
+        namespace = name.rpartition(".")[0]
+        # A definition that moved elsewhere keeps the namespace it was written in.
+        changed |= {"name": name}
+        changed.pop("namespace", None)
+        changed["fields"] = [
+            {**field, "type": inlined(field.get("type"), needed, namespace, seen)} for field in schema.get("fields", ())
+        ]
+        if schema["type"] in ("enum", "fixed"):
+            del changed["fields"]
+        return changed
+    for part in ("type", "items", "values"):
+        if part in schema:
+            changed[part] = inlined(schema[part], needed, namespace, seen)
+    return changed
+
+
+# --- the other way ---------------------------------------------------------------------------------------------------
+
+FROM_SPARK: Final[dict[type[types.DataType], Any]] = {
+    types.BooleanType: "boolean",
+    types.ByteType: "int",
+    types.ShortType: "int",
+    types.IntegerType: "int",
+    types.LongType: "long",
+    types.FloatType: "float",
+    types.DoubleType: "double",
+    types.BinaryType: "bytes",
+    types.StringType: "string",
+    types.DateType: {"type": "int", "logicalType": "date"},
+    types.TimestampType: {"type": "long", "logicalType": "timestamp-micros"},
+    types.TimestampNTZType: {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+
+
+def from_spark(kind: types.DataType, name: str, nullable: bool = False) -> Any:
+    """The Avro schema, in JSON values, that holds all that a Spark type can; nested records are named by their path."""
+    if isinstance(kind, types.StructType):
+        fields = []
+        for field in kind.fields:
+            inner = from_spark(field.dataType, f"{name}_{field.name}", field.nullable)
+            fields.append({"name": field.name, "type": inner} | ({"default": None} if field.nullable else {}))
+        schema: Any = {"type": "record", "name": name, "fields": fields}
+    elif isinstance(kind, types.ArrayType):
+        schema = {"type": "array", "items": from_spark(kind.elementType, f"{name}_item", kind.containsNull)}
+    elif isinstance(kind, types.MapType) and isinstance(kind.keyType, types.StringType):
+        schema = {"type": "map", "values": from_spark(kind.valueType, f"{name}_value", kind.valueContainsNull)}
+    elif isinstance(kind, types.DecimalType):
+        schema = {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    elif type(kind) in FROM_SPARK:
+        schema = FROM_SPARK[type(kind)]
+    else:
+        raise Unfit(f"{name} is a {kind.simpleString()}, for which Avro has no type: cast it first")
+    return ["null", schema] if nullable else schema

@@ -1,0 +1,228 @@
+"""A schema registry over HTTP, as Confluent's answers and others do (Apicurio under /apis/ccompat/v7, Karapace).
+
+    registry = Registry("https://registry:8081", user="me", password="secret", ca="ca.pem")
+    registry.latest("orders-value")                     the newest schema of a subject
+    registry.topic("orders")                            the same, by the usual name for a topic's values
+    registry.version("orders-value", 3)                 one of its versions
+    registry.by_id(7)                                   what the header of a value names
+    registry.register("orders-value", "order.avsc")     the schema under this subject, added to it if it is not there
+
+An id means the same schema for ever, so each is fetched once in a process; Spark keeps its Python workers, and a batch
+of a million values asks nothing. A registry travels to the workers as a value: the address and how to log in.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from ottla.client.failure import Failed, Unreachable
+
+ATTEMPTS: Final = 4
+PAUSE_S: Final = 0.2  # before the second attempt; twice as long before each next one
+CONTENT: Final = "application/vnd.schemaregistry.v1+json"
+AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
+SUFFIXES: Final = {".avsc": AVRO, ".proto": PROTOBUF, ".json": JSON}
+
+
+class Missing(Failed):
+    """The registry knows no such subject, version or id."""
+
+
+class Unfit(Failed):
+    """A schema that is none, or none for what is asked of it."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A schema that another one needs, under the name by which it calls it."""
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Registered:
+    """One schema in a registry: what `decode` and `encode` take in place of a file."""
+
+    registry: Registry
+    id: int
+    kind: str
+    text: str
+    references: tuple[Reference, ...] = ()
+    subject: str | None = None
+
+    def __str__(self) -> str:
+        return f"schema {self.id}" + (f" ({self.subject})" if self.subject else "")
+
+    def needed(self) -> dict[str, Registered]:
+        """Every schema that this one refers to, directly or not, by name, those without needs of their own first."""
+        found: dict[str, Registered] = {}
+        for reference in self.references:
+            other = self.registry.version(reference.subject, reference.version)
+            found |= other.needed() | {reference.name: other}
+        return found
+
+
+@dataclass(frozen=True)
+class Registry:
+    url: str
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: str | None = None  # PEM file of the authority to trust, when the system does not
+    certificate: str | None = None  # PEM files with which to show who we are
+    key: str | None = None
+    timeout_s: float = 10.0
+
+    def latest(self, subject: str) -> Registered:
+        return self.version(subject, "latest")
+
+    def topic(self, topic: str, *, key: bool = False) -> Registered:
+        return self.latest(f"{topic}-{'key' if key else 'value'}")
+
+    def version(self, subject: str, version: int | str) -> Registered:
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+        return self._registered(self._ask("GET", path), subject=subject)
+
+    def by_id(self, number: int) -> Registered:
+        known = FETCHED.get((self, number))
+        if known is None:
+            answer = self._ask("GET", f"/schemas/ids/{number}")
+            known = FETCHED[self, number] = self._registered({**answer, "id": number})
+        return known
+
+    def serialized(self, number: int) -> str | None:
+        """A Protobuf schema as its registry has compiled it; None if this registry only gives the text."""
+        text = str(self._ask("GET", f"/schemas/ids/{number}?format=serialized").get("schema", ""))
+        try:
+            base64.b64decode(text, validate=True)
+        except ValueError:
+            return None
+        return text
+
+    def register(
+        self, subject: str, schema: Any, *, kind: str | None = None, references: tuple[Reference, ...] = ()
+    ) -> Registered:
+        """`schema` is a file (.avsc, .proto, .json), a text, or what json.loads made of one."""
+        text, kind = schema_text(schema, kind)
+        body: dict[str, Any] = {"schema": text}
+        if kind != AVRO:
+            body["schemaType"] = kind
+        if references:
+            body["references"] = [vars(reference) for reference in references]
+        answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
+        return Registered(self, int(answer["id"]), kind, text, references, subject)
+
+    def _registered(self, answer: dict[str, Any], subject: str | None = None) -> Registered:
+        try:
+            references = tuple(
+                Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
+                for each in answer.get("references") or ()
+            )
+            kind = str(answer.get("schemaType") or AVRO)
+            return Registered(self, int(answer["id"]), kind, str(answer["schema"]), references, subject)
+        except (KeyError, TypeError, ValueError):
+            raise Failed(f"{self} does not answer as a schema registry does: {str(answer)[:200]}") from None
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """One request with its retries: servers that are starting, restarting or overloaded get more time."""
+        pause_s = PAUSE_S
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                answer = self._once(method, path, body)
+                break
+            except urllib.error.HTTPError as error:
+                if error.code < 500 or attempt == ATTEMPTS:
+                    raise self._refusal(path, error) from None
+            except (OSError, ValueError) as error:  # unreachable, or what came back is no JSON
+                if attempt == ATTEMPTS or is_lasting(error):
+                    raise self._silence(error) from None
+            time.sleep(pause_s)
+            pause_s *= 2
+        if not isinstance(answer, dict):
+            raise Failed(f"{self} does not answer as a schema registry does: {str(answer)[:200]}")
+        return answer
+
+    def _once(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise Failed(f"the registry's address {self.url!r} is none: it looks like http://registry:8081")
+        user, password = self.user or unquote(parts.username or ""), self.password or unquote(parts.password or "")
+        bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+        request = urllib.request.Request(bare + path, method=method, headers={"Accept": f"{CONTENT}, application/json"})
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", CONTENT)
+        if user:
+            request.add_header("Authorization", f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}")
+        context = self._context() if parts.scheme == "https" else None
+        with urllib.request.urlopen(request, timeout=self.timeout_s, context=context) as answer:
+            return json.load(answer)
+
+    def _context(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.certificate:
+                context.load_cert_chain(self.certificate, self.key)
+        except OSError as error:  # also ssl.SSLError: a file that is no PEM
+            files = ", ".join(file for file in (self.ca, self.certificate, self.key) if file)
+            raise Failed(f"{self}: cannot use {files} as PEM files on this machine: {error}") from None
+        return context
+
+    def _refusal(self, path: str, error: urllib.error.HTTPError) -> Failed:
+        try:
+            said = json.loads(error.read()).get("message") or error.reason
+        except (OSError, ValueError, AttributeError):
+            said = error.reason
+        if error.code in (401, 403):
+            return Failed(
+                f"{self} does not let us in ({error.code} {said}): give user and password of somebody it knows"
+            )
+        if error.code == 404:
+            return Missing(
+                f"{self} has nothing at {path.partition('?')[0]} ({said}): check the subject, the id and the address"
+            )
+        return Failed(f"{self} refuses {path.partition('?')[0]}: {error.code} {said}")
+
+    def _silence(self, error: OSError | ValueError) -> Failed:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return Failed(
+                f"{self} shows a certificate that is not trusted ({reason.verify_message}): give its authority as ca"
+            )
+        return Unreachable(f"{self} cannot be reached ({reason}): check the address and that it runs")
+
+    def __str__(self) -> str:
+        parts = urlsplit(self.url)
+        return f"the registry at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+FETCHED: dict[tuple[Registry, int], Registered] = {}
+
+
+def is_lasting(error: OSError | ValueError) -> bool:
+    return isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError)
+
+
+def schema_text(schema: Any, kind: str | None = None) -> tuple[str, str]:
+    """The text and the kind of a schema given as a file, as text, or as JSON values; Avro is what needs no saying."""
+    if isinstance(schema, dict | list):
+        return json.dumps(schema), kind or AVRO
+    if isinstance(schema, Path) or (isinstance(schema, str) and Path(schema).suffix in SUFFIXES and "\n" not in schema):
+        path = Path(schema)
+        try:
+            return path.read_text(), kind or SUFFIXES.get(path.suffix, AVRO)
+        except (OSError, UnicodeDecodeError) as error:
+            raise Failed(f"cannot read the schema {path}: {error}") from None
+    if not isinstance(schema, str):
+        raise Failed(f"a schema is a file, a text or a registered one, not {type(schema).__name__}")
+    return schema, kind or AVRO

@@ -1,0 +1,23 @@
+"""A function over whole Arrow columns as something that Spark calls with columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.pandas.functions import arrow_udf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+
+def over_columns(function: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[Column | str], Column]:
+    return arrow_udf(function, kind)  # type: ignore[call-overload, no-any-return]
+
+
+def binary(values: pa.Array) -> pa.Array:
+    """A column as plain bytes, though it came as a string, or with wide offsets."""
+    return values if values.type == pa.binary() else values.cast(pa.binary())
