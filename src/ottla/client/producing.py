@@ -9,7 +9,9 @@ that the broker leads, and large batches (a quarter of a megabyte and more) go m
 one connection are answered in their order, and a partition is on one connection at a time. When a batch fails for a
 reason that passes, its partition takes in the answers that are still to come, and then sends everything again from the
 failed batch on: the same bytes in the same order. With an identity the broker knows its batches by their sequence
-numbers and keeps each once; without, a batch may be there twice (at least once).
+numbers and keeps each once; without, a batch may be there twice (at least once). The first batch of a partition, and
+the first after a failure, goes alone: a broker that knows nothing of a producer takes the first batch that it accepts
+for the beginning, whatever its number, and that would be the second if it refuses the first.
 
 What the sequence numbers tell is believed where it makes sense only. A batch that was sent before may be a duplicate;
 one that was not means that numbers were used twice. A gap after a batch that failed in this round is its consequence; a
@@ -61,6 +63,7 @@ class Lane:
         self.waiting: deque[Batch] = deque()
         self.flying: deque[Batch] = deque()
         self.again: list[Batch] = []  # the batch that failed in this round, and all after it
+        self.open = False  # the last answer was a good one
         self.link: Link | None = None
         self.patience = patience
 
@@ -167,7 +170,7 @@ class Sender:
     def _dispatch(self) -> None:
         ready: dict[Link, list[Lane]] = {}
         for lane in self._lanes.values():
-            if not lane.waiting or lane.again:
+            if not lane.waiting or lane.again or (lane.flying and not lane.open):
                 continue
             link = self._link(lane)
             if link is not None:
@@ -257,6 +260,7 @@ class Sender:
             if said is None:
                 raise Failed(f"the broker at {link.connection.name} left out {lane.name}")
             trouble = self._judge(lane, batch, said)
+            lane.open = trouble is None and not lane.again
             if lane.again:
                 lane.again.append(batch)
             elif trouble is not None:
@@ -292,6 +296,7 @@ class Sender:
         for lane in lanes:
             lane.again.extend(lane.flying)
             lane.flying.clear()
+            lane.open = False
             self._waiting += lane.settle()
         for lane in reversed(lanes):
             lane.patience.bear(error, pause=lane is lanes[0])  # one pause for all of them
