@@ -183,7 +183,10 @@ class Passage:
                 return position  # the next round finds out why, and goes on at what is left
             raise self._lost(position.offset, offsets.earliest(self._source, [part.where])[part.where]) from None
         except DamagedError as error:
-            raise Failed(f"{self._name} at the source: {error}; what lies before it was copied") from None
+            raise Failed(
+                f"{self._name} at the source: {error}; restore the partition from another replica, or leave the topic "
+                "out"
+            ) from None
         finally:
             pieces.close()  # type: ignore[attr-defined]  # a generator: its connection is given back now
 
