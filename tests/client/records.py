@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ottla.client import Piece
 
 Broker = Ottla | judge.Kafka
+TIMEOUT_S = 30.0
 counter = itertools.count()
 
 
@@ -52,6 +53,13 @@ def read(cluster: Cluster, where: TopicPartition, *, committed: bool = False) ->
     return list(values(fetch(cluster, where, start=first, stop=last, committed=committed), first, last))
 
 
+def decided(cluster: Cluster, where: TopicPartition) -> None:
+    """Wait until no transaction is open in a partition: coordinators answer before its marker is written."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while offsets.latest(cluster, [where], committed=True) != offsets.latest(cluster, [where]):
+        assert time.monotonic() < deadline, f"a transaction is still open in {where}"
+
+
 def values(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[int]:
     """The numbers at these offsets, of pieces that follow one another; without those that they know to be aborted."""
     position = start
@@ -62,7 +70,8 @@ def values(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[int]:
         for entry in batch.entries(piece.data):
             header = batch.header(piece.data, entry.position)
             while aborted and aborted[0][1] <= header.last_offset:
-                gone[aborted[0][0]] = aborted.pop(0)[1]
+                producer, first = aborted.pop(0)
+                gone[producer] = first
             if header.control:
                 gone.pop(header.producer_id, None)
                 continue

@@ -40,7 +40,11 @@ class Committed(NamedTuple):
 def committed(
     cluster: Cluster, group: str, wheres: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, Committed]:
-    """What a group has committed, everywhere or here; waits for transactions that hold newer offsets."""
+    """What a group has committed, everywhere or here.
+
+    An open transaction that holds a newer offset is waited for. Where a group has committed nothing yet, Apache Kafka
+    says so only of partitions that are asked for by name.
+    """
     wanted = None if wheres is None else by_topic(wheres)
 
     def attempt() -> dict[TopicPartition, Committed]:

@@ -1,0 +1,70 @@
+"""Where partitions begin and end, and where a moment lies in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from client.records import fresh, numbers
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
+
+from ottla.client import Cluster, Failed, Refused, Sender, TopicPartition, offsets
+from ottla.client.transaction import end, enlist, identify
+from ottla.records import batch
+
+if TYPE_CHECKING:
+    from client.records import Broker
+
+
+def test_beginning_and_end(either: Broker) -> None:
+    with Cluster(either.bootstrap) as cluster:
+        where = fresh(cluster, 2)
+        other = TopicPartition(where.topic, 1)
+        with Sender(cluster) as sender:
+            sender.send(where, [numbers(0, 10)])
+            sender.flush()
+        assert offsets.earliest(cluster, [where, other]) == {where: 0, other: 0}
+        assert offsets.latest(cluster, [where, other]) == {where: 10, other: 0}
+        admin = AdminClient({"bootstrap.servers": either.bootstrap})
+        for future in admin.delete_records([Place(where.topic, 0, 4)]).values():
+            future.result(30)
+        assert offsets.earliest(cluster, [other, where]) == {other: 0, where: 4}
+        assert offsets.latest(cluster, []) == {}
+
+
+def test_what_is_committed_ends_before_an_open_transaction(either: Broker) -> None:
+    with Cluster(either.bootstrap) as cluster:
+        where = fresh(cluster)
+        identity = identify(cluster, f"open-{where.topic}", timeout_ms=60_000)
+        with Sender(cluster) as sender:
+            sender.send(where, [numbers(0, 10)])
+            sender.flush()
+        enlist(cluster, identity, [where])
+        with Sender(cluster, identity=identity) as sender:
+            sender.send(where, [numbers(0, 5, identity=identity)])
+            sender.flush()
+        assert offsets.latest(cluster, [where]) == {where: 15}
+        assert offsets.latest(cluster, [where], committed=True) == {where: 10}
+        end(cluster, identity, commit=False)
+
+
+def test_moments(either: Broker) -> None:
+    with Cluster(either.bootstrap) as cluster:
+        where = fresh(cluster)
+        records = [batch.Record(index, 1000 + 10 * index, None, b"x") for index in range(10)]
+        with Sender(cluster) as sender:
+            sender.send(where, [batch.build(records)])
+            sender.flush()
+        assert offsets.at_time(cluster, {where: 0}) == {where: (0, 1000)}
+        assert offsets.at_time(cluster, {where: 1031}) == {where: (4, 1040)}
+        assert offsets.at_time(cluster, {where: 1091}) == {where: None}
+        with pytest.raises(Failed, match="-5 is no time"):
+            offsets.at_time(cluster, {where: -5})
+
+
+def test_what_is_not_there_is_refused(own: Broker) -> None:
+    with Cluster(own.bootstrap) as cluster:
+        where = fresh(cluster)
+        with pytest.raises(Refused, match=f"{where.topic} partition 1: no such topic or partition"):
+            offsets.latest(cluster, [where, TopicPartition(where.topic, 1)])
