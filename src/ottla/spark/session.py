@@ -75,6 +75,8 @@ def started(name: str, settings: Settings) -> "SparkSession":
         from pyspark.errors import PySparkRuntimeError
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
+
+        from ottla.spark.source import OttlaDataSource
     except ModuleNotFoundError as error:
         raise missing(error) from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -103,6 +105,8 @@ def started(name: str, settings: Settings) -> "SparkSession":
     for key, value in {**DEFAULTS, **(LOCAL if local else {})}.items():
         conf.setIfMissing(key, value)
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    # PySpark finds the source by itself, but only once, and gives up for good when its worker is slow to start.
+    spark.dataSource.register(OttlaDataSource)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, before)
     return spark
