@@ -442,10 +442,10 @@ def test_a_broker_that_stays_away_is_one_sentence(restless: Ottla) -> None:
     query.drain()
     restless.kill()
     started = time.monotonic()
-    with pytest.raises(Failed, match=rf"^nothing answers at {restless.bootstrap} .*: is a broker running there\?$"):
+    with pytest.raises(Failed, match=rf"nothing answers at {restless.bootstrap} .*: is a broker running there\?$"):
         query.drain()
     assert time.monotonic() - started < 30
-    with pytest.raises(Failed, match=rf"^nothing answers at {restless.bootstrap} "):
+    with pytest.raises(Failed, match=rf"nothing answers at {restless.bootstrap} "):
         Query(topics, subscribe=name, **{"kafka.request.timeout.ms": "500", "fetchOffset.numRetries": "0"}).drain()
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,10 @@ from confluent_kafka import Consumer
 from judge import until
 from process import Ottla
 from pyspark.errors import StreamingQueryException
-from spark.test_planner import groups, lags
+from spark.test_planner import groups, lags, metadata
 from spark.topics import Topics, eventually, numbers
+
+from ottla.client.cluster import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -248,3 +251,27 @@ def test_a_query_that_is_stopped_in_its_first_batch_leaves_no_group_behind(
     (tmp_path / "go").touch()
     query.stop()
     eventually(lambda: not [name for name in groups(topics) if name.startswith("ottla-spark-")])
+
+
+def test_a_slow_query_hears_that_retention_will_overtake_it(spark: SparkSession, ottla: Ottla, tmp_path: Path) -> None:
+    topics = Topics(ottla.bootstrap)
+    topic = topics.make("overtaken-", 1, {"retention.ms": "3600000"})
+    old_ms = int(time.time() * 1000) - 3_000_000
+    for number in numbers(0, 10):
+        topics.producer.produce(topic, number.encode(), partition=0, timestamp=old_ms)
+    assert topics.producer.flush(30) == 0
+    table = Table(spark, topics, tmp_path, topic, subscribe=topic, **{"ottla.group": topic})
+    where = TopicPartition(topic, 0)
+
+    def hold(frame: DataFrame, number: int) -> None:
+        """The slow query: its batch takes as long as the warning does."""
+        frame.write.mode("append").parquet(str(tmp_path / "rows"))
+        eventually(lambda: 0 < metadata(topics, topic, where).get("loses_in_s", 0) < 900, WAIT_S)
+
+    writer = table.load().writeStream.queryName(topic).foreachBatch(hold)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query.processAllAvailable()
+    eventually(lambda: "loses_in_s" not in metadata(topics, topic, where), WAIT_S)
+    assert metadata(topics, topic, where)["batch"] == 0
+    query.stop()
+    assert table.values() == numbers(0, 10)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -130,11 +131,14 @@ class Progress:
         self._rendezvous = f"{prefix or PREFIX}-{token}"
         self._identity: Identity | None = None
         self._waiting: tuple[TopicPartition, Announcement] | None = None
+        self._offsets: Mapping[TopicPartition, int] = {}
         self._told: tuple[dict[TopicPartition, int], str] | None = None
         self._told_at = 0.0
         self._leftover = False  # whether there is a group that only served to find the name
         self._silent_until = 0.0
         self._pause_s = PAUSE_S
+        self._more: Mapping[str, int] = {}
+        self._lock = threading.RLock()  # the watch tells what it sees, from its thread
 
     @property
     def group(self) -> str | None:
@@ -150,28 +154,46 @@ class Progress:
 
     def announcement(self, first: TopicPartition) -> Announcement | None:
         """For the first split of a batch."""
-        if self._now() < self._silent_until:
-            return None
-        told = Announcement(self.group or self._rendezvous, self._nonce())
-        self._leftover |= told.group != self._explicit and self._identity is None
-        self._waiting = (first, told)
-        return told
+        with self._lock:
+            if self._now() < self._silent_until:
+                return None
+            told = Announcement(self.group or self._rendezvous, self._nonce())
+            self._leftover |= told.group != self._explicit and self._identity is None
+            self._waiting = (first, told)
+            return told
 
-    def done(self, offsets: Mapping[TopicPartition, int], more: Mapping[str, int] | None = None) -> None:
-        """All before these offsets is done; `more` is for the metadata."""
+    def done(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """All before these offsets is done."""
+        with self._lock:
+            self._offsets = offsets
+            self._say(last=True)
+
+    def note(self, more: Mapping[str, int]) -> None:
+        """Something to stand in the metadata, until another note; said at once, for a batch may take long."""
+        with self._lock:
+            if more or self._more:
+                self._more = more
+                self._say(last=False)
+
+    def _say(self, *, last: bool) -> None:
+        """Commit what is new; `last` if the announcement of the last batch comes now or never."""
         now = self._now()
-        if now < self._silent_until or not offsets:
+        if now < self._silent_until or not self._offsets:
             return
         try:
-            self._listen()
+            self._listen(last=last)
             group = self.group
             if group is None:
                 return
-            metadata = self._identity.metadata(more or {}) if self._identity else _compact(dict(more or {}))
-            told = (dict(offsets), metadata)
+            metadata = self._identity.metadata(self._more) if self._identity else _compact(dict(self._more))
+            offsets = dict(self._offsets)
+            if self._waiting is not None:  # what is to come must not be written over
+                offsets.pop(self._waiting[0], None)
+            told = (offsets, metadata)
             if told == self._told and now < self._told_at + REFRESH_S:
                 return
-            commit(self._connected(), group, {where: Committed(offset, metadata) for where, offset in offsets.items()})
+            commits = {where: Committed(offset, metadata) for where, offset in offsets.items()}
+            commit(self._connected(), group, commits)
             self._told, self._told_at, self._pause_s = told, now, PAUSE_S
             self._tidy(group)
         except Failed as error:
@@ -181,14 +203,16 @@ class Progress:
 
     def stop(self) -> None:
         """Nothing more comes. What is done has been said; what only served to find the name goes away."""
-        try:
-            self._listen()
-            if self._leftover and self.group is not None:
-                self._tidy(self.group)
-        except Failed as error:
-            log.warning("group %s stays behind: %s", self._rendezvous, error)
-        finally:
-            self.forget()
+        with self._lock:
+            self.forget()  # it may be a signal that called, in the middle of anything
+            try:
+                self._listen(last=True)
+                if self._leftover and self.group is not None:
+                    self._tidy(self.group)
+            except Failed as error:
+                log.warning("group %s stays behind: %s", self._rendezvous, error)
+            finally:
+                self.forget()
 
     def forget(self) -> None:
         """Connect anew next time."""
@@ -196,14 +220,16 @@ class Progress:
             self._cluster.close()
             self._cluster = None
 
-    def _listen(self) -> None:
+    def _listen(self, *, last: bool) -> None:
         """Find the announcement of the last batch. One that never came is not waited for: the next has one too."""
         if self._waiting is None:
             return
         where, told = self._waiting
         found = committed(self._connected(), told.group, [where]).get(where)
-        self._identity = (understood(found.metadata, told.nonce) if found else None) or self._identity
-        self._waiting = None
+        heard = understood(found.metadata, told.nonce) if found else None
+        self._identity = heard or self._identity
+        if heard or last:
+            self._waiting = None
 
     def _tidy(self, group: str) -> None:
         if self._leftover and group != self._rendezvous:

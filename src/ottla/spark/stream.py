@@ -38,6 +38,8 @@ from ottla.spark.checkpoint import Position
 from ottla.spark.lookout import Lookout
 from ottla.spark.planning import Range, Split
 from ottla.spark.progress import Announcement, Progress, announce, explained
+from ottla.spark.sampling import Sampler
+from ottla.spark.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -130,7 +132,9 @@ class Planner:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._lookout = Lookout(options)
+        self._sampler: Sampler | None = None
         self._progress: Progress | None = None
+        self._watch: Watch | None = None
         self._initial: Position | None = None
         self._target: Position | None = None
         self._admitted_at: float | None = None
@@ -158,6 +162,7 @@ class Planner:
         if not start.token:  # of Spark's own source
             start = replace(start, token=secrets.token_hex(6))
         self._shown(start).done(start.offsets)
+        self._watched(start)
         if self._target is None and self._lookout.idle(start.offsets):
             return start
         end, losses = self._advance(start, limited=limited)
@@ -205,11 +210,15 @@ class Planner:
                     f"the batch in the checkpoint ends at offset {stop} of {where.topic} partition {where.partition}, "
                     f"before its beginning at {begin}: {checkpoint.FIX}"
                 )
+        if self._sampler is None:
+            self._sampler = Sampler(self._lookout.cluster)
+        least, split_bytes = self._options.min_partitions, self._options.split_bytes
+        wanted = [Range(where, *span, end.ids.get(where.topic)) for where, span in sorted(spans.items())]
         made = planning.splits(
-            [Range(where, begin, stop, end.ids.get(where.topic)) for where, (begin, stop) in sorted(spans.items())],
-            {},
-            split_bytes=self._options.split_bytes,
-            least=self._options.min_partitions,
+            wanted,
+            self._sampler.profiles(wanted, split_bytes=split_bytes, least=least),
+            split_bytes=split_bytes,
+            least=least,
             records_max=self._options.max_records_per_partition,
         )
         return [self._first(made[0], end), *made[1:]] if made else []
@@ -230,10 +239,21 @@ class Planner:
             )
         return self._progress
 
+    def _watched(self, position: Position) -> None:
+        if self._watch is None:
+            self._watch = Watch(
+                lambda: group_cluster(self._options),
+                self._options.retention_warning_ms,
+                lambda more: self._progress.note(more) if self._progress is not None else None,
+            )
+            self._watch.start()
+        self._watch.stands(position.offsets)
+
     def stop(self) -> None:
-        """Also from within a signal, in the middle of anything: so connections are not used again."""
+        """Also from within a signal, in the middle of anything."""
+        if self._watch is not None:
+            self._watch.stop()
         if self._progress is not None:
-            self._progress.forget()
             self._progress.stop()
         self._lookout.close()
 
