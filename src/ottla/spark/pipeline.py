@@ -214,6 +214,9 @@ class Run:
             writer = writer.trigger(availableNow=True)
         elif self.every_s:
             writer = writer.trigger(processingTime=f"{round(self.every_s * 1000)} milliseconds")
+        from ottla.spark.session import activate
+
+        activate(self.spark)
         query = writer.start()
         self.queries = [*(other for other in self.queries if other.name != name), query]
         return query

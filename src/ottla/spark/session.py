@@ -112,6 +112,12 @@ def started(name: str, settings: Settings) -> "SparkSession":
     return spark
 
 
+def activate(spark: "SparkSession") -> None:
+    """Let this thread start queries: Spark looks for data sources in the thread's session, which only the first has."""
+    assert spark._jvm is not None
+    spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
+
+
 def early(settings: Settings) -> dict[str, str]:
     """What must be known before the JVM starts."""
     log4j = settings.log.with_name("log4j2.properties")
@@ -153,4 +159,4 @@ def explained(java: str, log: Path, error: Exception) -> Failed:
 
 
 def missing(error: ModuleNotFoundError) -> Failed:
-    return Failed(f"pipelines need {error.name}: pip install 'ottla[spark]'")
+    return Failed(f"pipelines need {(error.name or '').partition('.')[0]}: pip install 'ottla[spark]'")
