@@ -96,12 +96,10 @@ class Cluster:
         self._coordinators: dict[tuple[str, int], Address] = {}
         self._features: dict[str, int] | None = None
         self._id: str | None = None
-        self._any()
+        self._refresh([])  # what is wrong with the address or with security is said here, at once
 
     @property
     def id(self) -> str | None:
-        if self._id is None:
-            self._refresh([])
         return self._id
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, Topic]:

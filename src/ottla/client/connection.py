@@ -69,6 +69,7 @@ class Connection:
         self._security = security
         self._client_id = client_id
         self._count = 0
+        self._taken = 0  # answers
         self._asked: deque[Asked] = deque()
         self._waiting: deque[bytearray] = deque()  # answers received before somebody asked for them
         self._renew_at: float | None = None  # when to prove again who we are
@@ -165,6 +166,7 @@ class Connection:
         try:
             data = self._waiting.popleft() if self._waiting else self._take(asked.deadline)
             self._asked.popleft()
+            self._taken += 1
             correlation, position = frame.parse_response_header(asked.key, asked.version, data)
             if correlation != asked.correlation:
                 raise codec.DecodeError(f"an answer to request {correlation} instead of {asked.correlation}")
@@ -245,7 +247,8 @@ class Connection:
         self.close()
         if isinstance(error, TimeoutError):
             return Unreachable(f"the broker at {self.name} does not answer")
-        return Unreachable(f"the broker at {self.name} went away ({error.strerror or error})")
+        doubt = self._security.doubt() if self._taken <= 1 else ""  # it hung up when it was first asked for something
+        return Unreachable(f"the broker at {self.name} went away ({error.strerror or error}){doubt}")
 
     def _nonsense(self, answer: type, error: codec.DecodeError) -> Failed:
         self.close()

@@ -141,8 +141,8 @@ class Security:
                 return answer.session_lifetime_ms
 
     def doubt(self) -> str:
-        """What to look at when a broker answers with something that is no answer."""
-        return "" if self.encrypted else "; if its listener wants TLS, set security.protocol"
+        """What to look at when a broker hangs up at once, or answers with something that is no answer."""
+        return "" if self.encrypted else "; if its listener wants TLS or a login, set security.protocol"
 
     def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
