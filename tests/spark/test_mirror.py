@@ -310,7 +310,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            for _ in range(3):
+            for _ in range(2):
                 with Launched(command, folder=tmp_path / "run", bootstrap=west.bootstrap) as running:
                     running.until_rows("mirror", 500)
                     for victim in chance.sample(["worker", "west", "east"], 2):
