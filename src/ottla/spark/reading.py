@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ottla.spark.options import SourceOptions
     from ottla.spark.planning import Split
 
-COLUMNS_BYTES: Final = 8 << 20  # about so much in one Arrow batch; docs/spark.md has the measurements
+COLUMNS_BYTES: Final = 2 << 20  # about so much in one Arrow batch; docs/spark.md has the measurements
 MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 GONE: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 KEEP: Final = "set failOnDataLoss to false to read what is left"

@@ -10,10 +10,10 @@ Kafka has no request for "the offset at byte n". It has two that help:
 
 A range is sampled at its first and last offset, and then in the middle of every interval that is larger than two
 splits, or whose ends differ so much that a cut in it could be off by an eighth of a split; the samples of all
-partitions are asked for together, round by round. So an even log costs about one sample for every two splits, and a log that is tiny
-at first and huge at the end is searched by halving, to where that changes. Between samples the bytes per offset are
-taken to be the mean of both ends. When the broker's size of the log says that much was not seen (a hump between two
-samples), the widest intervals are halved too.
+partitions are asked for together, round by round. So an even log costs about one sample for every two splits, and a log
+that is tiny at first and huge at the end is searched by halving, to where that changes. Between samples the bytes per
+offset are taken to be the mean of both ends. When the broker's size of the log says that much was not seen (a hump
+between two samples), the widest intervals are halved too.
 
 Sampling ends when it has read a sixteenth of what there is. A sample that fails ends the sampling of that partition:
 splits are then less even, and nothing else.
