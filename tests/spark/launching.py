@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from typing import Self
 
 OTTLA = (sys.executable, "-m", "ottla")
-START_S = 150.0  # Spark on a busy machine; a quiet one needs ten seconds
-SMALL = ("--master", "local[2]", "--driver-memory", "512m", "--conf", "spark.sql.shuffle.partitions=2")
+START_S = 400.0  # Spark on a very busy machine; a quiet one needs ten seconds
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # short runs: compile little
+CONF = (f"spark.driver.extraJavaOptions={JAVA}", "spark.sql.shuffle.partitions=2")
+SMALL = ("--master", "local[2]", "--driver-memory", "512m", *(word for one in CONF for word in ("--conf", one)))
 
 
 class Launched:

@@ -238,6 +238,7 @@ def carried_out(run: Run, *, generate: bool) -> None:
         make(run)
     beside = Generating(run) if generate and not run.once else None
     try:
+        _ = run.spark  # before anything else: columns cannot be named without a session
         run.pipeline.run(run)
         run.wait()
     finally:

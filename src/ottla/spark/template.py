@@ -6,6 +6,7 @@ Spark against a real broker, and adds up again in plain Python.
 """
 
 import re
+import sys
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -161,6 +162,8 @@ def written(name: str, folder: Path) -> list[Path]:
     if not NAME.fullmatch(name):
         raise Wrong(f"{name}: a pipeline's name has small letters, digits and single hyphens, such as word-count")
     stem = name.replace("-", "_")
+    if stem in sys.stdlib_module_names:
+        raise Wrong(f"{name}: Python has a module of this name, which {stem}.py would hide: choose another name")
     files = {folder / f"{stem}.py": PIPELINE, folder / f"test_{stem}.py": TEST}
     if there := [path for path in files if path.exists()]:
         raise Failed(f"{there[0]} exists already: choose another name, or --folder")

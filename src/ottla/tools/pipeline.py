@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -30,7 +31,10 @@ USAGE = """Usage: ottla pipeline run NAME_OR_FILE [OPTIONS]
 @app.command("list")
 def list_pipelines(json: Json = False) -> None:
     """List the pipelines that come with Ottla, with their options."""
-    pipelines = catalogue().named()
+    with extra():
+        from ottla.spark import catalogue
+
+        pipelines = catalogue.named()
     if json:
         document(
             [
@@ -56,12 +60,14 @@ def run(context: typer.Context) -> None:
     name, *arguments = context.args
     if name.startswith("-"):
         raise typer.BadParameter("the name of the pipeline, or its file, comes first")
-    try:
-        pipeline = catalogue().found(name)
-    except ModuleNotFoundError as error:
-        raise without(error) from None
-    from ottla.spark import running
+    with extra():
+        from ottla.spark import catalogue, running
+        from ottla.spark.pipeline import Wrong
 
+        try:
+            pipeline = catalogue.found(name)
+        except Wrong as error:
+            raise typer.Exit(running.complain(str(error), 2)) from None
     raise typer.Exit(running.run(pipeline, arguments, program=f"ottla pipeline run {name}"))
 
 
@@ -171,19 +177,20 @@ def place(name: str, folder: Path | None) -> Path:
     from ottla.spark.state import default_folder
 
     if folder is None and name.endswith(".py"):
-        name = catalogue().found(name).name
+        with extra():
+            from ottla.spark import catalogue
+
+            name = catalogue.found(name).name
     return (folder or default_folder(os.environ) / name).expanduser()
 
 
-def catalogue() -> Any:
+@contextmanager
+def extra() -> Iterator[None]:
+    """What needs the extra `spark`, and says so in a line."""
     try:
-        from ottla.spark import catalogue
+        yield
     except ModuleNotFoundError as error:
-        raise without(error) from None
-    return catalogue
-
-
-def without(error: ModuleNotFoundError) -> Exception:
-    if (error.name or "").partition(".")[0] not in LIBRARIES:
-        return error
-    return Failed(f"pipelines need {error.name}: pip install 'ottla[spark]'")
+        name = (error.name or "").partition(".")[0]
+        if name not in LIBRARIES:
+            raise
+        raise Failed(f"pipelines need {name}: pip install 'ottla[spark]'") from None
