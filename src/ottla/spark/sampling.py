@@ -4,9 +4,9 @@ Kafka has no request for "the offset at byte n". It has two that help:
 
 - DescribeLogDirs, one for each broker, has the size of every partition. A partition that fits into one split as a whole
   needs no more than that. Who may not ask it (it needs rights on the cluster) loses nothing but a few requests.
-- A Fetch of one byte is answered by one whole batch: the first that ends after the offset asked for. Its header tells
-  which offsets it spans and how large it is. That is a sample of the bytes per offset there, gaps of compaction
-  included, at the price of reading that one batch.
+- A Fetch of a few bytes is answered by whole batches, by one at least: the first that ends after the offset asked for.
+  Their headers tell which offsets they span and how large they are. That is a sample of the bytes per offset there,
+  gaps of compaction included, at the price of reading a 64th of a split, or one batch.
 
 A range is sampled at its first and last offset, and then in the middle of every interval that is larger than two
 splits, or whose ends differ so much that a cut in it could be off by an eighth of a split; the samples of all
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     Place = tuple[TopicPartition, int]  # and an offset
 
+SAMPLE_BYTES_MAX: Final = 64 << 10
 SHARE: Final = 16  # of a range, at most one part in so many is read for samples
 TOGETHER: Final = 16  # requests on their way to one broker: each is answered by up to a whole batch
 SURE: Final = 4  # a range that would have to be so much larger than it seems to need a cut is not sampled again
@@ -52,7 +53,8 @@ PIECE_MIN: Final = 64 << 10  # no target is smaller: a batch cannot be cut witho
 
 
 class Sample(NamedTuple):
-    """The first batch that ends after `offset`: base <= its offsets < after. Nothing lies between `offset` and it."""
+    """The first batch that ends after `offset`, and perhaps some that follow it: base <= their offsets < after. Nothing
+    lies between `offset` and the first."""
 
     base: int
     after: int
@@ -65,8 +67,14 @@ class Sample(NamedTuple):
 
     @property
     def density(self) -> float:
-        """Bytes per offset, a gap before the batch included."""
+        """Bytes per offset, a gap before the first batch included."""
         return self.size / (self.after - self.left)
+
+    def until(self, end: int) -> Sample:
+        """What of it lies before an offset, where some does."""
+        if not self.base < end < self.after:
+            return self
+        return self._replace(after=end, size=self.size * (end - self.base) // (self.after - self.base))
 
 
 class Unknown(NamedTuple):
@@ -98,7 +106,7 @@ class Survey:
         self.next = sorted({start, stop - 1})  # the offsets to sample in the next round; none when it is enough
         self._start, self._stop = start, stop
         self._split_bytes = split_bytes
-        self._found: dict[int, Sample] = {}  # by the base of the batch: the one that saw most of the gap before it
+        self._found: dict[int, Sample] = {}  # by its base: the one that saw most of the gap before it
 
     def covers(self, first: int, end: int) -> bool:
         return self._start <= first and self._stop >= end
@@ -136,8 +144,10 @@ class Survey:
         return Profile(offsets, sizes)
 
     def _samples(self) -> list[Sample]:
-        """In order, and none overlaps the next: the first batch that ends after an offset is no earlier one."""
-        return [sample for sample in sorted(self._found.values()) if sample.left < self._stop]
+        """In order; where one reaches into the next, only what lies before that."""
+        found = [sample for sample in sorted(self._found.values()) if sample.left < self._stop]
+        ends = [*(sample.left for sample in found), self._stop][1:]
+        return [sample.until(end) for sample, end in zip(found, ends, strict=True)]
 
     def _unknown(self) -> list[Unknown]:
         samples = self._samples()
@@ -195,7 +205,7 @@ class Sampler:
                 surveys[one.where] = Survey(one.start, one.stop, target)
         while asked := [(where, offset) for where, survey in surveys.items() for offset in survey.next]:
             seen: dict[TopicPartition, list[Sample]] = {}
-            for where, sample, whole in self._sample(asked):
+            for where, sample, whole in self._sample(asked, sample_bytes(target)):
                 seen.setdefault(where, []).append(sample)
                 first, end = whole
                 if surveys[where].covers(first, end):
@@ -228,7 +238,7 @@ class Sampler:
                             found[TopicPartition(one.name, partition.partition_index)] = partition.partition_size
         return found
 
-    def _sample(self, asked: list[Place]) -> Iterator[tuple[TopicPartition, Sample, tuple[int, int]]]:
+    def _sample(self, asked: list[Place], size: int) -> Iterator[tuple[TopicPartition, Sample, tuple[int, int]]]:
         """What lies at these offsets, each with the first offset of the log and its end; nothing where that fails."""
         places: dict[TopicPartition, list[int]] = {}
         for where, offset in asked:
@@ -241,7 +251,7 @@ class Sampler:
                 while queue or sent:
                     while queue and len(sent) < TOGETHER:
                         sent.append(queue.pop())
-                        self._send(connection, *sent[-1])
+                        self._send(connection, *sent[-1], size)
                     where, offset = sent.popleft()
                     answer = connection.receive(FetchResponse)
                     for one in (partition for topic in answer.responses for partition in topic.partitions):
@@ -252,13 +262,13 @@ class Sampler:
             finally:
                 self._cluster.release(connection)
 
-    def _send(self, connection: Connection, where: TopicPartition, offset: int) -> None:
+    def _send(self, connection: Connection, where: TopicPartition, offset: int, size: int) -> None:
         identity = self._cluster.topic(where.topic).id
-        partition = FetchPartition(partition=where.partition, fetch_offset=offset, partition_max_bytes=1)
+        partition = FetchPartition(partition=where.partition, fetch_offset=offset, partition_max_bytes=size)
         topic = FetchTopic(
             topic=where.topic, topic_id=identity.bytes if identity else ZERO_UUID, partitions=[partition]
         )
-        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1, isolation_level=0, topics=[topic])
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=size, isolation_level=0, topics=[topic])
         connection.send(request, newest=None if identity else IDS_SINCE - 1)
 
     def _by_leader(self, wheres: Iterable[TopicPartition]) -> Iterator[tuple[Connection, list[TopicPartition]]]:
@@ -271,8 +281,13 @@ class Sampler:
         yield from found.items()
 
 
+def sample_bytes(split_bytes: int) -> int:
+    """Of more than one batch, where they are small: one alone may be like no other."""
+    return min(max(split_bytes // 64, 1), SAMPLE_BYTES_MAX)
+
+
 def understood(answer: PartitionData, offset: int) -> Sample | None:
-    """What the answer to a Fetch of one byte tells; None where it has no whole batch."""
+    """What the answer to a Fetch tells; None where it has no whole batch."""
     data = answer.records
     if answer.error_code or not isinstance(data, memoryview) or len(data) < OVERHEAD + BATCH_LENGTH_MIN:
         return None
