@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from client.records import Broker
 
+# A broker that was killed may come back when its session has ended: with Apache Kafka's default that takes 9 s.
+SESSION = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 SETTINGS = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
 ONE_WORKER = pytest.mark.xdist_group("client")  # so that Apache Kafka is started once
 KINDS = ["ottla", pytest.param("kafka", marks=ONE_WORKER)]
@@ -28,12 +30,18 @@ def brokers() -> Iterator[Callable[[str], Broker]]:
 
         def found(kind: str) -> Broker:
             if kind not in running:
-                version = judge.NEWEST if kind == "kafka" else judge.ZOOKEEPER
-                made = Ottla(settings=SETTINGS) if kind == "ottla" else judge.Kafka(version=version, settings=SETTINGS)
-                running[kind] = stack.enter_context(made)
+                running[kind] = stack.enter_context(made(kind))
             return running[kind]
 
         yield found
+
+
+def made(kind: str) -> Broker:
+    if kind == "ottla":
+        return Ottla(settings=SETTINGS)
+    if kind == "kafka":
+        return judge.Kafka(settings=SETTINGS | SESSION)
+    return judge.Kafka(version=judge.ZOOKEEPER, settings=SETTINGS)
 
 
 @pytest.fixture(params=KINDS)

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import pickle
+import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -152,23 +153,29 @@ def test_a_client_proves_itself_by_a_certificate(listeners: Listeners) -> None:
     base = {"security.protocol": "SSL", **trusting(made)}
     key, chain = ((made.folder / f"client.{kind}").read_text() for kind in ("key", "crt"))
     locked = made.encrypted("client")
-    store = str(made.pkcs12("client"))
     for more in (
         {"ssl.keystore.location": str(made.client), "ssl.keystore.type": "PEM"},
         {"ssl.keystore.location": str(locked), "ssl.keystore.type": "PEM", "ssl.key.password": PASSWORD},
         {"ssl.keystore.key": key.replace("\n", " "), "ssl.keystore.certificate.chain": chain},
-        {"ssl.keystore.location": store, "ssl.keystore.password": PASSWORD},
     ):
         works(listeners.mutual, {**base, **more})
-    works(
-        listeners.ssl,
-        {"security.protocol": "SSL", "ssl.truststore.location": store, "ssl.truststore.password": PASSWORD},
-    )
     refused(listeners.mutual, base)
     wrong = {"ssl.keystore.location": str(locked), "ssl.keystore.type": "PEM", "ssl.key.password": "wrong"}
     assert "ssl.key.password" in str(refused(listeners.mutual, {**base, **wrong}))
-    wrong = {"ssl.keystore.location": store, "ssl.keystore.password": "wrong"}
-    assert "its password is another one" in str(refused(listeners.mutual, {**base, **wrong}))
+
+
+def test_a_store_of_java(listeners: Listeners, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cryptography")
+    store = str(listeners.certificates.pkcs12("client"))
+    trust = {"security.protocol": "SSL", "ssl.truststore.location": store, "ssl.truststore.password": PASSWORD}
+    own = {"ssl.keystore.location": store, "ssl.keystore.password": PASSWORD}
+    works(listeners.ssl, trust)
+    works(listeners.mutual, {**trust, **own})
+    wrong = refused(listeners.mutual, {**trust, **own, "ssl.keystore.password": "wrong"})
+    assert "its password is another one" in str(wrong)
+    assert "No such file" in str(refused(listeners.ssl, {**trust, "ssl.truststore.location": "/nowhere.p12"}))
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
+    assert "pip install cryptography" in str(refused(listeners.ssl, trust))
 
 
 def test_a_broker_that_is_not_known_is_not_talked_to(listeners: Listeners) -> None:

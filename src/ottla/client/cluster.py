@@ -319,11 +319,13 @@ class Patience:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.progress()
+        self._worked = False  # what has worked is there, so it may be gone for a while only
 
     def progress(self) -> None:
         """It goes on: the next trouble has all the time again."""
         self._since: float | None = None
         self._pause_s = PAUSE_S
+        self._worked = True
 
     def bear(self, error: Failed, *, pause: bool = True) -> None:
         """Wait before another attempt; raises the error if it will not pass, or has not for too long."""
@@ -333,7 +335,7 @@ class Patience:
         now = time.monotonic()
         if self._since is None:
             self._since = now
-        missing = isinstance(error, Refused) and error.code in MISSING
+        missing = isinstance(error, Refused) and error.code in MISSING and not self._worked
         if now + self._pause_s > self._since + min(self._cluster.timeout_s, MISSING_S if missing else float("inf")):
             raise error
         if pause:

@@ -188,7 +188,9 @@ class Connection:
             return True
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
-        return bool(select.select([self._socket], [], [], timeout_s)[0])
+        waiting = select.poll()  # select itself fails in programs with a thousand open files
+        waiting.register(self._socket, select.POLLIN)
+        return bool(waiting.poll(timeout_s * 1000))
 
     def _take(self, deadline: float) -> bytearray:
         """The next frame, in a buffer of its own."""

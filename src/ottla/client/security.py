@@ -274,7 +274,12 @@ def pem(text: str) -> str:
 def read_pkcs12(name: str, path: str, password: str) -> tuple[str, str]:
     """The certificates that a PKCS12 store trusts, and its own key with its chain, both as PEM."""
     try:
-        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+        from cryptography.hazmat.primitives.serialization import (  # type: ignore[import-not-found, unused-ignore]
+            Encoding,
+            NoEncryption,
+            PrivateFormat,
+            pkcs12,
+        )
     except ImportError:
         raise Failed(
             f"{name}={path}: reading PKCS12 needs the cryptography package (pip install cryptography); "
