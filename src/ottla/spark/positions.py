@@ -55,8 +55,8 @@ def wanted(cluster: Cluster, options: SourceOptions) -> Wanted:
 def _existing(cluster: Cluster, names: Collection[str]) -> dict[str, Topic]:
     found = cluster.topics(names)
     if missing := [name for name in names if name not in found]:
-        be = "does not exist" if len(missing) == 1 else "do not exist"
-        raise Failed(f"topic {', '.join(missing)} {be} at {cluster.bootstrap}: create it, or correct the name")
+        what = f"topic {missing[0]} does" if len(missing) == 1 else f"topics {', '.join(missing)} do"
+        raise Failed(f"{what} not exist at {cluster.bootstrap}: create what is missing, or correct the name")
     return found
 
 
@@ -123,15 +123,8 @@ def _at_times(
 
 def _check_named(at: Mapping[TopicPartition, int], partitions: Collection[TopicPartition], name: str) -> None:
     """Every partition by name, no others: one that was forgotten would be read from somewhere else in silence."""
-    if at.keys() == set(partitions):
-        return
-    (topic, partition), *_ = sorted(at.keys() ^ set(partitions))
-    reason = "names" if (topic, partition) in at else "does not name"
-    fix = (
-        "which is not read: leave it out"
-        if (topic, partition) in at
-        else "which is read: name every partition, with -2 for earliest and -1 for latest"
-    )
-    if "ByTimestamp" in name and reason == "does not name":
-        fix = "which is read: name every partition"
-    raise Failed(f"{name} {reason} {topic} partition {partition}, {fix}")
+    words = "" if name.endswith("ByTimestamp") else ", with -2 for earliest and -1 for latest"
+    for topic, partition in sorted(set(partitions) - at.keys()):
+        raise Failed(f"{name} does not name {topic} partition {partition}, which is read: name every partition{words}")
+    for topic, partition in sorted(at.keys() - set(partitions)):
+        raise Failed(f"{name} names {topic} partition {partition}, which is not read: leave it out")

@@ -102,7 +102,7 @@ def decoded(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.R
     """The wanted records of a piece, in as many batches as they need."""
     data, start, stop = piece.data, piece.start, min(piece.end, split.stop)
     while start < stop:
-        found = _decode(data, start, stop, piece, split, options)
+        found = _decode(data, start, stop, piece, split, options, COLUMNS_BYTES)
         assert found.bytes_read, "a piece is whole batches"
         if found.batch.num_rows:
             yield found.batch
@@ -114,13 +114,7 @@ def decoded(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.R
 
 
 def _decode(
-    data: memoryview,
-    start: int,
-    stop: int,
-    piece: Piece,
-    split: Split,
-    options: SourceOptions,
-    size: int = COLUMNS_BYTES,
+    data: memoryview, start: int, stop: int, piece: Piece, split: Split, options: SourceOptions, size: int
 ) -> Columns:
     try:
         return decode_columns(
