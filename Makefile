@@ -3,6 +3,7 @@
 PYTHON ?= python3
 SEEDS ?= 200
 ARGS ?=
+SPARK_ARGS ?= $(filter --quick --list,$(ARGS))
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Start-up time is a promise: let Python keep what it compiled, whatever the shell says.
@@ -17,7 +18,8 @@ help:
 	@echo "make format   put every file into shape"
 	@echo "make sim      the seeded and property suites with SEEDS=$(SEEDS) worlds each"
 	@echo "make fuzz     hostile bytes at every API, SEEDS=$(SEEDS) times"
-	@echo "make bench    Ottla and Apache Kafka side by side on this machine (ARGS=... to choose rows)"
+	@echo "make bench    Ottla and Apache Kafka side by side on this machine, then our Spark source and Spark's own connector"
+	@echo "              (ARGS=... and SPARK_ARGS=... to choose rows)"
 	@echo "make docs     write the generated pages anew"
 
 setup:
@@ -50,6 +52,7 @@ fuzz: setup-test
 
 bench: setup-test
 	@python bench/run.py $(ARGS)
+	@python bench/spark.py $(SPARK_ARGS)
 
 docs: setup-test
 	@python scripts/docs.py

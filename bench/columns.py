@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[0] = str(ROOT / "src")
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT / "src")
 
 import pyarrow as pa  # noqa: E402
 
