@@ -102,7 +102,13 @@ def decoded(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.R
     """The wanted records of a piece, in as many batches as they need."""
     data, start, stop = piece.data, piece.start, min(piece.end, split.stop)
     while start < stop:
-        found = _decode(data, start, stop, piece, split, options, COLUMNS_BYTES)
+        try:
+            found = _decoded(data, range(start, stop), piece.aborted, options)
+        except ValueError as error:
+            raise Failed(
+                f"{_at(split, start)}: a damaged record batch ({error}); restore the partition from another "
+                "replica, or read around it with startingOffsets and endingOffsets"
+            ) from None
         assert found.bytes_read, "a piece is whole batches"
         if found.batch.num_rows:
             yield found.batch
@@ -113,26 +119,24 @@ def decoded(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.R
             data = data[found.bytes_read :]
 
 
-def _decode(
-    data: memoryview, start: int, stop: int, piece: Piece, split: Split, options: SourceOptions, size: int
-) -> Columns:
-    try:
+def _decoded(data: memoryview, wanted: range, aborted: list[tuple[int, int]] | None, options: SourceOptions) -> Columns:
+    """The first records of the data, about COLUMNS_BYTES of them, or one batch if that alone inflates to more."""
+
+    def attempt(size_max: int) -> Columns:
         return decode_columns(
             data,
-            start=start,
-            stop=stop,
+            start=wanted.start,
+            stop=wanted.stop,
             headers=options.include_headers,
-            aborted=piece.aborted,
+            aborted=aborted,
             check_crc=options.check_crcs,
-            size_max=size,
+            size_max=size_max,
         )
-    except ValueError as error:
-        if size < SIZE_MAX:  # perhaps one batch alone inflates to more than we would put together
-            return _decode(data, start, stop, piece, split, options, SIZE_MAX)
-        raise Failed(
-            f"{_at(split, start)}: a damaged record batch ({error}); restore the partition from another replica, or "
-            "read around it with startingOffsets and endingOffsets"
-        ) from None
+
+    try:
+        return attempt(COLUMNS_BYTES)
+    except ValueError:
+        return attempt(SIZE_MAX)
 
 
 class Shape:
