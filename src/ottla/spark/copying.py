@@ -14,7 +14,8 @@ anew with the same codec: those that compaction or a start in their middle has t
 not their own (LogAppendTime, a delete horizon), and messages of magic 0 and 1. What must not be copied is left out:
 control batches, and the batches of aborted transactions by the rule of Kafka's consumer.
 
-Pure: bytes in, bytes out. A batch costs about 4 µs and two passes of the checksum (40 µs for a megabyte).
+Pure: bytes in, bytes out, and the bytes of closed batches are the ones that came in: headers are written in place. A
+batch costs about 5 µs and two passes of the checksum (40 µs each for a megabyte).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from itertools import groupby
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 
 from ottla.records import batch, legacy
@@ -47,10 +49,8 @@ from ottla.records.native import crc32c, decode_columns, encode_columns
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ottla.records.compress import Buffer
-
-_HEAD: Final = Struct(">qiibI")
-_TAIL: Final = Struct(">hiqqqhii")
+CRC_PLACE: Final = 17
+_CRC: Final = Struct(">I")
 _MARKER_KEY: Final = Struct(">hh")
 _ABORT: Final = 0
 _OPENED: Final = LOG_APPEND_TIME | DELETE_HORIZON
@@ -62,18 +62,22 @@ class DamagedError(ValueError):
 
 
 class Copied(NamedTuple):
-    """A batch for the target: `head` and `body` follow each other on the wire. `first` and `next` are offsets at the
-    source: of its first record, and of the next after its last one; `count` is of records, and so of offsets."""
+    """A batch for the target. `first` and `next` are offsets at the source: of its first record, and of the next after
+    its last one; `count` is of records, and so of offsets."""
 
-    head: bytes
-    body: memoryview | bytes
+    data: memoryview | bytes
     first: int
     next: int
     count: int  # type: ignore[assignment]  # a tuple's own count() is of no use here
 
-    @property
-    def size(self) -> int:
-        return len(self.head) + len(self.body)
+
+def writable(data: memoryview) -> memoryview:
+    """The same bytes, to be written to. A fetched piece lies in a buffer that was made for it; others are copied."""
+    whole = data.obj
+    if not isinstance(whole, bytearray):
+        return memoryview(bytearray(data))
+    position = pa.py_buffer(data).address - pa.py_buffer(whole).address
+    return memoryview(whole)[position : position + len(data)]
 
 
 class Copier:
@@ -85,27 +89,29 @@ class Copier:
         self._producer_epoch = producer_epoch
         self._size_max = size_max
 
-    def copy(self, data: Buffer, *, start: int, aborted: list[tuple[int, int]] | None) -> list[Copied]:
+    def copy(self, view: memoryview, *, start: int, aborted: list[tuple[int, int]] | None) -> list[Copied]:
         """What is to be sent of whole batches as a Fetch answered them, from the offset `start` on; `aborted` is the
-        answer's own list of (producer id, first offset)."""
+        answer's own list of (producer id, first offset). The view is written to, and lives on in what is returned."""
         found: list[Copied] = []
-        view, aborts = memoryview(data), Aborts(aborted or ())
+        aborts = Aborts(aborted or ())
         position, end = 0, len(view)
-        unpack, head_pack, tail_pack = HEADER.unpack_from, _HEAD.pack, _TAIL.pack
+        unpack, pack, pack_crc = HEADER.unpack_from, HEADER.pack_into, _CRC.pack_into
         while end - position > MAGIC_POSITION:
             if view[position + MAGIC_POSITION] != MAGIC:
                 position = self._messages(view, position, start, found)
                 continue
             if end - position < HEADER_SIZE:
                 break
-            fields = unpack(view, position)
-            base, length, _, _, crc, attributes, delta, first_ms, last_ms, producer, _, _, count = fields
+            base, length, _, _, crc, attributes, delta, first_ms, last_ms, producer, _, _, count = unpack(
+                view, position
+            )
             stop = position + length + LOG_OVERHEAD
             if stop > end:
                 break
             if length < HEADER_SIZE - LOG_OVERHEAD or delta < 0:
                 raise DamagedError(f"the batch at offset {base} has an impossible header")
-            if crc32c(view[position + CRC_POSITION : stop]) != crc:
+            guarded = view[position + CRC_POSITION : stop]
+            if crc32c(guarded) != crc:
                 raise DamagedError(f"the batch at offset {base} does not match its checksum")
             last = base + delta
             hidden = producer >= 0 and aborts.hides(attributes, producer, last, view, position)
@@ -113,19 +119,11 @@ class Copier:
                 position = stop
                 continue
             if count == delta + 1 and base >= start and not attributes & _OPENED:
-                body = view[position + HEADER_SIZE : stop]
-                tail = tail_pack(
-                    attributes & CODEC_MASK | TRANSACTIONAL,
-                    delta,
-                    first_ms,
-                    last_ms,
-                    self._producer_id,
-                    self._producer_epoch,
-                    self.sequence,
-                    count,
-                )
-                head = head_pack(0, length, -1, MAGIC, crc32c(body, crc32c(tail))) + tail
-                found.append(Copied(head, body, base, last + 1, count))
+                new = attributes & CODEC_MASK | TRANSACTIONAL
+                who = self._producer_id, self._producer_epoch, self.sequence
+                pack(view, position, 0, length, -1, MAGIC, 0, new, delta, first_ms, last_ms, *who, count)
+                pack_crc(view, position + CRC_PLACE, crc32c(guarded))
+                found.append(Copied(view[position:stop], base, last + 1, count))
                 self.sequence = (self.sequence + count) & SEQUENCE_MAX
             else:
                 found += self._packed(view[position:stop], attributes & CODEC_MASK, max(base, start), last + 1)
@@ -215,7 +213,7 @@ class Copier:
         for data in packed:
             count = batch.header(data).count
             after = offsets[done + count] if done + count < len(offsets) else stop
-            yield Copied(data[:HEADER_SIZE], memoryview(data)[HEADER_SIZE:], offsets[done], after, count)
+            yield Copied(data, offsets[done], after, count)
             done += count
         assert done == len(offsets), "every record is in one of the batches"
         self.sequence = (self.sequence + done) & SEQUENCE_MAX

@@ -29,7 +29,7 @@ from ottla.client.groups import Committed, committed
 from ottla.client.producing import Sender
 from ottla.client.transaction import Identity, add_offsets, end, enlist, identify
 from ottla.errors import ErrorCode
-from ottla.spark.copying import Copier, DamagedError
+from ottla.spark.copying import Copier, DamagedError, writable
 from ottla.spark.translation import OffsetMap, Position, Run
 
 if TYPE_CHECKING:
@@ -279,13 +279,13 @@ class Transaction:
 
     def add(self, piece: Piece) -> None:
         self._source_end = piece.end
-        copied = self._copier.copy(piece.data, start=piece.start, aborted=piece.aborted)
+        copied = self._copier.copy(writable(piece.data), start=piece.start, aborted=piece.aborted)
         if not copied:
             return
         if self._sender is None:
             self._begin()
         assert self._sender is not None
-        self._sender.send(self._part.to, [b"".join((one.head, one.body)) for one in copied])
+        self._sender.send(self._part.to, [one.data for one in copied])  # type: ignore[misc]  # views do, too
         for one in copied:
             self._note(one)
 
@@ -312,7 +312,7 @@ class Transaction:
         dense = one.next - one.first == one.count
         self._copied.append(Run(one.first, at, one.count if dense else 1))
         self.records += one.count
-        self.size += one.size
+        self.size += len(one.data)
 
     def commit(self, *, finished: bool) -> tuple[Identity, Position]:
         """Everything sent, and the position behind it; `finished`: behind all that was to be copied."""
