@@ -14,6 +14,7 @@ are gone are that too, or with failOnDataLoss=false a warning, and reading goes 
 from __future__ import annotations
 
 import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.spark.planning import Split
 
 COLUMNS_BYTES: Final = 2 << 20  # about so much in one Arrow batch; docs/spark.md has the measurements
+CONNECT_PAUSE_S: Final = 0.2
 MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 GONE: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 KEEP: Final = "set failOnDataLoss to false to read what is left"
@@ -64,9 +66,9 @@ def _ahead(items: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    shape, cluster = Shape(split.where, options.include_headers), _take(options)
-    start = split.start
+    shape, start = Shape(split.where, options.include_headers), split.start
     try:
+        cluster = _take(options)
         while start < split.stop:
             if not _same_topic(cluster, split, options):
                 break
@@ -226,7 +228,17 @@ def _key(options: SourceOptions) -> tuple[object, ...]:
 
 
 def _take(options: SourceOptions) -> Cluster:
-    return _kept.pop(_key(options), None) or options.cluster(patience_ms=options.poll_timeout_ms)
+    """The connection of the last split, or a new one: the planner has reached the cluster, so it is waited for."""
+    if (kept := _kept.pop(_key(options), None)) is not None:
+        return kept
+    deadline = time.monotonic() + options.poll_timeout_ms / 1000
+    while True:
+        try:
+            return options.cluster(patience_ms=options.poll_timeout_ms)
+        except Unreachable:
+            if time.monotonic() + CONNECT_PAUSE_S > deadline:
+                raise
+        time.sleep(CONNECT_PAUSE_S)
 
 
 def _give_back(cluster: Cluster, options: SourceOptions) -> None:
