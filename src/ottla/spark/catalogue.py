@@ -17,22 +17,27 @@ VARIABLE: Final = "PIPELINE"
 
 def named() -> dict[str, Pipeline]:
     """Every pipeline that comes with Ottla. A module beside them that defines none is a part of one."""
-    modules = (
-        importlib.import_module(f"{pipelines.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(pipelines.__path__)
-    )
-    there = (getattr(module, VARIABLE, None) for module in modules)
-    return {pipeline.name: pipeline for pipeline in there if isinstance(pipeline, Pipeline)}
+    there = (defined(name) for name in modules())
+    return {pipeline.name: pipeline for pipeline in there if pipeline}
 
 
 def found(name_or_file: str) -> Pipeline:
     if is_file(name_or_file):
         return loaded(Path(name_or_file))
-    known = named()
-    if name_or_file not in known:
-        hint = nearest(name_or_file, known).replace("it has", "there are")
+    pipeline = defined(name_or_file) if name_or_file in modules() else None
+    if pipeline is None:
+        hint = nearest(name_or_file, named()).replace("it has", "there are")
         raise Wrong(f"there is no pipeline {name_or_file}: {hint}; a file of your own ends in .py")
-    return known[name_or_file]
+    return pipeline
+
+
+def modules() -> list[str]:
+    return [found.name for found in pkgutil.iter_modules(pipelines.__path__)]
+
+
+def defined(module: str) -> Pipeline | None:
+    there = getattr(importlib.import_module(f"{pipelines.__name__}.{module}"), VARIABLE, None)
+    return there if isinstance(there, Pipeline) else None
 
 
 def is_file(name_or_file: str) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.client.failure import Failed
+from ottla.client.security import Security, security
 
 if TYPE_CHECKING:
     from ottla.spark.pipeline import Run
@@ -67,6 +68,27 @@ def new_producer(run: "Run") -> Any:
             "linger.ms": 20,
             "enable.idempotence": True,
             "log_level": 0,
-            **run.properties,
+            **librdkafka(security(run.properties)),
         }
     )
+
+
+def librdkafka(own: Security) -> dict[str, str]:
+    """The same security under the names that this client has for it; what is not given is left out."""
+    named = {
+        "security.protocol": own.protocol,
+        "ssl.ca.location": own.trust,
+        "ssl.ca.pem": own.trust_text,
+        "ssl.certificate.pem": own.key_chain,
+        "ssl.key.pem": own.key,
+        "ssl.key.password": own.key_password,
+        "ssl.endpoint.identification.algorithm": "" if own.check_host else "none",
+        "sasl.mechanism": own.mechanism,
+        "sasl.username": own.user,
+        "sasl.password": own.password,
+    }
+    if own.key_store_type == "PEM":
+        named |= {"ssl.certificate.location": own.key_store, "ssl.key.location": own.key_store}
+    else:
+        named |= {"ssl.keystore.location": own.key_store, "ssl.keystore.password": own.key_store_password}
+    return {name: value for name, value in named.items() if value}

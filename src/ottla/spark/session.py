@@ -93,6 +93,7 @@ def started(name: str, settings: Settings) -> "SparkSession":
             except (PySparkRuntimeError, OSError) as error:
                 raise explained(java, settings.log, error) from None
         SparkContext._ensure_initialized(gateway=gateway)
+    SparkContext._ensure_initialized()  # the JVM knows what spark-submit and spark-defaults.conf say
     conf = SparkConf()
     for key, value in settings.conf.items():
         conf.set(key, value)
