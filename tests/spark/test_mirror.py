@@ -265,6 +265,16 @@ def test_wrong_options(mirrors: Mirrors, ottla: Ottla, east: Ottla, options: dic
         mirrors.run(ottla, east, **options)
 
 
+def test_a_target_that_would_change_timestamps_is_told(
+    mirrors: Mirrors, ottla: Ottla, east: Ottla, fresh: Callable[[str], str]
+) -> None:
+    topic = fresh("times")
+    filling.create(ottla, topic, 1)
+    filling.create(east, topic, 1, message_timestamp_type="LogAppendTime")
+    with pytest.raises(Failed, match="records would lose their timestamps"):
+        mirrors.run(ottla, east, topics=topic, name=topic)
+
+
 def test_records_that_are_there_already(
     mirrors: Mirrors, ottla: Ottla, east: Ottla, fresh: Callable[[str], str]
 ) -> None:
@@ -313,9 +323,10 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
             for _ in range(2):
                 with Launched(command, folder=tmp_path / "run", bootstrap=west.bootstrap) as running:
                     running.until_rows("mirror", 500)
-                    for victim in chance.sample(["worker", "west", "east"], 2):
+                    for victim in chance.sample(["worker", "west", "east"], 3):
                         ended.wait(chance.random())
                         if victim == "worker":
+                            filling.until(lambda: workers(running.process.pid), "a worker")
                             for pid in workers(running.process.pid):
                                 os.kill(pid, signal.SIGKILL)
                         else:
@@ -336,20 +347,26 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
 
 
 def workers(driver: int) -> list[int]:
-    """Python workers of a driver: the processes below its JVM, but for the one that forks them."""
-    parents: dict[int, int] = {}
+    """Python workers of a driver: what the process that forks them (a child of the JVM) has for children."""
+    children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             try:
-                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             except (FileNotFoundError, ProcessLookupError):
                 continue
-    below, found = {driver}, [driver]
-    while found:
-        found = [pid for pid, parent in parents.items() if parent in below and pid not in below]
-        below.update(found)
-    depths = [pid for pid in below if parents.get(parents.get(parents.get(pid, 0), 0), 0) in below - {driver}]
-    return [pid for pid in depths if "python" in Path(f"/proc/{pid}/cmdline").read_text()]
+            children.setdefault(parent, []).append(int(folder.name))
+    below = [driver]
+    for _ in range(3):  # the JVM, the process that forks, its workers; a shell may stand before the JVM
+        below = [child for parent in below for child in children.get(parent, [])]
+    return [pid for pid in below if b"pyspark" in command_line(pid)]
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def consuming(broker: Ottla, group: str) -> Consumer:

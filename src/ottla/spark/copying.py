@@ -11,8 +11,9 @@ A batch is copied by writing its header anew and passing its records on as they 
 
 A leader takes such a batch only if it has as many records as offsets. So some batches are opened after all, and packed
 anew with the same codec: those that compaction or a start in their middle has thinned out, those whose timestamps are
-not their own (LogAppendTime, a delete horizon), and messages of magic 0 and 1. What must not be copied is left out:
-control batches, and the batches of aborted transactions by the rule of Kafka's consumer.
+not their own (LogAppendTime, a delete horizon), those that are too large for the target, and messages of magic 0 and 1.
+What must not be copied is left out: control batches, and the batches of aborted transactions by the rule of Kafka's
+consumer.
 
 Pure: bytes in, bytes out, and the bytes of closed batches are the ones that came in: headers are written in place. A
 batch costs about 5 µs and two passes of the checksum (40 µs each for a megabyte).
@@ -118,7 +119,8 @@ class Copier:
             if hidden or attributes & CONTROL or not count or last < start:
                 position = stop
                 continue
-            if count == delta + 1 and base >= start and not attributes & _OPENED:
+            fits = stop - position <= self._size_max
+            if count == delta + 1 and base >= start and fits and not attributes & _OPENED:
                 new = attributes & CODEC_MASK | TRANSACTIONAL
                 who = self._producer_id, self._producer_epoch, self.sequence
                 pack(view, position, 0, length, -1, MAGIC, 0, new, delta, first_ms, last_ms, *who, count)

@@ -57,7 +57,7 @@ class Shape:
     compression: str = "snappy"
     level: int | None = None
     file_bytes: int = 128 << 20
-    group_bytes: int = 64 << 20  # of a row group, before it is encoded
+    group_bytes: int = 32 << 20  # of a row group, before it is encoded
     synced: bool = False
 
     def schema(self) -> pa.Schema:

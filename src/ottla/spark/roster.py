@@ -42,7 +42,8 @@ COPIED: Final = (
     "max.message.bytes",
 )
 SIZE: Final = "max.message.bytes"
-FIXED: Final = {"message.timestamp.type": "CreateTime", "compression.type": "producer"}
+TIMES: Final = "message.timestamp.type"
+FIXED: Final = {TIMES: "CreateTime", "compression.type": "producer"}
 AHEAD: Final = "message.timestamp.after.max.ms"  # brokers before 3.6 do not know it, and have no such limit
 UNLIMITED: Final = "9223372036854775807"
 
@@ -195,7 +196,13 @@ class Roster:
                 f"topic {name} has {twin.partitions} partitions at the target and {topic.partitions} at the source: "
                 "records would not stay with their keys; delete it there, or choose another prefix"
             )
-        size_max = int(self._target.configs(name).get(SIZE, "1048588"))
+        configs = self._target.configs(name)
+        if configs.get(TIMES) == "LogAppendTime":
+            raise Failed(
+                f"topic {name} at the target has {TIMES}=LogAppendTime, so that records would lose their timestamps: "
+                "set it to CreateTime there"
+            )
+        size_max = int(configs.get(SIZE, "1048588"))
         return Mirrored(topic.name, name, str(topic.id), topic.partitions, provenance, size_max)
 
     def _create(self, topic: Topic, name: str) -> None:

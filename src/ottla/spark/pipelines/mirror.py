@@ -101,7 +101,8 @@ class Mirror:
         self._stored_at: dict[TopicPartition, float] = {}
         self._fenced: dict[TopicPartition, int] = {}
         self._bounds: dict[TopicPartition, int] | None = None  # where a run ends that ends by itself
-        self._looked = self._translated = float("-inf")
+        self._looked = self._translated = self._told = float("-inf")
+        self._copied = 0  # records, since they were told last
 
     def loop(self) -> None:
         run, rounds = self._run, self._rounds
@@ -140,13 +141,13 @@ class Mirror:
                 return True
             self._take([outcome for some in results for outcome in some])
             self._tell()
-        reached = {where: position.offset for where, (_, position) in self._positions.items()}
-        self._rounds.done(self._copied, reached, {where: ends[where] for where in reached if where in ends})
-        self._copied = 0
+        if parts or time.monotonic() - self._told > 1.0:
+            self._told = time.monotonic()
+            reached = {where: position.offset for where, (_, position) in self._positions.items()}
+            self._rounds.done(self._copied, reached, {where: ends[where] for where in reached if where in ends})
+            self._copied = 0
         self._translate()
         return bool(parts)
-
-    _copied = 0
 
     def _look(self) -> None:
         now = time.monotonic()
