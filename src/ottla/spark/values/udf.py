@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def over_columns(function: Callable[[pa.Array], pa.Array], kind: DataType) -> Callable[[Column | str], Column]:
-    return arrow_udf(function, kind)  # type: ignore[call-overload, no-any-return]
+    def column(values: pa.Array) -> pa.Array:  # Spark resolves the annotations, so pa must be known here
+        return function(values)
+
+    column.__name__ = function.__name__  # what plans show
+    return arrow_udf(column, kind)  # type: ignore[call-overload, no-any-return]
 
 
 def binary(values: pa.Array) -> pa.Array:

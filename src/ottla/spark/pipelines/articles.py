@@ -1,0 +1,480 @@
+"""Articles of many feeds: cleaned, each story once, recommended to those whom it interests.
+
+    articles ─ clean ─► articles-clean ─ unique ─► articles-unique ─ recommend ─► recommendations
+                 └────► articles-rejected  └─────► articles-duplicates   └─ users (a compacted topic)
+
+Every stage is a query of its own from topic to topic, exactly once, and may run by itself (`stage`) or with the others.
+
+    clean       HTML becomes text, Unicode and white space get one form; what is no article is rejected with the reason
+    unique      an article is a duplicate if its id, or most of its text, was seen among the last `remember` articles.
+                Likeness of texts is that of their sets of four-word phrases, estimated by MinHash. Which of two came
+                first is the order of `articles-clean`, which therefore has one partition.
+    recommend   a user has words and weights; an article's score is the sum of the weights of the words that it has,
+                each times 1 + ln(how often). From `score` on it is recommended. Users are read anew for every batch.
+
+    an article  {"id": "...", "feed": "...", "title": "...", "html": "<p>...", "published": "2026-01-31T12:00:00Z"}
+    a user      key: the name, value: {"interests": {"football": 1.0, "opera": 0.5}}; null: the user has left
+
+Try it:
+
+    ottla serve
+    ottla pipeline run articles --generate --rate 20
+    ottla consume recommendations
+    ottla pipeline run articles --generate --option feeds=https://example.org/feed.xml,news.atom       real feeds
+"""
+
+import html
+import json
+import re
+import unicodedata
+import urllib.request
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from functools import cache, partial
+from html.parser import HTMLParser
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+from xml.etree import ElementTree
+
+from pyspark.sql import functions as F
+from pyspark.sql import types
+
+from ottla.client.failure import Failed
+from ottla.spark.generating import Record
+from ottla.spark.pipeline import Option, Pipeline, Run, main
+from ottla.spark.values.udf import over_columns
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow as pa
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.state import GroupState
+
+STAGES: Final = ("clean", "unique", "recommend")
+OPTIONS: Final = (
+    Option("stage", "all", "What to do.", (*STAGES, "all")),
+    Option("articles", "articles", "The topic with articles as they come."),
+    Option("clean", "articles-clean", "The topic for cleaned articles."),
+    Option("rejected", "articles-rejected", "The topic for what is no article."),
+    Option("unique", "articles-unique", "The topic for articles without duplicates."),
+    Option("duplicates", "articles-duplicates", "The topic that says what is a duplicate of what."),
+    Option("users", "users", "The topic with users and their interests."),
+    Option("recommendations", "recommendations", "The topic for recommendations."),
+    Option("remember", "10000", "Look for duplicates among so many articles."),
+    Option("likeness", "0.5", "Texts that have this share of their phrases in common are the same story."),
+    Option("score", "1.5", "Recommend an article from this score on."),
+    Option("rows", "10000", "At most so many articles in a micro-batch."),
+    Option("feeds", "", "RSS or Atom files or addresses to read, instead of making articles up; separated by commas."),
+    Option("every", "5 minutes", "Look for new items in feeds so often."),
+    Option("people", "20", "So many users are made up."),
+)
+RAW: Final = "id string, feed string, title string, html string, published timestamp"
+CLEAN: Final = "id string, feed string, title string, text string, published timestamp"
+COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
+PARTITIONS: Final = 4
+PHRASE: Final = 4  # words
+HASHES: Final = 128
+WORD: Final = re.compile(r"\w{3,}")
+
+
+def run(run: Run) -> None:
+    for option in ("articles", "rejected", "unique", "duplicates", "recommendations"):
+        run.ensure_topic(run[option], PARTITIONS)
+    run.ensure_topic(run["clean"], 1)
+    run.ensure_topic(run["users"], PARTITIONS, cleanup_policy="compact")
+    for stage, start in (("clean", clean), ("unique", unique), ("recommend", recommend)):
+        if run["stage"] in (stage, "all") and not run.stopping:
+            query = start(run)
+            if run.once:
+                run.wait(query)  # the next stage is to find all that this one has to say
+
+
+def rows(run: Run, option: str, group: str, schema: str) -> "DataFrame":
+    """Articles of a topic, with where they lie and the text as it came."""
+    text = F.col("value").cast("string")
+    frame = run.stream(run[option], group=group, maxOffsetsPerTrigger=run["rows"], **COMMITTED)
+    return frame.select("offset", text.alias("value"), F.from_json(text, schema).alias("article")).select(
+        "offset", "value", "article.*"
+    )
+
+
+# Clean.
+
+
+def clean(run: Run) -> "StreamingQuery":
+    articles = rows(run, "articles", "articles-clean", RAW)
+    as_text = over_columns(texts, types.StringType())
+    cleaned = articles.withColumn("title", as_text("title")).withColumn("text", as_text("html"))
+    reason = (
+        F.when(F.col("id").isNull(), "it is no JSON, or has no id")
+        .when(F.coalesce("text", F.lit("")) == "", "it has no text")
+        .otherwise(F.lit(None))
+    )
+    good = F.to_json(F.struct("id", "feed", "title", "text", "published"))
+    bad = F.to_json(F.struct(reason.alias("reason"), F.col("value").alias("article")))
+    output = cleaned.select(
+        F.when(reason.isNull(), run["clean"]).otherwise(run["rejected"]).alias("topic"),
+        F.col("id").alias("key"),
+        F.when(reason.isNull(), good).otherwise(bad).alias("value"),
+    )
+    return run.to_topic(output, None, name="articles-clean")
+
+
+def texts(column: "pa.Array") -> "pa.Array":
+    import pyarrow as pa
+
+    return pa.array([None if each is None else plain(each) for each in column.to_pylist()], pa.string())
+
+
+def plain(markup: str) -> str:
+    """What a reader sees of HTML, in one form: NFKC, one space between words."""
+    reader = Reader()
+    reader.feed(markup)
+    reader.close()
+    return " ".join(unicodedata.normalize("NFKC", "".join(reader.parts)).split())
+
+
+class Reader(HTMLParser):
+    """Text alone; tags that begin a new line or cell stand for a space."""
+
+    HIDDEN: Final = {"script", "style", "noscript", "template"}
+    INLINE: Final = {"a", "abbr", "b", "code", "em", "font", "i", "mark", "q", "s", "small", "span", "strong", "sub",
+                     "sup", "u"}  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self._hidden += tag in self.HIDDEN
+        if tag not in self.INLINE:
+            self.parts.append(" ")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in self.HIDDEN and self._hidden > 0
+        if tag not in self.INLINE:
+            self.parts.append(" ")
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.parts.append(data)
+
+
+# Unique.
+
+
+def unique(run: Run) -> "StreamingQuery":
+    articles = rows(run, "clean", "articles-unique", CLEAN).where("id is not null and text is not null")
+    step = looking(run["unique"], run["duplicates"], run.integer("remember"), run.number("likeness"))
+    output = (
+        articles.select("offset", "id", "text", "value", F.lit("articles").alias("all"))
+        .groupBy("all")
+        .applyInPandasWithState(
+            step,
+            "topic string, key string, value string",
+            "ids string, signatures binary",
+            "append",
+            "NoTimeout",
+        )
+    )
+    return run.to_topic(output, None, name="articles-unique")
+
+
+def looking(good: str, bad: str, remember: int, likeness: float) -> "Callable[..., Iterator[pandas.DataFrame]]":
+    """The function that Spark calls with the new articles and the memory of those before."""
+
+    def step(
+        key: tuple[Any, ...], frames: "Iterator[pandas.DataFrame]", state: "GroupState"
+    ) -> "Iterator[pandas.DataFrame]":
+        import pandas
+
+        ids, signatures = state.get if state.exists else ("[]", b"")
+        memory = Memory(json.loads(ids), bytes(signatures))
+        found = []
+        for article in pandas.concat(list(frames)).sort_values("offset").itertuples():
+            other = memory.seen(article.id, article.text, likeness)
+            if other is None:
+                found.append((good, article.id, article.value))
+            else:
+                duplicate = {"id": article.id, "of": other[0], "likeness": other[1]}
+                found.append((bad, article.id, json.dumps(duplicate)))
+        ids, signatures = memory.kept(remember)
+        state.update((json.dumps(ids), bytearray(signatures)))
+        yield pandas.DataFrame(found, columns=["topic", "key", "value"])
+
+    return step
+
+
+class Memory:
+    """Ids and signatures of articles, the oldest first."""
+
+    def __init__(self, ids: Iterable[str], signatures: bytes) -> None:
+        import numpy
+
+        self.ids = list(ids)
+        self._known = {name: place for place, name in enumerate(self.ids)}
+        self._signatures = numpy.frombuffer(signatures, numpy.uint32).reshape(-1, HASHES)
+
+    def seen(self, name: str, text: str, likeness: float) -> tuple[str, float] | None:
+        """The article that this is a duplicate of, and how like it is; or None, and it is remembered."""
+        import numpy
+
+        if name in self._known:
+            return name, 1.0
+        mine = signature(text)
+        if self.ids:
+            alike = (self._signatures[: len(self.ids)] == mine).mean(axis=1)
+            best = int(alike.argmax())
+            if alike[best] >= likeness:
+                return self.ids[best], float(alike[best])
+        if len(self.ids) == len(self._signatures):  # room for as many again, so that not every article copies all
+            more = numpy.zeros((max(64, len(self.ids)), HASHES), numpy.uint32)
+            self._signatures = numpy.concatenate([self._signatures, more])
+        self._signatures[len(self.ids)] = mine
+        self._known[name] = len(self.ids)
+        self.ids.append(name)
+        return None
+
+    def kept(self, remember: int) -> tuple[list[str], bytes]:
+        first = max(0, len(self.ids) - remember)
+        return self.ids[first:], self._signatures[first : len(self.ids)].tobytes()
+
+
+def signature(text: str) -> "NDArray[Any]":
+    """MinHash: of each of many hash functions the least value over all phrases. Two texts agree in about as many of
+    these as is the share of phrases that they have in common."""
+    import numpy
+
+    words = re.findall(r"\w+", text.lower())
+    phrases = {" ".join(words[at : at + PHRASE]) for at in range(max(1, len(words) - PHRASE + 1))}
+    hashes = numpy.array([zlib.crc32(phrase.encode()) for phrase in phrases], numpy.uint64)
+    factor, offset = functions()
+    least = ((factor * hashes + offset) >> numpy.uint64(32)).min(axis=1)
+    return numpy.asarray(least, numpy.uint32)
+
+
+@cache
+def functions() -> "tuple[NDArray[Any], NDArray[Any]]":
+    """Hash functions, always the same: signatures are compared with those of other runs."""
+    import numpy
+
+    random = Random(0)
+    drawn = numpy.array([[random.getrandbits(64) | 1] for _ in range(2 * HASHES)], numpy.uint64)
+    return drawn[:HASHES], drawn[HASHES:]
+
+
+# Recommend.
+
+
+def recommend(run: Run) -> "StreamingQuery":
+    articles = rows(run, "unique", "articles-recommend", CLEAN).where("id is not null and text is not null")
+    return run.each_batch(articles, partial(recommended, run), name="articles-recommend")
+
+
+def recommended(run: Run, articles: "DataFrame", batch: int) -> None:
+    """Score the articles of a batch for the users of this moment. A batch that comes again is found to be written."""
+    counted = over_columns(weights, types.MapType(types.StringType(), types.DoubleType()))
+    words = articles.select("id", "title", F.explode(counted(F.concat_ws(" ", "title", "text"))).alias("word", "often"))
+    scored = (
+        words.join(F.broadcast(interests(run)), "word")
+        .groupBy("user", "id", "title")
+        .agg(
+            F.round(F.sum(F.col("weight") * F.col("often")), 6).alias("score"),
+            F.sort_array(F.collect_set("word")).alias("words"),
+        )
+        .where(F.col("score") >= run.number("score"))
+    )
+    value = F.to_json(F.struct("user", "id", "title", "score", "words"))
+    query = articles.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    writer = scored.select(F.col("user").alias("key"), value.alias("value")).write.format("ottla").mode("append")
+    security = {f"kafka.{name}": value for name, value in run.properties.items()}
+    writer = writer.options(**{"kafka.bootstrap.servers": run.bootstrap, "topic": run["recommendations"], **security})
+    writer.options(**{"exactly.once": "true", "ottla.write.id": f"articles-recommend-{query}"}).option(
+        "ottla.write.epoch", batch
+    ).save()
+
+
+def interests(run: Run) -> "DataFrame":
+    """user, word, weight: the last that each user's key says."""
+    place = F.struct("partition", "offset")
+    last = run.table(run["users"], **COMMITTED).groupBy("key").agg(F.max_by("value", place).alias("value"))
+    said = F.from_json(F.col("value").cast("string"), "interests map<string, double>")
+    return last.select(F.col("key").cast("string").alias("user"), F.explode(said["interests"]).alias("word", "weight"))
+
+
+def weights(column: "pa.Array") -> "pa.Array":
+    """Words with 1 + ln(how often they occur)."""
+    import math
+
+    import pyarrow as pa
+
+    counts = [Counter(WORD.findall((each or "").lower())) for each in column.to_pylist()]
+    made = [[(word, 1 + math.log(often)) for word, often in each.items()] for each in counts]
+    return pa.array(made, pa.map_(pa.string(), pa.float64()))
+
+
+# Made-up input, and real.
+
+
+def generate(run: Run) -> None:
+    run.ensure_topic(run["articles"], PARTITIONS)
+    run.ensure_topic(run["users"], PARTITIONS, cleanup_policy="compact")
+    run.send(people(run["users"], run.seed, run.integer("people")))
+    if run["feeds"]:
+        run.send(from_feeds(run))
+    else:
+        run.send(records(run["articles"], run.seed, datetime.now(UTC)))
+
+
+SUBJECTS: Final = {
+    "sport": "football match goal league coach player season stadium referee penalty striker champion",
+    "music": "opera concert orchestra singer album guitar festival melody audience composer violin stage",
+    "space": "rocket orbit satellite telescope planet launch astronaut galaxy mission crater lander comet",
+    "food": "recipe garlic butter oven flavour chef restaurant dough basil kitchen roasted pepper",
+    "money": "market shares inflation interest bank investor profit merger currency dividend budget deficit",
+    "health": "vaccine hospital patient doctor therapy virus clinic symptom surgery nurse diet sleep",
+}
+COMMON: Final = (
+    "today people said after that with from their city during this week about many other over when which while "
+    "report early according however another months later local national little should between without every"
+)
+
+
+def people(topic: str, seed: int, number: int) -> Iterator[Record]:
+    random = Random(f"people {seed}")
+    for person in range(number):
+        liked = random.sample(list(SUBJECTS), 2)
+        words = [word for subject in liked for word in random.sample(SUBJECTS[subject].split(), 3)]
+        value = {"interests": {word: round(random.uniform(0.2, 1.0), 2) for word in words}}
+        yield Record(topic, f"user-{person + 1}", json.dumps(value))
+
+
+def records(topic: str, seed: int, start: datetime) -> Iterator[Record]:
+    """Without end: new stories, and now and then one again, the same or rewritten a little by another feed."""
+    random = Random(seed)
+    told: list[dict[str, Any]] = []
+    for number in count():
+        luck = random.random()
+        if luck < 0.1 and told:
+            article = random.choice(told[-200:])
+        elif luck < 0.25 and told:
+            article = rewritten(random, random.choice(told[-200:]), number)
+        else:
+            article = story(random, number)
+            told.append(article)
+        at = start + timedelta(seconds=number)
+        item = {**article, "html": marked_up(random, article["words"]), "published": at.isoformat()}
+        del item["words"]
+        yield Record(topic, item["id"], json.dumps(item), round(at.timestamp() * 1000))
+
+
+def story(random: Random, number: int) -> dict[str, Any]:
+    subject = random.choice(list(SUBJECTS))
+    own, common = SUBJECTS[subject].split(), COMMON.split()
+    words = [random.choice(own if random.random() < 0.3 else common) for _ in range(random.randint(60, 150))]
+    title = " ".join(random.sample(own, 4)).capitalize()
+    return {"id": f"story-{number}", "feed": f"feed-{random.randint(1, 5)}", "title": title, "words": words}
+
+
+def rewritten(random: Random, article: dict[str, Any], number: int) -> dict[str, Any]:
+    """Two or three words are others."""
+    words = list(article["words"])
+    for _ in range(random.randint(2, 3)):
+        words[random.randrange(len(words))] = random.choice(COMMON.split())
+    return {**article, "id": f"again-{number}", "feed": f"feed-{random.randint(6, 9)}", "words": words}
+
+
+def marked_up(random: Random, words: list[str]) -> str:
+    """A text as pages have it: paragraphs, links, entities, scripts, uneven white space."""
+    parts, paragraph = ["<script>var seen = 1 < 2;</script>"], []
+    for word in words:
+        luck = random.random()
+        word = f"<a href='/x?a=1&amp;b=2'>{word}</a>" if luck < 0.05 else f"<b>{word}</b>" if luck < 0.1 else word
+        paragraph.append(word + ("&nbsp;" if luck > 0.95 else "\n  " if luck > 0.9 else " "))
+        if luck < 0.03:
+            parts.append(f"<p>{''.join(paragraph)}</p>")
+            paragraph = []
+    return "".join([*parts, f"<p>{''.join(paragraph)}</p>"])
+
+
+def from_feeds(run: Run) -> Iterator[Record]:
+    """Items of RSS and Atom feeds, again and again unless the run is to end; the stages know what they have seen."""
+    places = [place.strip() for place in run["feeds"].split(",") if place.strip()]
+    while True:
+        for place in places:
+            for item in feed_items(place, fetched(place)):
+                yield Record(run["articles"], item["id"], json.dumps(item))
+        if run.once:
+            return
+        run.pause(run.seconds("every"))
+        if run.stopping:
+            return
+
+
+def fetched(place: str) -> bytes:
+    try:
+        if place.startswith(("http://", "https://")):
+            with urllib.request.urlopen(place, timeout=30) as answer:
+                return bytes(answer.read())
+        return Path(place).read_bytes()
+    except OSError as error:
+        raise Failed(f"cannot read the feed {place} ({error}): give a file or an address of RSS or Atom") from None
+
+
+def feed_items(place: str, content: bytes) -> Iterator[dict[str, Any]]:
+    try:
+        root = ElementTree.fromstring(content)
+    except ElementTree.ParseError as error:
+        raise Failed(f"{place} is no RSS or Atom feed, since it is no XML: {error}") from None
+    channel = root.find("channel")
+    named = {bare(element.tag): element.text or "" for element in (root if channel is None else channel)}
+    for entry in (element for element in root.iter() if bare(element.tag) in ("item", "entry")):
+        parts = {bare(part.tag): part for part in entry}
+        link = parts["link"].get("href") or parts["link"].text if "link" in parts else None
+        markup = next(
+            (whole(parts[name]) for name in ("encoded", "content", "description", "summary") if name in parts), ""
+        )
+        when = next((parts[name].text for name in ("pubDate", "published", "updated", "date") if name in parts), None)
+        name = next((parts[name].text for name in ("guid", "id") if name in parts), None) or link
+        if name:
+            title = whole(parts["title"]) if "title" in parts else ""
+            yield {"id": name.strip(), "feed": named.get("title") or place, "title": title, "html": markup,
+                   "published": instant(when)}  # fmt: skip
+
+
+def bare(tag: str) -> str:
+    return tag.rpartition("}")[2]
+
+
+def whole(element: ElementTree.Element) -> str:
+    """The text of an element; Atom may have XHTML in it instead."""
+    inner = "".join(ElementTree.tostring(child, encoding="unicode") for child in element)
+    return html.escape(element.text or "") + inner if inner else element.text or ""
+
+
+def instant(when: str | None) -> str | None:
+    """A time as ISO 8601, from that of Atom or of RSS; None if it is neither."""
+    try:
+        return datetime.fromisoformat((when or "").strip()).isoformat()
+    except ValueError:
+        pass
+    try:
+        return parsedate_to_datetime(when or "").isoformat()
+    except (ValueError, TypeError):
+        return None
+
+
+PIPELINE = Pipeline(
+    "articles", "Feed items cleaned, without duplicates, recommended by interest.", run, OPTIONS, generate
+)
+
+if __name__ == "__main__":
+    main(PIPELINE)
