@@ -126,6 +126,11 @@ class ClusterPort:
         return found
 
     def record(self, fence: Identity, query: str, decision: Decision) -> None:
+        self.append(fence, query, decision)
+        self.end(fence)
+
+    def append(self, fence: Identity, query: str, decision: Decision) -> None:
+        """The first half of `record`: it counts when the fence's transaction is committed."""
         where = TopicPartition(TOPIC, place(query, self._cluster.topics([TOPIC])[TOPIC].partitions))
         record = batch.Record(0, time.time_ns() // 1_000_000, query.encode(), decision.encode(), ())
         data = batch.build(
@@ -139,7 +144,6 @@ class ClusterPort:
         with Sender(self._cluster, identity=fence) as sender:
             sender.send(where, [data])
             sender.flush()
-        end(self._cluster, fence, commit=True)
 
     def _create(self) -> None:
         replicas = min(REPLICAS_MAX, len(self._cluster.brokers()))
@@ -153,6 +157,8 @@ class ClusterPort:
             ) from None
 
     def _last_in(self, where: TopicPartition, query: str) -> Decision | None:
+        # In this order: what is stable now has its marker before the end that is asked for next.
+        stable = offsets.latest(self._cluster, [where], committed=True)[where]
         first, stop = (ask(self._cluster, [where])[where] for ask in (offsets.earliest, offsets.latest))
         step = STEP
         markers: dict[int, int] = {}  # by producer: the next marker after the position that the walk has come to
@@ -161,19 +167,12 @@ class ClusterPort:
             for one in reversed(list(self._written(where, start, stop))):
                 if one.marker is not None:
                     markers[one.producer_id] = one.marker
-                elif query in one.decisions and self._committed(where, one, markers):
+                elif query in one.decisions and committed(one, markers.get(one.producer_id), stable):
                     value = one.decisions[query]
                     return decode(value) if value is not None else None
             stop = start
             step = min(4 * step, STEP_MAX)
         return None
-
-    def _committed(self, where: TopicPartition, one: Written, markers: dict[int, int]) -> bool:
-        """By its marker; without one it is open, or so old that compaction has taken the marker of what it kept."""
-        marker = markers.get(one.producer_id)
-        if marker is not None:
-            return marker == COMMIT
-        return one.offset < offsets.latest(self._cluster, [where], committed=True)[where]
 
     def _written(self, where: TopicPartition, start: int, stop: int) -> Iterator[Written]:
         for piece in fetch(self._cluster, where, start=start, stop=stop):
@@ -188,6 +187,11 @@ class ClusterPort:
                 else:
                     decisions = {(one.key or b"").decode(): one.value for one in records}
                     yield Written(head.producer_id, head.base_offset, None, decisions)
+
+
+def committed(one: Written, marker: int | None, stable: int) -> bool:
+    """By its marker; without one it is open, or so old that compaction has taken the marker and kept the decision."""
+    return marker == COMMIT if marker is not None else one.offset < stable
 
 
 def place(query: str, partitions: int) -> int:
