@@ -119,6 +119,7 @@ class Export:
     def loop(self) -> None:
         run = self._run
         run.queries.append(self._rounds)  # type: ignore[arg-type]  # it is one to all who ask
+        run.report(run)
         try:
             while not run.stopping:
                 began = time.monotonic()

@@ -107,6 +107,7 @@ class Mirror:
     def loop(self) -> None:
         run, rounds = self._run, self._rounds
         run.queries.append(rounds)  # type: ignore[arg-type]  # it is one to all who ask
+        run.report(run)
         try:
             while not run.stopping:
                 try:
