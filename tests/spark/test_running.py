@@ -134,6 +134,33 @@ def test_what_cannot_be_is_said_before_spark_starts(
     assert not (tmp_path / "run").exists()
 
 
+ASKED = """
+import signal, sys
+from ottla.spark.running import Signals
+asked = []
+with Signals(lambda: asked.append(1)):
+    print("ready", flush=True)
+    while not asked:
+        signal.pause()
+    print("asked", flush=True)
+    while True:
+        signal.pause()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_asks_and_the_second_does_not(number: signal.Signals) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ASKED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert process.stdout.readline() == "asked\n"
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "once more to stop at once" in said
+
+
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [

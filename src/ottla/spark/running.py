@@ -264,6 +264,10 @@ class Generating(threading.Thread):
         except Failed as error:
             self.failure = error
             self._run.ask_to_stop()
+        except BaseException as error:
+            self.failure = Failed(f"making up input failed: {error} ({type(error).__name__})")
+            self._run.ask_to_stop()
+            raise
 
     def end(self) -> None:
         self._run.ask_to_stop()

@@ -6,13 +6,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ottla.client.failure import Failed
 from ottla.tools.output import document, say, table, warn
 from ottla.tools.session import Json
+
+if TYPE_CHECKING:
+    from ottla.spark.state import State
 
 app = typer.Typer(no_args_is_help=True, help="Run data pipelines on Spark: list, run, stop, look at, begin a new one.")
 
@@ -142,7 +145,7 @@ def new(
     say(f"try it: ottla pipeline run {folder / stem}.py --generate, and pytest {folder / f'test_{stem}.py'}")
 
 
-def rows(here: Path, now: Any) -> list[Sequence[object]]:
+def rows(here: Path, now: "State") -> list[Sequence[object]]:
     from ottla.spark.state import RUNNING
 
     since = moment(now.since)
@@ -163,7 +166,7 @@ def rows(here: Path, now: Any) -> list[Sequence[object]]:
     ]
 
 
-def story(now: Any) -> str:
+def story(now: "State") -> str:
     return f"{now.state} since {moment(now.since)}" + (f" ({now.reason})" if now.reason else "")
 
 

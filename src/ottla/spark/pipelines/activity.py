@@ -112,9 +112,7 @@ def sessions(timed: "DataFrame", gap_s: float, topic: str) -> "DataFrame":
     found = timed.groupBy(F.session_window("at", f"{gap_s} seconds"), "user").agg(
         F.min("at").alias("start"),
         F.max("at").alias("end"),
-        F.count_if(F.col("type") == "view").alias("views"),
-        F.count_if(F.col("type") == "click").alias("clicks"),
-        F.count_if(F.col("type") == "search").alias("searches"),
+        *kinds(),
         F.min_by("page", order).alias("entry"),
         F.max_by("page", order).alias("exit"),
     )
@@ -146,9 +144,13 @@ def report(run: Run) -> list[Path]:
     if not changed or run.stopping:
         return []
     tables = Daily(run.folder / "tables", run["format"])
-    frames = computed(run.spark.read.schema(KEPT).parquet(str(kept)), changed, run.seconds("gap"))
+    files = [str(path) for day in changed for path in kept.glob(f"batch=*/day={day}")]
+    rows = run.spark.read.schema(KEPT).option("basePath", str(kept)).parquet(*files)
+    here = visited(rows.where(whole()), run.seconds("gap")).cache()
+    frames = computed(here) | {"days": totals(rows, here)}
     for name, frame in frames.items():
-        tables.replace(name, changed, frame.toArrow())
+        tables.replace(name, changed, frame.withColumn("day", F.col("day").cast("string")).toArrow())
+    here.unpersist()
     everything = {name: tables.read(name, changed) for name in frames} | {"days": tables.read("days")}
     pages = render(everything, changed, run.folder / "report")
     # Last: whoever is killed before this does the same days again.
@@ -171,41 +173,6 @@ def number(batch: Path) -> int:
     return int(batch.name.removeprefix("batch="))
 
 
-def computed(kept: "DataFrame", days: list[str], gap_s: float) -> "dict[str, DataFrame]":
-    """Every table of these days."""
-    every = kept.withColumn("day", F.col("day").cast("string")).where(F.col("day").isin(days))
-    here = visited(every.where(whole()), gap_s).cache()
-    visits = here.groupBy("day", "user", "visit").agg(
-        F.count("*").alias("events"),
-        F.min_by("referrer", F.struct("at", "offset")).alias("referrer"),
-        *(F.bool_or(F.expr(condition)).alias(f"step{position}") for position, (_, condition) in enumerate(STEPS)),
-    )
-    counts = [F.count_if(F.col("type") == kind).alias(name) for kind, name in KINDS.items()]
-    by_day = here.groupBy("day").agg(
-        F.count("*").alias("events"),
-        F.countDistinct("user").alias("users"),
-        F.count_if("first").alias("visits"),
-        *counts,
-    )
-    bounces = visits.where("events = 1").groupBy("day").agg(F.count("*").alias("bounces"))
-    broken = every.groupBy("day").agg(F.count_if(~whole()).alias("broken"))
-    return {
-        "days": broken.join(by_day, "day", "left").join(bounces, "day", "left").fillna(0),
-        "hours": here.groupBy("day", F.hour("at").alias("hour")).agg(
-            F.count_if("first").alias("visits"), F.countDistinct("user").alias("users"), *counts
-        ),
-        "pages": here.groupBy("day", "page").agg(
-            *counts[:2], F.count_if("first").alias("entries"), F.count_if("last").alias("exits")
-        ),
-        "searches": here.where("type = 'search'").groupBy("day", "query").agg(F.count("*").alias("searches")),
-        "referrers": visits.groupBy(
-            "day",
-            F.when(F.coalesce("referrer", F.lit("")) == "", "(none)").otherwise(F.col("referrer")).alias("referrer"),
-        ).agg(F.count("*").alias("visits")),
-        "funnel": funnel(visits),
-    }
-
-
 def visited(rows: "DataFrame", gap_s: float) -> "DataFrame":
     """Number the visits of each user and day, and mark the first and the last event of each."""
     order = Window.partitionBy("day", "user").orderBy("at", "offset")
@@ -214,6 +181,38 @@ def visited(rows: "DataFrame", gap_s: float) -> "DataFrame":
     return began.withColumn("visit", F.sum(F.col("first").cast("int")).over(order)).withColumn(
         "last", F.coalesce(F.lead("first").over(order), F.lit(True))
     )
+
+
+def totals(rows: "DataFrame", here: "DataFrame") -> "DataFrame":
+    days = here.groupBy("day").agg(
+        F.count("*").alias("events"),
+        F.countDistinct("user").alias("users"),
+        F.count_if("first").alias("visits"),
+        F.count_if(F.col("first") & F.col("last")).alias("bounces"),
+        *kinds(),
+    )
+    broken = rows.groupBy("day").agg(F.count_if(~whole()).alias("broken"))
+    return broken.join(days, "day", "left").fillna(0)
+
+
+def computed(here: "DataFrame") -> "dict[str, DataFrame]":
+    """Every other table."""
+    visits = here.groupBy("day", "user", "visit").agg(
+        F.min_by("referrer", F.struct("at", "offset")).alias("referrer"),
+        *(F.bool_or(F.expr(condition)).alias(f"step{position}") for position, (_, condition) in enumerate(STEPS)),
+    )
+    referrer = F.when(F.col("referrer") != "", F.col("referrer")).otherwise("(none)")
+    return {
+        "hours": here.groupBy("day", F.hour("at").alias("hour")).agg(
+            F.count_if("first").alias("visits"), F.countDistinct("user").alias("users"), *kinds()
+        ),
+        "pages": here.groupBy("day", "page").agg(
+            *kinds()[:2], F.count_if("first").alias("entries"), F.count_if("last").alias("exits")
+        ),
+        "searches": here.where("type = 'search'").groupBy("day", "query").agg(F.count("*").alias("searches")),
+        "referrers": visits.groupBy("day", referrer.alias("referrer")).agg(F.count("*").alias("visits")),
+        "funnel": funnel(visits),
+    }
 
 
 def funnel(visits: "DataFrame") -> "DataFrame":
@@ -227,9 +226,13 @@ def funnel(visits: "DataFrame") -> "DataFrame":
     return counts.select("day", F.inline(F.array(*rows)))
 
 
+def kinds() -> "list[Column]":
+    return [F.count_if(F.col("type") == kind).alias(name) for kind, name in KINDS.items()]
+
+
 def whole() -> "Column":
     """Is it an event, or something else that somebody wrote to the topic?"""
-    return F.expr("at is not null and user is not null and type is not null and page is not null")
+    return F.col("at").isNotNull() & F.col("user").isNotNull() & F.col("type").isNotNull() & F.col("page").isNotNull()
 
 
 # Made-up input.
