@@ -1,0 +1,178 @@
+"""Micro-batches as a table in folders by columns, each row once, whose many small files are put together.
+
+    table/day=2026-01-31/host=web-1/batch-0000000017.parquet       what one batch brought for this folder
+                                    batches-0000000016.parquet     all of the batches up to this one
+
+Parquet: a file has the name of its batch, so a batch that comes again after a crash writes the same file again. Files
+are put together beside the table, in a folder that has everything this folder is to have; then the two folders change
+places, which the file system does at once. Whoever looks sees the one or the other, so no row is there twice or
+missing, wherever we are killed. (A reader that has made its list of files before, and opens them after, is told that a
+file is gone, and reads again.) Only batches that Spark has committed are put together: another may come again.
+
+Delta: the number of the batch is committed with its rows, so one that comes again is known; and Delta puts files
+together in a commit of its own, which readers see or do not see.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
+
+from ottla.client.failure import Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+HIDDEN: Final = "_ottla"  # readers of tables leave out names that begin so
+NAME: Final = re.compile(r"batch(?:es)?-(\d+)\.parquet")
+ROWS: Final = 65_536  # in memory at once, while files are put together
+EXCHANGE: Final = 2  # renameat2: RENAME_EXCHANGE
+HERE: Final = -100  # AT_FDCWD
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """When files of a folder are put together: so many of them are smaller than this."""
+
+    files: int
+    small_bytes: int
+
+
+class Archive(Protocol):
+    def add(self, rows: DataFrame, batch: int) -> None:
+        """The rows of a batch; those of one that comes again are not added again."""
+        ...
+
+    def compact(self, before: int | None = None) -> int:
+        """Put small files together, of batches before this one, or of all when no batch can come again; how many."""
+        ...
+
+
+def archive(path: Path, format: str, by: Sequence[str], compaction: Compaction) -> Archive:
+    return DeltaArchive(path, by, compaction) if format == "delta" else ParquetArchive(path, by, compaction)
+
+
+class ParquetArchive:
+    def __init__(self, path: Path, by: Sequence[str], compaction: Compaction) -> None:
+        self._path = path
+        self._by = list(by)
+        self._compaction = compaction
+        self._staging = path / HIDDEN / "staging"
+        self._beside = path / HIDDEN / "compacting"
+        shutil.rmtree(path / HIDDEN, ignore_errors=True)  # of a run that was killed
+
+    def add(self, rows: DataFrame, batch: int) -> None:
+        rows.repartition(*self._by).write.mode("overwrite").partitionBy(*self._by).parquet(self._staging.as_uri())
+        for staged in sorted(self._staging.glob("*=*/" * len(self._by) + "*.parquet")):
+            place = self._path / staged.parent.relative_to(self._staging)
+            place.mkdir(parents=True, exist_ok=True)
+            staged.replace(place / f"batch-{batch:010}.parquet")  # one each: all rows of a folder are in one task
+        shutil.rmtree(self._staging, ignore_errors=True)
+
+    def compact(self, before: int | None = None) -> int:
+        folders = sorted(self._path.glob("/".join(["*=*"] * len(self._by))))
+        return sum(self._compact(folder, before) for folder in folders)
+
+    def _compact(self, folder: Path, before: int | None) -> int:
+        files = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name))
+        done = [path for path in files if before is None or number(path) < before]
+        small = [path for path in done if path.stat().st_size < self._compaction.small_bytes]
+        if len(small) < max(2, self._compaction.files):
+            return 0
+        beside = self._beside / folder.relative_to(self._path)
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        for path in files:
+            if path not in small:
+                os.link(path, beside / path.name)
+        together(sorted(small, key=number), beside / f"batches-{max(map(number, small)):010}.parquet")
+        exchange(beside, folder)
+        shutil.rmtree(beside)
+        return len(small)
+
+
+def number(path: Path) -> int:
+    """The batch, or the last batch, of a file."""
+    found = NAME.fullmatch(path.name)
+    assert found, "only our own files are asked"
+    return int(found[1])
+
+
+def together(files: Sequence[Path], whole: Path) -> None:
+    """One file with the rows of all, in their order, and on the disk before anybody relies on it."""
+    schema = pa.unify_schemas([pq.read_schema(path) for path in files])
+    with pq.ParquetWriter(whole, schema) as writer:
+        for path in files:
+            for batch in pq.ParquetFile(path).iter_batches(ROWS):
+                writer.write_batch(batch.cast(schema) if batch.schema != schema else batch)
+    descriptor = os.open(whole, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Two folders change places, at once for everybody."""
+    if not sys.platform.startswith("linux"):
+        raise Failed("Parquet files can be put together on Linux only: set compact to 0, or format to delta")
+    rename = ctypes.CDLL(None, use_errno=True).renameat2
+    if rename(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE):
+        code = ctypes.get_errno()
+        if code in (errno.EINVAL, errno.ENOSYS):
+            raise Failed(f"the file system of {other} cannot exchange folders: set compact to 0, or format to delta")
+        raise OSError(code, os.strerror(code), str(other))
+
+
+class DeltaArchive:
+    def __init__(self, path: Path, by: Sequence[str], compaction: Compaction) -> None:
+        try:
+            import deltalake
+        except ModuleNotFoundError:
+            raise Failed(
+                "Delta tables need deltalake: pip install 'ottla[delta]', or --option format=parquet"
+            ) from None
+        self._delta: Any = deltalake
+        self._path = str(path)
+        self._by = list(by)
+        self._compaction = compaction
+
+    def add(self, rows: DataFrame, batch: int) -> None:
+        query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+        name = f"ottla:{query}"  # of this checkpoint: in another, the numbers begin again
+        table = self._table()
+        if table is not None and (last := table.transaction_version(name)) is not None and last >= batch:
+            return
+        mark = self._delta.CommitProperties(app_transactions=[self._delta.Transaction(name, batch)])
+        place = self._path if table is None else table
+        data = rows.toArrow()
+        self._delta.write_deltalake(place, data, mode="append", partition_by=self._by, commit_properties=mark)
+
+    def compact(self, before: int | None = None) -> int:
+        table = self._table()
+        if table is None:
+            return 0
+        actions = pa.table(table.get_add_actions(flatten=True))
+        small = actions.filter(pa.compute.less(actions["size_bytes"], self._compaction.small_bytes))
+        counted = small.group_by([f"partition.{name}" for name in self._by]).aggregate([([], "count_all")])
+        if not counted.num_rows or max(counted["count_all"].to_pylist()) < max(2, self._compaction.files):
+            return 0
+        done = table.optimize.compact(target_size=self._compaction.small_bytes)
+        table.vacuum(dry_run=False)  # files that nobody can be reading any more
+        return int(done["numFilesRemoved"])
+
+    def _table(self) -> Any:
+        there = self._delta.DeltaTable.is_deltatable(self._path)
+        return self._delta.DeltaTable(self._path) if there else None

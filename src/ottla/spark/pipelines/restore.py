@@ -1,0 +1,223 @@
+"""State rebuilt from a compacted topic, as a table: the last value of every key, now or at any past offset or time.
+
+    accounts ── restore ─► tables/accounts/     key, value, partition, offset, timestamp
+
+    at=                              now
+    at=2026-01-31T12:00:00Z          with the records up to that moment, in each partition (UTC if there is no zone)
+    at=1769860800000                 the same, in milliseconds since 1970
+    at=1200                          before offset 1200 of each partition
+    at={"0": 1200, "1": 1100}        before these offsets
+
+A record without a value is a tombstone: its key is not in the table. Only committed transactions count. A key that was
+written to several partitions, as happens when their number changed, has the value with the latest timestamp. The table
+is replaced as a whole, so whoever reads it has the old state or the new one, also when a run is killed.
+
+The past can only be rebuilt as far as it was kept. Compaction removes what was overwritten later: a key that changed
+after `at` may have lost the value it had then. The summary says how many keys that can be: those whose every record is
+later than `at`, if offsets before it are missing. (`min.compaction.lag.ms` of a topic keeps its past for so long.)
+
+Try it:
+
+    ottla serve
+    ottla pipeline run restore --generate --once --option topic=accounts --option show=5
+    ottla pipeline run restore --once --option topic=accounts --option at=500 --folder earlier
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark.sql import functions as F
+
+from ottla.client import offsets
+from ottla.client.cluster import TopicPartition
+from ottla.client.failure import Failed
+from ottla.spark.generating import Record
+from ottla.spark.pipeline import Option, Pipeline, Run, Wrong, main
+from ottla.spark.pipelines.archive import HIDDEN, exchange
+from ottla.spark.pipelines.daily import FORMATS, delta
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+OPTIONS: Final = (
+    Option("topic", None, "The topic, usually one with cleanup.policy=compact."),
+    Option("at", "", "When: nothing for now, a time, an offset, or offsets by partition."),
+    Option("path", "", "The folder of the table; empty: tables/<topic> in the run's own folder."),
+    Option("format", "parquet", "Of the table.", FORMATS),
+    Option("key", "string", "What the column key is.", ("binary", "string")),
+    Option("value", "string", "What the column value is.", ("binary", "string")),
+    Option("show", "10", "Print so many rows."),
+    Option("keys", "100", "Made-up records have so many different keys."),
+)
+COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
+MILLISECONDS: Final = 100_000_000_000  # a number from here on is a time: of March 1973 or later
+PARTITIONS: Final = 2
+EXPECTED: Final = (
+    'a time such as 2026-01-31T12:00:00Z, milliseconds, an offset, or offsets such as {"0": 1200, "1": 1100}'
+)
+
+
+class Moment(NamedTuple):
+    """When: records up to this time, or before these offsets; everything if both are None."""
+
+    time_ms: int | None = None
+    offset: int | None = None
+    offsets: dict[int, int] | None = None
+
+
+def moment(text: str) -> Moment:
+    text = text.strip()
+    if not text or text in ("now", "latest"):
+        return Moment()
+    if text.isdecimal():
+        return Moment(time_ms=int(text)) if int(text) >= MILLISECONDS else Moment(offset=int(text))
+    try:
+        if text.startswith("{"):
+            return Moment(offsets={int(index): int(offset) for index, offset in json.loads(text).items()})
+        at = datetime.fromisoformat(text)
+    except (ValueError, TypeError, AttributeError):
+        raise Wrong(f"at={text}: expected {EXPECTED}") from None
+    return Moment(time_ms=int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+class Span(NamedTuple):
+    """Of one partition: where it starts, where the state ends, where it ends."""
+
+    start: int
+    bound: int
+    end: int
+
+
+def run(run: Run) -> None:
+    spans = bounds(run, moment(run["at"]))
+    state = last(between(run, spans, later=False)).where("value is not null")
+    frame = state.select(*(F.col(name).cast(run[name]) if name in ("key", "value") else name for name in COLUMNS))
+    path = Path(run["path"] or run.folder / "tables" / run["topic"]).absolute()
+    write(frame, path, run["format"])
+    tell(run, path, spans)
+
+
+def bounds(run: Run, at: Moment) -> dict[int, Span]:
+    topic = run["topic"]
+    with run.cluster() as cluster:
+        found = cluster.topics([topic]).get(topic)
+        if found is None:
+            raise Failed(f"topic {topic} does not exist at {run.bootstrap}: create it, or correct the name")
+        wheres = [TopicPartition(topic, index) for index in range(found.partitions)]
+        starts = offsets.earliest(cluster, wheres)
+        ends = offsets.latest(cluster, wheres, committed=True)
+        chosen = dict(ends)
+        if at.time_ms is not None:
+            later = offsets.at_time(cluster, dict.fromkeys(wheres, at.time_ms + 1))
+            chosen |= {where: one[0] for where, one in later.items() if one is not None}
+        elif at.offset is not None:
+            chosen = dict.fromkeys(wheres, at.offset)
+        elif at.offsets is not None:
+            if unknown := at.offsets.keys() - {where.partition for where in wheres}:
+                raise Wrong(f"at names partition {min(unknown)}, and {topic} has 0 to {len(wheres) - 1}")
+            chosen = {where: at.offsets.get(where.partition, starts[where]) for where in wheres}
+    for where in wheres:
+        if chosen[where] < starts[where] or (at.time_ms is not None and chosen[where] == starts[where] > 0):
+            raise Failed(
+                f"{topic} partition {where.partition} starts at offset {starts[where]} now, after the moment asked "
+                "for: its state then is gone, ask for a later one"
+            )
+    return {where.partition: Span(starts[where], min(chosen[where], ends[where]), ends[where]) for where in wheres}
+
+
+def between(run: Run, spans: dict[int, Span], *, later: bool) -> "DataFrame":
+    """The records before the bounds, or from there on."""
+    ranges = {index: (span.bound, span.end) if later else (span.start, span.bound) for index, span in spans.items()}
+    named = {
+        option: json.dumps({run["topic"]: {str(index): span[place] for index, span in ranges.items()}})
+        for place, option in enumerate(("startingOffsets", "endingOffsets"))
+    }
+    rows = run.table(run["topic"], **named, **{"kafka.isolation.level": "read_committed"})
+    return rows.where("key is not null")
+
+
+def last(rows: "DataFrame") -> "DataFrame":
+    """The last record of each key: by offset in a partition, by time between partitions."""
+    record = F.struct("value", "partition", "offset", "timestamp").alias("record")
+    by_partition = rows.groupBy("key", "partition").agg(F.max_by(record, "offset").alias("record"))
+    order = F.struct("record.timestamp", "record.partition")
+    return by_partition.groupBy("key").agg(F.max_by("record", order).alias("record")).select("key", "record.*")
+
+
+def write(frame: "DataFrame", path: Path, format: str) -> None:
+    """Put the table in the place of the one before, at once."""
+    if format == "delta":
+        delta().write_deltalake(str(path), frame.toArrow(), mode="overwrite", schema_mode="overwrite")
+        return
+    beside = path.parent / f"{HIDDEN}-{path.name}"
+    shutil.rmtree(beside, ignore_errors=True)
+    frame.write.mode("overwrite").parquet(beside.as_uri())
+    if path.exists():
+        exchange(beside, path)
+        shutil.rmtree(beside)
+    else:
+        beside.rename(path)
+
+
+def tell(run: Run, path: Path, spans: dict[int, Span]) -> None:
+    table = read(run, path).orderBy("key")
+    table.show(run.integer("show"), truncate=60)
+    records, uncertain = between(run, spans, later=False).count(), 0
+    if gaps(records, spans):
+        before = between(run, spans, later=False).select("key").distinct()
+        uncertain = between(run, spans, later=True).select("key").distinct().join(before, "key", "left_anti").count()
+    said = f"{table.count():,} keys of {run['topic']} in {path}"
+    if uncertain:
+        said += (
+            f"; {uncertain:,} more keys were written later and may have had a value then, which compaction has removed "
+            "since"
+        )
+    print(said, file=sys.stderr, flush=True)
+
+
+def gaps(records: int, spans: dict[int, Span]) -> bool:
+    """Are offsets before the bounds missing? Those of transactions' markers are too, so this may be too careful."""
+    return records < sum(span.bound - span.start for span in spans.values())
+
+
+def read(run: Run, path: Path) -> "DataFrame":
+    if run["format"] == "delta":
+        return run.spark.createDataFrame(delta().DeltaTable(str(path)).to_pyarrow_table())
+    return run.spark.read.parquet(path.as_uri())
+
+
+# Made-up input.
+
+
+def generate(run: Run) -> None:
+    run.ensure_topic(run["topic"], PARTITIONS, cleanup_policy="compact")
+    run.send(records(run))
+
+
+def records(run: Run) -> Iterator[Record]:
+    """Accounts that are opened, changed, and closed now and then."""
+    random, keys = Random(run.seed), run.integer("keys")
+    balances: dict[str, int] = {}
+    for change in count(1):
+        account = f"account-{random.randrange(keys)}"
+        if account in balances and random.random() < 0.1:
+            del balances[account]
+            yield Record(run["topic"], account, None)
+            continue
+        balances[account] = balances.get(account, 0) + random.randrange(1, 100)
+        yield Record(run["topic"], account, json.dumps({"balance": balances[account], "change": change}))
+
+
+PIPELINE = Pipeline(
+    "restore", "The state of a compacted topic as a table, now or at any past offset or time.", run, OPTIONS, generate
+)
+
+if __name__ == "__main__":
+    main(PIPELINE)
