@@ -13,7 +13,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from compat.clients import CODECS, Record
 from compat.confluent import Confluent
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -27,6 +29,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from ottla.client.cluster import Cluster
+from ottla.client.cluster import TopicPartition as Where
+from ottla.client.producing import Sender
 from ottla.records import legacy as messages
 from ottla.records import native
 from ottla.records.batch import Record as Stored
@@ -192,21 +197,14 @@ def legacy(broker: Broker, topic: str) -> int:
 
 
 def large(broker: Broker, topic: str, records: int, partitions: int = 4, chunk: int = 50_000) -> int:
-    """Records of about 100 B with keys and some headers, each chunk by the next codec; every value is different."""
-    from ottla.client.cluster import Cluster
-    from ottla.client.cluster import TopicPartition as Where
-    from ottla.client.producing import Sender
-
+    """Records of about 100 B with keys and some headers, each chunk by the next codec; no two are the same."""
     create(broker, topic, partitions)
     with Cluster(broker.bootstrap) as cluster:
         sender = Sender(cluster)
         for index, start in enumerate(range(0, records, chunk)):
-            numbers = range(start, min(start + chunk, records))
+            columns = made(np.arange(start, min(start + chunk, records)))
             batches = native.encode_columns(
-                pa.array([None if n % 10 == 3 else b"%012d" % (n * 7919) for n in numbers], pa.binary()),
-                pa.array([None if n % 50 == 7 else b"%020d" % n * (n % 9) for n in numbers], pa.binary()),
-                pa.array([[("n", b"%d" % n)] if n % 5 == 0 else None for n in numbers], HEADER_LIST),
-                pa.array([NOW_MS + n // 3 for n in numbers], pa.int64()),
+                *columns,
                 None,
                 partition_count=partitions,
                 codec=list(Codec)[index % len(Codec)],
@@ -221,7 +219,23 @@ def large(broker: Broker, topic: str, records: int, partitions: int = 4, chunk: 
     return records
 
 
-HEADER_LIST: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+def made(numbers: np.ndarray) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
+    """Keys (some null), values (some null, some empty), headers (of every fifth) and times of these records."""
+    digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 20, "0").cast(pa.binary())
+    keys = pc.utf8_lpad(pa.array(numbers * 7919).cast(pa.string()), 12, "0").cast(pa.binary())
+    values = pc.binary_repeat(digits, pa.array(numbers % 9))
+    wearing = numbers % 5 == 0
+    starts = pa.array(np.concatenate([[0], np.cumsum(wearing)]).astype(np.int32))
+    count = int(wearing.sum())
+    pairs = pa.StructArray.from_arrays([pa.repeat("n", count), digits.filter(pa.array(wearing))], ["key", "value"])
+    headers = pa.ListArray.from_arrays(starts, pairs, mask=pa.array(~wearing))
+    nothing = pa.scalar(None, pa.binary())
+    return (
+        pc.if_else(pa.array(numbers % 10 == 3), nothing, keys),
+        pc.if_else(pa.array(numbers % 50 == 7), nothing, values),
+        headers,
+        pa.array(NOW_MS + numbers // 3),
+    )
 
 
 def offsets(broker: Broker, topic: str, partition: int = 0) -> list[int]:

@@ -166,6 +166,7 @@ def test_what_one_writes_both_read(spark: SparkSession, broker: Broker, form: st
     assert [(row[1:5], row.headers) for row in written] == [(row[1:5], row.headers) for row in given]
 
 
+@pytest.mark.timeout(180 + LARGE // 5000, func_only=True)
 def test_many_records(spark: SparkSession, broker: Broker) -> None:
     filling.large(broker, "large", LARGE)
     ours, theirs = (sums(table(spark, form, broker.bootstrap, {"subscribe": "large"})) for form in (OURS, THEIRS))
