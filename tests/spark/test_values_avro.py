@@ -22,7 +22,9 @@ from spark import registries
 from ottla.client.failure import Failed
 from ottla.spark.values import Registry, avro
 from ottla.spark.values.avro_schema import load
+from ottla.spark.values.header import header
 from ottla.spark.values.outcome import FAILFAST, Outcome
+from ottla.spark.values.registry import Reference
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -269,7 +271,13 @@ def test_confluents_serializer_and_ours_read_each_other(spark: SparkSession) -> 
 
 
 def test_schemas_may_refer_to_others() -> None:
-    registry = Registry(registries.url())
+    with registries.Gate() as gate:
+        check_references(Registry(gate.url))
+        assert len([asked for asked in gate.asked if asked.startswith("GET /schemas/ids/")]) == 1
+        assert len([asked for asked in gate.asked if "place" in asked and asked.startswith("GET")]) <= 2
+
+
+def check_references(registry: Registry) -> None:
     place = {"type": "record", "name": "Place", "namespace": "geo", "fields": [{"name": "city", "type": "string"}]}
     subject = registries.fresh("place")
     registry.register(subject, place)
@@ -279,11 +287,12 @@ def test_schemas_may_refer_to_others() -> None:
         "namespace": "shop",
         "fields": [{"name": "start", "type": "geo.Place"}, {"name": "stop", "type": ["null", "geo.Place"]}],
     }
-    from ottla.spark.values.registry import Reference
-
     made = registry.register(registries.fresh("trip"), trip, references=(Reference("geo.Place", subject, 1),))
     schema = load(registry.latest(made.subject or ""))
     row = {"start": {"city": "Brno"}, "stop": {"city": "Praha"}}
     (value,) = avro.encoded(pa.array([row]), schema, b"").to_pylist()
     assert value == b"\x08Brno\x02\x0aPraha"
     assert read([value], schema) == [row]
+    column = pa.array([header(made.id) + value], pa.binary())
+    for _ in range(3):
+        assert avro.decoded(column, schema, schema, registry, True, Outcome(FAILFAST)).to_pylist() == [row]

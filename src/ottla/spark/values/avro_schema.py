@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from pyspark.sql import types
@@ -133,16 +133,23 @@ def load(source: Any) -> Schema:
     if isinstance(source, Schema):
         return source
     if isinstance(source, Registered):
-        if source.kind != AVRO:
-            raise Unfit(
-                f"{source} of {source.registry} is {source.kind}, which ottla.spark.values.{source.kind.lower()} reads"
-            )
-        if not source.references:
-            return Schema(source.text, str(source))
-        needed = {name: load(Schema(other.text, str(other))).json for name, other in source.needed().items()}
-        return Schema(json.dumps(inlined(Schema(source.text, str(source)).json, needed, "", set())), str(source))
+        return registered(source)
     text, _ = schema_text(source)
     return Schema(text, f"the schema {source}" if len(str(source)) < 80 else "the schema")
+
+
+@lru_cache(256)
+def registered(source: Registered) -> Schema:
+    """Once for each id in a process, since references are fetched anew."""
+    if source.kind != AVRO:
+        raise Unfit(
+            f"{source} of {source.registry} is {source.kind}, which ottla.spark.values.{source.kind.lower()} reads"
+        )
+    schema = Schema(source.text, str(source))
+    if not source.references:
+        return schema
+    needed = {name: Schema(other.text, str(other)).json for name, other in source.needed().items()}
+    return Schema(json.dumps(inlined(schema.json, needed, "", set())), str(source))
 
 
 class Reader:
