@@ -38,7 +38,7 @@ PREFIX: Final = "ottla-spark"  # of groups that are made of a token
 REFRESH_S: Final = 60.0  # an idle query commits again, so that its offsets do not expire
 PAUSE_S: Final = 10.0  # after a failure nothing is tried for so long: batches do not wait for a group again and again
 PAUSE_S_MAX: Final = 600.0  # and after each further one twice as long
-NAME_SIZE_MAX: Final = 512
+NAME_SIZE_MAX: Final = 255  # brokers take 4 KiB of metadata, and JSON may write one letter as twelve
 # What a group that has members answers to a commit from outside.
 MEMBERS: Final = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 

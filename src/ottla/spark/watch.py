@@ -15,7 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ottla.client import offsets
-from ottla.client.failure import Failed
+from ottla.client.failure import Failed, Refused
 from ottla.client.fetching import fetch
 from ottla.records.batch import entries
 from ottla.spark.forecast import Retention, Sample, alarming, left_s, retention
@@ -113,7 +113,11 @@ class Watch:
     def _retention(self, cluster: Cluster, topic: str) -> Retention:
         now = self._now()
         if topic not in self._kept or now > self._kept[topic][0] + CONFIGS_S:
-            self._kept[topic] = (now, retention(cluster.configs(topic)))
+            try:
+                kept = retention(cluster.configs(topic))
+            except Refused:  # who may read need not be allowed to see options: then the log's own movement must do
+                kept = Retention(None, None)
+            self._kept[topic] = (now, kept)
         return self._kept[topic][1]
 
     def _warn(self, left: float, where: TopicPartition, kept: Retention) -> None:
