@@ -147,10 +147,13 @@ def wanted(
     `there` is what the group has committed at the target, with its metadata: what no mirror wrote is its own progress
     there, which must not be touched. `start` is where the target's log begins by now.
     """
-    if there is not None and not there[1].startswith(f"{MARK}{mirror} "):
+    mark = f"{MARK}{mirror} "
+    if there is not None and not there[1].startswith(mark):
         return None
     translated = position.offsets.translate(min(committed, position.offset))
     if translated is None:
         return None
     found = Wanted(max(translated, start), committed)
-    return None if there == (found.offset, found.metadata(mirror)) else found
+    if there is not None and there[1] == found.metadata(mirror) and there[0] >= found.offset:
+        return None  # it stands for the same offset; the map was finer then
+    return found
