@@ -56,7 +56,7 @@ ATOM = """<feed xmlns="http://www.w3.org/2005/Atom"><title>Notes</title><entry><
 @pytest.mark.timeout(400)
 def test_killed_and_resumed_each_stage_says_everything_once(ottla: Ottla, tmp_path: Path) -> None:
     run = Run(pipeline=PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path)
-    run.ensure_topic("articles", 2, retention_ms="-1")
+    run.ensure_topic("articles", 2)
     run.ensure_topic("users", 2, cleanup_policy="compact")
     produce(ottla.bootstrap)
     command = [*OTTLA, "pipeline", "run", "articles", "--once", "--option", "rows=250", "--option", f"score={SCORE}"]
@@ -83,10 +83,10 @@ def produce(bootstrap: str) -> None:
     producer.produce("users", json.dumps({"interests": {"opera": 9}}), "changes")
     producer.produce("users", json.dumps({"interests": {"rocket": 2.5}}), "changes")
     for number, record in enumerate(islice(records("articles", 5, START), COUNT)):
-        producer.produce("articles", record.value, record.key, timestamp=record.timestamp_ms)
+        producer.produce("articles", record.value, record.key)
         if number % 100 == 50:
             for text in BROKEN:
-                producer.produce("articles", text, "x", timestamp=record.timestamp_ms)
+                producer.produce("articles", text, "x")
     assert producer.flush(30) == 0
 
 

@@ -222,6 +222,17 @@ def test_the_same_seed_makes_the_same_events() -> None:
     assert first == again != other
 
 
+def test_made_up_events_go_to_the_topic_and_end_about_now(ottla: Ottla, tmp_path: Path) -> None:
+    options = {"metrics": "made-up"}
+    run = Run(pipeline=PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path, options=options, count=20_000)
+    metrics.generate(run)
+    moments = [message.timestamp()[1] / 1000 for message in read(ottla.bootstrap, "made-up")]
+    assert len(moments) == 20_000
+    assert max(moments) <= datetime.now(UTC).timestamp() + 600
+    with pytest.raises(Wrong, match="without a rate need a number"):
+        metrics.generate(Run(pipeline=PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path, options=options))
+
+
 def test_this_machine_can_be_sampled(ottla: Ottla, tmp_path: Path) -> None:
     run = Run(pipeline=PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path, options={"sample": "true"})
     events = [json.loads(record.value) for record in islice(metrics.sampled(run), 6)]

@@ -331,7 +331,7 @@ def generate(run: Run) -> None:
     if run["feeds"]:
         run.send(from_feeds(run))
     else:
-        run.send(records(run["articles"], run.seed, datetime.now(UTC)))
+        run.send(records(run["articles"], run.seed, datetime.now(UTC), 1 / run.rate if run.rate else 1.0))
 
 
 SUBJECTS: Final = {
@@ -357,7 +357,7 @@ def people(topic: str, seed: int, number: int) -> Iterator[Record]:
         yield Record(topic, f"user-{person + 1}", json.dumps(value))
 
 
-def records(topic: str, seed: int, start: datetime) -> Iterator[Record]:
+def records(topic: str, seed: int, start: datetime, step_s: float = 1.0) -> Iterator[Record]:
     """Without end: new stories, and now and then one again, the same or rewritten a little by another feed."""
     random = Random(seed)
     told: list[dict[str, Any]] = []
@@ -370,10 +370,10 @@ def records(topic: str, seed: int, start: datetime) -> Iterator[Record]:
         else:
             article = story(random, number)
             told.append(article)
-        at = start + timedelta(seconds=number)
+        at = start + timedelta(seconds=number * step_s)
         item = {**article, "html": marked_up(random, article["words"]), "published": at.isoformat()}
         del item["words"]
-        yield Record(topic, item["id"], json.dumps(item), round(at.timestamp() * 1000))
+        yield Record(topic, item["id"], json.dumps(item))
 
 
 def story(random: Random, number: int) -> dict[str, Any]:

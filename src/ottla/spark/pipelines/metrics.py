@@ -58,7 +58,7 @@ OPTIONS: Final = (
     Option("rules", "cpu mean > 90 for 2, memory max > 95, latency_ms p99 > 500", "When to raise alerts."),
     Option("rows", "200000", "At most so many events in a micro-batch."),
     Option("hosts", "8", "So many hosts are made up."),
-    Option("start", "", "Made-up events begin then, such as 2026-01-31T12:00; empty: now."),
+    Option("start", "", "Made-up events begin then, such as 2026-01-31T12:00; empty: now, or so that they end now."),
     Option("sample", "false", "Instead of making events up, measure this machine every second."),
 )
 SCHEMA: Final = "host string, metric string, value double, at timestamp"
@@ -249,13 +249,21 @@ def generate(run: Run) -> None:
     if run.flag("sample"):
         run.send(sampled(run))
         return
-    try:
-        start = datetime.fromisoformat(run["start"]).replace(tzinfo=UTC) if run["start"] else datetime.now(UTC)
-    except ValueError:
-        raise Wrong(f"start={run['start']}: expected a moment such as 2026-01-31T12:00") from None
     hosts = run.integer("hosts")
-    tick_s = hosts * len(MADE_UP) / run.rate if run.rate else 1.0
-    run.send(records(run["metrics"], run.seed, hosts, start, tick_s))
+    if run.rate:
+        tick_s, start = hosts * len(MADE_UP) / run.rate, datetime.now(UTC)
+    elif run.count:  # the last of them are of this moment: brokers refuse what is far ahead
+        tick_s, start = 1.0, datetime.now(UTC) - timedelta(seconds=run.count / hosts / len(MADE_UP))
+    else:
+        raise Wrong("made-up events without a rate need a number: give --count, or --rate")
+    run.send(records(run["metrics"], run.seed, hosts, began(run["start"]) or start, tick_s))
+
+
+def began(start: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(start).replace(tzinfo=UTC) if start else None
+    except ValueError:
+        raise Wrong(f"start={start}: expected a moment such as 2026-01-31T12:00") from None
 
 
 MADE_UP: Final = ("cpu", "memory", "latency_ms", "latency_ms", "latency_ms")
