@@ -348,6 +348,18 @@ def test_a_named_query_shows_its_lag(topics: Topics) -> None:
     query.planner.stop()
 
 
+def test_a_run_of_one_batch_shows_what_was_done_before_it(ours: Topics) -> None:
+    name = ours.make("single-")
+    query = Query(ours, subscribe=name)
+    query.name = name
+    for batch in range(2):
+        ours.fill(name, numbers(10 * batch, 10 * batch + 10))
+        assert query.batch()
+        query.restart()
+        assert lags(ours, name) == {(name, 0): (10 * batch, 10)}
+        assert f"ottla-spark-{query.start.token}" not in groups(ours)
+
+
 def test_a_query_without_a_name_has_a_group_too(ours: Topics) -> None:
     name = ours.make("unnamed-")
     ours.fill(name, numbers(0, 10))
@@ -450,7 +462,7 @@ def test_a_broker_that_stays_away_is_one_sentence(restless: Ottla) -> None:
 
 
 def test_a_topic_that_is_not_there_is_one_sentence(ours: Topics) -> None:
-    with pytest.raises(Failed, match=r"^topic nowhere does not exist at .*: create it, or correct the name$"):
+    with pytest.raises(Failed, match=r"^topic nowhere does not exist at .*: create .*, or correct the name$"):
         Query(ours, subscribe="nowhere").drain()
 
 

@@ -202,17 +202,11 @@ class Progress:
             log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explained(error))
 
     def stop(self) -> None:
-        """Nothing more comes. What is done has been said; what only served to find the name goes away."""
+        """Nothing more comes. A run of one batch hears its name only now."""
         with self._lock:
             self.forget()  # it may be a signal that called, in the middle of anything
-            try:
-                self._listen(last=True)
-                if self._leftover and self.group is not None:
-                    self._tidy(self.group)
-            except Failed as error:
-                log.warning("group %s stays behind: %s", self._rendezvous, error)
-            finally:
-                self.forget()
+            self._say(last=True)
+            self.forget()
 
     def forget(self) -> None:
         """Connect anew next time."""

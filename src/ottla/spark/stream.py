@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
-    from ottla.client.cluster import Cluster, TopicPartition
+    from ottla.client.cluster import Cluster
     from ottla.spark.admission import Loss, Seen
     from ottla.spark.options import SourceOptions
 
@@ -262,7 +262,7 @@ def group_cluster(options: SourceOptions) -> Cluster:
     return replace(options, request_timeout_ms=min(options.request_timeout_ms, GROUP_TIMEOUT_MS)).cluster()
 
 
-_speaking: dict[str, Cluster] = {}  # a worker serves many batches; one connection serves them too
+_speaking: dict[tuple[object, ...], Cluster] = {}  # a worker serves many batches; one connection serves them too
 
 
 def say(options: SourceOptions, split: Split, told: Announcement) -> None:
@@ -272,12 +272,12 @@ def say(options: SourceOptions, split: Split, told: Announcement) -> None:
     task = TaskContext.get()
     if task is None:
         return
-    where: TopicPartition = split.where
+    key = (options.bootstrap, options.security, options.client_id)
     try:
-        cluster = _speaking.get(options.bootstrap)
+        cluster = _speaking.get(key)
         if cluster is None:
-            cluster = _speaking[options.bootstrap] = group_cluster(options)
-        announce(cluster, where, split.start, told, task)
+            cluster = _speaking[key] = group_cluster(options)
+        announce(cluster, split.where, split.start, told, task)
     except Failed as error:
-        _speaking.pop(options.bootstrap, None)
+        _speaking.pop(key, None)
         log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explained(error))
