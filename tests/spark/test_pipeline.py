@@ -147,6 +147,24 @@ def test_a_failed_query_is_told_in_a_sentence_and_takes_the_others_with_it(
     assert not good.isActive
 
 
+def test_a_query_begins_again_when_only_the_machine_was_busy(
+    make: Callable[..., Run], spark: SparkSession, ottla: Ottla, fresh: Callable[[str], str]
+) -> None:
+    topic, counts = fresh("trial"), []
+    run = make(bootstrap=ottla.bootstrap)
+    run.session = spark
+    run.ensure_topic(topic)
+    produce(ottla.bootstrap, topic, 0, 5)
+
+    def slow_to_start(rows: DataFrame, batch: int) -> None:
+        counts.append(rows.count())
+        if len(counts) < 3:
+            raise RuntimeError("Python worker failed to connect back.")  # as Spark says it
+
+    run.wait(run.each_batch(run.stream(topic, group="trial-busy"), slow_to_start, name="trial-busy"))
+    assert counts == [5, 5, 5], "the same batch until it is done, and then no more"
+
+
 def test_a_stop_waits_for_the_batch_that_runs(
     make: Callable[..., Run], spark: SparkSession, ottla: Ottla, fresh: Callable[[str], str]
 ) -> None:

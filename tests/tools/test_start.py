@@ -33,7 +33,7 @@ def test_without_the_extra_one_line_says_what_to_install(library: str) -> None:
     assert "pip install 'ottla[tools]'" in done.stderr
 
 
-COMMANDS = ("serve", "topics", "configs", "groups", "transactions", "produce", "consume", "dump", "perf")
+COMMANDS = ("serve", "topics", "configs", "groups", "transactions", "produce", "consume", "dump", "perf", "pipeline")
 
 
 def test_help_lists_every_command(run: Run) -> None:

@@ -15,10 +15,13 @@ NAMED: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ([^\n]+)")
 JAVA_NAME: Final = re.compile(r"(?:\b[a-z_]+\.)+([A-Z]\w+)(?:Exception|Error)?: ")
 OURS: Final = {"Failed", "Refused", "Unreachable", "OutOfRange", "Wrong", "InUse"}
 LENGTH_MAX: Final = 600
+TOO_BUSY: Final = "Python worker failed to connect back"
 
 
 def sentence(error: BaseException) -> str:
     text = told(error)
+    if TOO_BUSY in text:  # Spark waits ten seconds, and has no option for it
+        return "no Python process started within ten seconds: the machine is too busy; run it again, it goes on"
     inner = python_cause(text)
     if inner is not None:
         return inner

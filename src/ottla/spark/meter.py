@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.failure import Failed
-from ottla.spark.checkpoint import load
+from ottla.spark.checkpoint import Position, load
 from ottla.spark.state import Progress
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Count:
             missed = last["batchId"] - (before[0] if before else -1) > 1  # Spark keeps the last hundred
             for one in query.recentProgress if missed else [last]:
                 if before is None or (one["batchId"], one["timestamp"]) > before:
-                    self.rows += one["numInputRows"]
+                    self.rows += taken(one)
             self.batch = last["batchId"]
             self.lag = lag(last["sources"])
         return Progress(self.name, self.batch, self.rows, self._rate(), self.lag)
@@ -58,18 +58,39 @@ class Count:
         return (self.rows - rows) / (now - began) if now > began else 0.0
 
 
+def taken(progress: Any) -> int:
+    """Records that a batch took. Spark counts rows, twice if the plan scans the source twice; offsets know better."""
+    rows: int = progress["numInputRows"]
+    spans = [span(source) for source in progress["sources"]]
+    known = [count for count in spans if count is not None]
+    return min(rows, sum(known)) if known and len(known) == len(spans) else rows
+
+
+def span(source: Any) -> int | None:
+    """From where a batch began to where it ended, in offsets; None when the source does not say."""
+    start, end = position(source.get("startOffset")), position(source["endOffset"])
+    if end is None or (start is None and not end.begun):
+        return None
+    begun = {**(start.offsets if start else {}), **end.begun}
+    return sum(offset - begun.get(where, 0) for where, offset in end.offsets.items())
+
+
 def lag(sources: "Sequence[Any]") -> int | None:
     """Records that were there, but not read, when the last batch was planned; None when no source says so."""
-    known = [behind(source["endOffset"], source["latestOffset"]) for source in sources]
+    known = [behind(position(source["endOffset"]), position(source["latestOffset"])) for source in sources]
     counts = [count for count in known if count is not None]
     return sum(counts) if counts else None
 
 
-def behind(end: str | None, latest: str | None) -> int | None:
+def behind(end: Position | None, latest: Position | None) -> int | None:
     if end is None or latest is None:
         return None
+    return sum(max(0, offset - end.offsets.get(where, 0)) for where, offset in latest.offsets.items())
+
+
+def position(offset: str | None) -> Position | None:
+    """Where a source of ours stands; others count in their own way."""
     try:
-        read, there = load(json.loads(end)).offsets, load(json.loads(latest)).offsets
+        return load(json.loads(offset)) if offset else None
     except (Failed, ValueError):
-        return None  # a source that is not ours counts in its own way
-    return sum(max(0, offset - read.get(where, 0)) for where, offset in there.items())
+        return None

@@ -17,6 +17,7 @@ When `run` returns, its queries go on until they are told to stop; with `--once`
 import difflib
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ottla.client.failure import Failed
-from ottla.spark.causes import sentence
+from ottla.spark.causes import TOO_BUSY, sentence, told
 from ottla.spark.state import STOP
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ottla.spark.session import Settings
 
 POLL_S: Final = 0.25  # how soon a stop, an end or a failure of a query is noticed
+AGAIN_MAX: Final = 3  # so often a query begins again that failed because the machine was too busy
 PATIENCE_S: Final = 120.0  # so long a stopping run waits for the batches it is in
 DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|d|days?)?\s*")
 UNIT_S = {"ms": 0.001, "mi": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -105,6 +107,8 @@ class Run:
     def __post_init__(self) -> None:
         self.values = self.pipeline.settings(self.options)
         self._asked = False
+        self._writers: dict[str, DataStreamWriter] = {}
+        self._again: Counter[str] = Counter()
 
     @property
     def name(self) -> str:
@@ -219,6 +223,7 @@ class Run:
         activate(self.spark)
         query = writer.start()
         self.queries = [*(other for other in self.queries if other.name != name), query]
+        self._writers[name] = writer
         return query
 
     def checkpoint(self, name: str) -> str:
@@ -273,15 +278,17 @@ class Run:
         With `once` queries end by themselves. A query that has failed, whichever it is, ends the wait with a sentence.
         """
         end = None if seconds is None else time.monotonic() + seconds
+        names = {query.name for query in queries}
         while True:
             self.check()
             self.report(self)
             if self.stopping:
                 self.finish()
                 return
-            if seconds is None and not any(query.isActive for query in queries or self.queries):
+            if seconds is None and not any(query.isActive for query in self._those(names)):
                 self.check()
-                return
+                if not any(query.isActive for query in self._those(names)):
+                    return
             if end is not None and time.monotonic() >= end:
                 return
             time.sleep(POLL_S)
@@ -289,7 +296,7 @@ class Run:
     def check(self) -> None:
         """Raise what a query has failed of, in a sentence, when the others have been stopped."""
         for query in self.queries:
-            if error := query.exception():
+            if (error := query.exception()) and not self._begun_again(query.name, error):
                 self._fail(query.name, error)
 
     def finish(self) -> None:
@@ -311,6 +318,18 @@ class Run:
         spark = self.__dict__.pop("spark", None)
         if spark is not None and spark is not self.session:
             spark.stop()
+
+    def _those(self, names: set[str]) -> "list[StreamingQuery]":
+        return [query for query in self.queries if not names or query.name in names]
+
+    def _begun_again(self, name: str, error: BaseException) -> bool:
+        """A query that only failed because the machine was busy goes on from its checkpoint."""
+        if TOO_BUSY not in told(error) or name not in self._writers or self._again[name] == AGAIN_MAX or self.stopping:
+            return False
+        self._again[name] += 1
+        fresh = self._writers[name].start()
+        self.queries = [fresh if query.name == name else query for query in self.queries]
+        return True
 
     def _fail(self, name: str, error: BaseException) -> NoReturn:
         for query in self.queries:
