@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.spark")
 
+END_S: Final = 15  # so long at most the planner takes to tell its group how far it came
 GROUP_TIMEOUT_MS: Final = 5_000  # showing progress holds nobody up for longer
 
 
@@ -120,6 +121,9 @@ class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
 
         def end(number: int, frame: object) -> None:
+            # Spark may say it twice, and we may be holding a lock that stopping needs: then the alarm ends us.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.alarm(END_S)
             self.stop()
             os._exit(0)
 
