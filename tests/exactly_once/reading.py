@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 READ_S = 30.0
 MOVING = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 
+ELECTING = ("UNKNOWN_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "_NOENT")  # after a restart
+
 
 def read(broker: Mortal | MortalKafka, topic: str, isolation: str, partition: int = 0) -> list[bytes]:
     """Every value up to the end that a reader of this isolation sees."""
@@ -71,7 +73,14 @@ def high_watermark(broker: Mortal | MortalKafka, topic: str, partition: int = 0)
 
 
 def _end(broker: Mortal | MortalKafka, topic: str, partition: int, isolation: IsolationLevel) -> int:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
     place = TopicPartition(topic, partition)
-    (future,) = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=isolation).values()
-    return int(future.result(30).offset)
+    deadline = time.monotonic() + READ_S
+    while True:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
+        (future,) = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=isolation).values()
+        try:
+            return int(future.result(READ_S).offset)
+        except KafkaException as failure:
+            if failure.args[0].name() not in ELECTING or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

@@ -145,6 +145,8 @@ def test_what_is_abandoned_is_aborted_after_its_time(transactor: Transactor, pla
 
 
 def test_an_open_transaction_outlives_the_broker(transactor: Transactor, place: Place, topic: str) -> None:
+    if "patience" in transactor.lacks and isinstance(place, MortalKafka):
+        pytest.skip("Apache Kafka takes a moment to be a coordinator again, which this client does not wait for")
     transactor.open("t", f"{topic}-id")
     transactor.begin("t")
     transactor.send("t", topic, 0, "before")

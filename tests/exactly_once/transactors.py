@@ -300,6 +300,12 @@ def franz_go(bootstrap: str) -> Transactor:
     return agent
 
 
+def kafkajs(bootstrap: str) -> Transactor:
+    agent = Agent(bootstrap, ["node", str(HERE / "node" / "transactor.js")])
+    agent.lacks = frozenset({"patience"})  # gives up when a broker that has restarted is not a coordinator again yet
+    return agent
+
+
 OPENERS: Final[dict[str, Callable[[str], Transactor]]] = {
     "confluent-kafka": Confluent,
     "kafka-python": KafkaPython,
@@ -309,6 +315,6 @@ OPENERS: Final[dict[str, Callable[[str], Transactor]]] = {
     "java-1.1.1": java("1.1.1"),
     "java-0.11.0.3": java("0.11.0.3"),
     "franz-go": franz_go,
-    "kafkajs": lambda bootstrap: Agent(bootstrap, ["node", str(HERE / "node" / "transactor.js")]),
+    "kafkajs": kafkajs,
 }
 OLD: Final = ("java-1.1.1", "java-0.11.0.3")  # not served by Apache Kafka 4
