@@ -11,7 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from spark import sessions
@@ -30,17 +31,27 @@ def start(spark: SparkSession, bootstrap: str, source: str, target: str, folder:
 def main(bootstrap: str, source: str, target: str, folder: Path) -> None:
     settings = {"spark.jars": "", "spark.master": "local[2,8]"}  # a task may fail eight times, in a cluster it may too
     with sessions.session(folder / f"spark-{time.time_ns()}", settings=settings) as spark:
-        query = start(spark, bootstrap, source, target, folder)
+        query = None
         while True:
             try:
+                query = query or start(spark, bootstrap, source, target, folder)
                 if (folder / "stop").exists():
                     query.processAllAvailable()
                     query.stop()
                     return
                 query.awaitTermination(1)
-            except StreamingQueryException as error:
-                print("FAILED", str(error).replace("\n", " ")[-600:], flush=True)
-                query = start(spark, bootstrap, source, target, folder)
+            except (PySparkException, Py4JJavaError) as error:
+                print("FAILED", cause(error), flush=True)
+                query = None
+
+
+def cause(error: PySparkException | Py4JJavaError) -> str:
+    """One line: Spark's own text may need a JVM call that fails, too."""
+    try:
+        lines = str(error).splitlines()
+    except PySparkException:
+        return type(error).__name__
+    return " ".join(line for line in lines if "ailed:" in line or "xception:" in line)[-600:]
 
 
 if __name__ == "__main__":
