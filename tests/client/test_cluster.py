@@ -1,8 +1,10 @@
 """Finding brokers, leaders and coordinators, and bearing with those that are not ready."""
 
+import threading
 from collections.abc import Callable
 
 import pytest
+from process import Ottla
 
 from ottla.client import GROUP, TRANSACTION, Cluster, Failed, Refused, TopicPartition, Unreachable
 from ottla.client import cluster as module
@@ -123,6 +125,22 @@ def test_waiting_has_an_end(ottla_broker: Broker) -> None:
     for_ever = answering(*[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 100)
     with Cluster(ottla_broker.bootstrap, timeout_s=0.2) as cluster, pytest.raises(Refused, match="LOAD_IN_PROGRESS"):
         cluster.retrying(for_ever, what="it")
+
+
+def test_a_cluster_that_is_away_is_waited_for_if_asked() -> None:
+    broker = Ottla()
+    starting = threading.Timer(0.5, broker.start)
+    starting.start()
+    try:
+        with pytest.raises(Unreachable):
+            Cluster(broker.bootstrap)
+        with Cluster(broker.bootstrap, patient=True) as cluster:
+            assert cluster.id
+        with pytest.raises(Unreachable, match="is no port"):
+            Cluster("127.0.0.1:port", patient=True)
+    finally:
+        starting.join()
+        broker.close()
 
 
 def test_silence_is_borne_and_ends() -> None:

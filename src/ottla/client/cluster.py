@@ -75,7 +75,11 @@ class Known(NamedTuple):
 
 
 class Cluster:
-    """Connections to the brokers of a cluster, made when they are needed."""
+    """Connections to the brokers of a cluster, made when they are needed.
+
+    What is wrong with the address or with security is said at once; with `patient`, a cluster that is away is waited for
+    as long as for anything else.
+    """
 
     def __init__(
         self,
@@ -84,6 +88,7 @@ class Cluster:
         security: Security = PLAIN,
         client_id: str = "ottla",
         timeout_s: float = TIMEOUT_S,
+        patient: bool = False,
     ) -> None:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
@@ -96,7 +101,11 @@ class Cluster:
         self._coordinators: dict[tuple[str, int], Address] = {}
         self._features: dict[str, int] | None = None
         self._id: str | None = None
-        self._refresh([])  # what is wrong with the address or with security is said here, at once
+        places(bootstrap)  # which may be wrong for ever
+        if patient:
+            self.retrying(lambda: self._refresh([]), what="connecting")
+        else:
+            self._refresh([])
 
     @property
     def id(self) -> str | None:
