@@ -77,8 +77,8 @@ class Known(NamedTuple):
 class Cluster:
     """Connections to the brokers of a cluster, made when they are needed.
 
-    What is wrong with the address or with security is said at once; with `patient`, a cluster that is away is waited for
-    as long as for anything else.
+    What is wrong with the address or with security is said at once; with `patient`, a cluster that is away is waited
+    for, as long as for anything else.
     """
 
     def __init__(
