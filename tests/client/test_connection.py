@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -135,6 +136,19 @@ def test_a_large_answer_grows_its_buffer_as_it_arrives(monkeypatch: pytest.Monke
         connection = Connection(address, TIMEOUT_S)
         found = connection.ask(MetadataRequest(topics=[]), MetadataResponse)
         assert [broker.port for broker in found.brokers] == list(range(50))
+        connection.close()
+
+
+def test_who_comes_late_for_an_answer_gets_it() -> None:
+    """Between asking and taking, callers decode: that may take longer than a broker may."""
+    with stranger(versions((3, 1, 5)), described(1, 2)) as address:
+        connection = Connection(address, 0.3)
+        connection.send(MetadataRequest(topics=[]))
+        assert connection.ready(TIMEOUT_S)
+        asked = time.monotonic()
+        while time.monotonic() < asked + 0.5:
+            assert connection.ready(TIMEOUT_S)
+        assert len(connection.receive(MetadataResponse).brokers) == 1
         connection.close()
 
 

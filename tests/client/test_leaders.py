@@ -50,7 +50,7 @@ def elect(cluster: Cluster, wheres: list[TopicPartition]) -> None:
         if len({cluster.place(where) for where in wheres}) == 2:
             return
         assert time.monotonic() < deadline, "the second broker leads nothing"
-        cluster.retrying(lambda: cluster._any().ask(request, ElectLeadersResponse), what="electing")
+        cluster.retrying(lambda: cluster.anyone().ask(request, ElectLeadersResponse), what="electing")
         time.sleep(0.1)
 
 

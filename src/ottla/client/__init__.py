@@ -8,7 +8,7 @@ transactions apart into steps that different processes do.
 from ottla.client.cluster import GROUP, TRANSACTION, Cluster, Topic, TopicPartition
 from ottla.client.connection import Connection
 from ottla.client.failure import Failed, Refused, Unreachable
-from ottla.client.fetching import OutOfRange, Piece, fetch
+from ottla.client.fetching import OutOfRange, Piece, Recreated, fetch
 from ottla.client.groups import Committed
 from ottla.client.producing import Sender
 from ottla.client.security import PLAIN, Security, security
@@ -25,6 +25,7 @@ __all__ = [
     "Identity",
     "OutOfRange",
     "Piece",
+    "Recreated",
     "Refused",
     "Security",
     "Sender",

@@ -102,10 +102,14 @@ class Cluster:
         self._features: dict[str, int] | None = None
         self._id: str | None = None
         places(bootstrap)  # which may be wrong for ever
-        if patient:
-            self.retrying(lambda: self._refresh([]), what="connecting")
-        else:
-            self._refresh([])
+        try:
+            if patient:
+                self.retrying(lambda: self._refresh([]), what="connecting")
+            else:
+                self._refresh([])
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def id(self) -> str | None:
@@ -122,8 +126,23 @@ class Cluster:
         return self._known(name).topic
 
     def brokers(self) -> dict[int, Connection]:
+        """Shared connections to all of them."""
         self.retrying(lambda: self._refresh([]), what="asking for the brokers")
         return {node: self._connect(address) for node, address in self._brokers.items()}
+
+    def anyone(self) -> Connection:
+        """Some broker: one that we talk to, else one that we know, else the first of those we were given."""
+        for connection in self._open.values():
+            if connection.alive and connection.idle:
+                return connection
+        reasons: list[Failed] = []
+        for address in dict.fromkeys([*self._brokers.values(), *places(self.bootstrap)]):
+            try:
+                return self._connect(address)
+            except Failed as error:
+                reasons.append(error)
+        lasting = [error for error in reasons if not isinstance(error, Unreachable)]
+        raise lasting[0] if lasting else silence(self.bootstrap, reasons[-1])
 
     def leader(self, where: TopicPartition) -> Connection:
         """The shared connection to the broker that leads a partition, as far as is known."""
@@ -168,7 +187,7 @@ class Cluster:
         request = CreateTopicsRequest(topics=[topic], timeout_ms=int(self.timeout_s * 1000))
 
         def attempt() -> None:
-            for answer in self._any().ask(request, CreateTopicsResponse).topics:
+            for answer in self.anyone().ask(request, CreateTopicsResponse).topics:
                 if answer.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
                     said = f": {answer.error_message}" if answer.error_message else ""
                     check(f"creating topic {name}", answer.error_code, said)
@@ -181,10 +200,10 @@ class Cluster:
         resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
 
         def attempt() -> dict[str, str]:
-            answer = self._any().ask(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
-            (found,) = answer.results
-            check(f"topic {topic}", found.error_code)
-            return {one.name: one.value for one in found.configs if one.value is not None}
+            answer = self.anyone().ask(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
+            for found in answer.results:
+                check(f"topic {topic}", found.error_code)
+            return {one.name: one.value for found in answer.results for one in found.configs if one.value is not None}
 
         return self.retrying(attempt, what=f"asking for the options of {topic}")
 
@@ -205,7 +224,7 @@ class Cluster:
     def feature(self, name: str) -> int:
         """The level of a feature that the cluster has agreed on; 0 if none."""
         if self._features is None:
-            self._features = self._any().features()
+            self._features = self.anyone().features()
         return self._features.get(name, 0)
 
     def place(self, where: TopicPartition) -> Address:
@@ -253,7 +272,7 @@ class Cluster:
 
     def _refresh(self, names: list[str] | None) -> dict[str, Known]:
         """Ask for these topics (None: all), and for the brokers."""
-        connection = self._any()
+        connection = self.anyone()
         if connection.version(METADATA) < NO_CREATION_SINCE:
             raise Failed(f"the broker at {connection.name} is too old: Apache Kafka 0.11 and later are supported")
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
@@ -278,7 +297,7 @@ class Cluster:
         return self._topics[name]
 
     def _coordinator(self, name: str, kind: int) -> Address:
-        connection = self._any()
+        connection = self.anyone()
         request = FindCoordinatorRequest(key=name, key_type=kind, coordinator_keys=[name])
         answer = connection.ask(request, FindCoordinatorResponse)
         what = f"the coordinator of {name}"
@@ -291,20 +310,6 @@ class Cluster:
         raise Failed(f"the broker at {connection.name} answered nothing about {what}")
 
     # ------------------------------------------------------------------ connections
-
-    def _any(self) -> Connection:
-        """Some broker: one that we talk to, else one that we know, else the first of those we were given."""
-        for connection in self._open.values():
-            if connection.alive and connection.idle:
-                return connection
-        reasons: list[Failed] = []
-        for address in dict.fromkeys([*self._brokers.values(), *places(self.bootstrap)]):
-            try:
-                return self._connect(address)
-            except Failed as error:
-                reasons.append(error)
-        lasting = [error for error in reasons if not isinstance(error, Unreachable)]
-        raise lasting[0] if lasting else silence(self.bootstrap, reasons[-1])
 
     def _connect(self, address: Address) -> Connection:
         found = self._open.get(address)
@@ -368,7 +373,7 @@ def places(bootstrap: str) -> list[Address]:
         address = text.strip().rpartition("://")[2]
         host, _, port = address.rpartition(":") if ":" in address else (address, "", "9092")
         if not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise silence(bootstrap, f"{port} is no port")
+            raise Failed(str(silence(bootstrap, f"{port} is no port")))
         found.append((host.strip("[]"), int(port)))
     return found
 

@@ -50,7 +50,7 @@ class Asked(NamedTuple):
     correlation: int
     key: int
     version: int
-    deadline: float
+    wait_s: float  # what the broker may take before it answers
 
 
 class Connection:
@@ -156,15 +156,14 @@ class Connection:
             self.close()
             raise
         if answered:
-            deadline = time.monotonic() + self._timeout_s + wait_s
-            self._asked.append(Asked(self._count, key, version, deadline))
+            self._asked.append(Asked(self._count, key, version, wait_s))
         return self._count
 
     def receive(self, answer: type[Answer]) -> Answer:
         """The answer to the oldest request that has had none."""
         asked = self._asked[0]
         try:
-            data = self._waiting.popleft() if self._waiting else self._take(asked.deadline)
+            data = self._waiting.popleft() if self._waiting else self._take(asked.wait_s)
             self._asked.popleft()
             self._taken += 1
             correlation, position = frame.parse_response_header(asked.key, asked.version, data)
@@ -192,12 +191,12 @@ class Connection:
         waiting.register(self._socket, select.POLLIN)
         return bool(waiting.poll(timeout_s * 1000))
 
-    def _take(self, deadline: float) -> bytearray:
-        """The next frame, in a buffer of its own."""
+    def _take(self, wait_s: float) -> bytearray:
+        """The next frame, in a buffer of its own. Time counts from now: who asked long ago may have been busy since."""
         if not self.alive:
             raise ConnectionError("connection closed")
         prefix = bytearray(4)
-        self._fill(prefix, 0, deadline)
+        self._fill(prefix, 0, time.monotonic() + self._timeout_s + wait_s)
         (size,) = struct.unpack(">i", prefix)
         if not 4 <= size <= ANSWER_SIZE_MAX:
             raise codec.DecodeError(f"a length of {size} bytes")
@@ -213,15 +212,13 @@ class Connection:
         size = len(data)
         with memoryview(data) as view:
             while position < size:
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    raise TimeoutError
-                if left_s < self._timeout_s:
-                    self._socket.settimeout(left_s)
+                self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
                 count = self._socket.recv_into(view[position:])
                 if not count:
                     raise ConnectionError("connection closed")
                 position += count
+                if position < size and time.monotonic() > deadline:
+                    raise TimeoutError
         self._socket.settimeout(self._timeout_s)
 
     def _authenticate(self) -> None:
@@ -233,7 +230,7 @@ class Connection:
         self._renew_at = None
         try:
             while len(self._waiting) < len(self._asked):
-                self._waiting.append(self._take(self._asked[len(self._waiting)].deadline))
+                self._waiting.append(self._take(self._asked[len(self._waiting)].wait_s))
         except OSError as error:
             raise self._lost(error) from None
         except codec.DecodeError as error:

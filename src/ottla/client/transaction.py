@@ -77,7 +77,7 @@ def identify(cluster: Cluster, transactional_id: str | None, *, timeout_ms: int,
 
     def attempt() -> Identity:
         if transactional_id is None:
-            connection = next(iter(cluster.brokers().values()))
+            connection = cluster.anyone()
         else:
             connection = cluster.coordinator(transactional_id, TRANSACTION)
         if two_phase and connection.version(INIT) < TWO_PHASE_SINCE:
