@@ -204,7 +204,10 @@ class Port:
         return self._step(lambda: self._cluster.states(names))  # type: ignore[return-value]
 
     def ongoing(self, prefix: str) -> list[str]:
-        return self._step(lambda: self._cluster.ongoing(prefix))  # type: ignore[return-value]
+        found = self._step(lambda: self._cluster.ongoing(prefix))
+        if self._world.chance.random() < self._world.freezes:
+            self._actor.delay = self._world.chance.randint(50, 300)  # what it knows grows old, and then it acts
+        return found  # type: ignore[return-value]
 
     def last(self, query: str, *, surely: bool = True) -> Decision | None:
         return self._step(lambda: self._cluster.last(surely))  # type: ignore[return-value]
@@ -265,7 +268,12 @@ class World:
     def _one_step(self) -> None:
         chance = self.chance
         gone = self.driver is None or self.driver.over or self.driver.crashed
-        if (gone or chance.random() < self.freezes / 20) and len(self.commits) < self.epochs and not self.lost:
+        silent = self.driver is not None and self.driver.delay > 20
+        if (
+            (gone or chance.random() < (0.1 if silent else self.freezes / 20))
+            and len(self.commits) < self.epochs
+            and not self.lost
+        ):
             self._start_driver()  # and the old one may live on
         alive = self._alive()
         for actor in alive:
