@@ -84,6 +84,15 @@ def test_killed_and_resumed_it_gives_what_pandas_gives(
         check_page(page)
     assert activity.report(run) == [], "nothing is new"
 
+    # From the beginning into Delta tables: the same.
+    options = {"events": topics["events"], "format": "delta"}
+    run = Run(
+        pipeline=activity.PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path / "delta", options=options, once=True
+    )
+    run.session = spark
+    activity.report(run)
+    check_tables(tmp_path / "delta", "delta", framed(events + more), broken=len(BROKEN))
+
 
 def produce(bootstrap: str, topic: str, values: list[str]) -> None:
     """To one partition: with several, events of a backlog would come to Spark in an order that is later than `late`."""

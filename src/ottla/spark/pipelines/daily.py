@@ -45,7 +45,7 @@ class Daily:
         if self._delta is not None:
             there = self._delta.DeltaTable(str(place))
             chosen = [("day", "in", list(days))] if days is not None else None
-            found: list[dict[str, Any]] = pa.table(there.to_pyarrow_table(partitions=chosen)).to_pylist()
+            found: list[dict[str, Any]] = pa.table(there.to_pyarrow_table(filters=chosen)).to_pylist()
             return found
         keys = pyarrow.dataset.partitioning(pa.schema([("day", pa.string())]), flavor="hive")
         here = pyarrow.dataset.dataset(place, format="parquet", partitioning=keys, exclude_invalid_files=True)
