@@ -56,7 +56,9 @@ def abort_at_once(port: Port, epoch: int, messages: Sequence[Prepared]) -> None:
             port.identify(message.part.name)
 
 
-def commit_without_fence_first(port: Port, epoch: int, messages: Sequence[Prepared], now_ms: Callable[[], int]) -> None:
+def commit_without_fence_first(
+    port: Port, epoch: int, messages: Sequence[Prepared], now_ms: Callable[[], int], **_: object
+) -> None:
     if (query := exactly_once.of(messages)) is None:
         return
     last = port.last(query)
@@ -67,7 +69,9 @@ def commit_without_fence_first(port: Port, epoch: int, messages: Sequence[Prepar
     exactly_once.finish(port, query, decision)
 
 
-def commit_before_the_decision(port: Port, epoch: int, messages: Sequence[Prepared], now_ms: Callable[[], int]) -> None:
+def commit_before_the_decision(
+    port: Port, epoch: int, messages: Sequence[Prepared], now_ms: Callable[[], int], **_: object
+) -> None:
     if (query := exactly_once.of(messages)) is None:
         return
     fence = port.identify(driver(query))
@@ -78,7 +82,7 @@ def commit_before_the_decision(port: Port, epoch: int, messages: Sequence[Prepar
         exactly_once.record(port, fence, query, decision)
 
 
-def finish_quietly(port: Port, query: str, decision: Decision) -> None:
+def finish_quietly(port: Port, query: str, decision: Decision, **_: object) -> None:
     for identity in decision.transactions:
         try:
             port.end(identity)

@@ -98,8 +98,18 @@ def begin(port: Port, query: str, epoch: int, task: int) -> Part | None:
     return Part(task, ticket, chosen(last, Attempt(query, epoch, task, ticket)))
 
 
-def commit(port: Port, epoch: int, messages: Sequence[Prepared], now_ms: Callable[[], int]) -> None:
-    """Let the epoch's rows appear, all of them and once, whoever tried before and however far it came."""
+def commit(
+    port: Port,
+    epoch: int,
+    messages: Sequence[Prepared],
+    now_ms: Callable[[], int],
+    *,
+    lost_epoch: int | None = None,
+) -> None:
+    """Let the epoch's rows appear, all of them and once, whoever tried before and however far it came.
+
+    `lost_epoch` is one that the user wants to leave behind, although some of its transactions timed out.
+    """
     query = of(messages)
     if query is None:
         return
@@ -109,7 +119,7 @@ def commit(port: Port, epoch: int, messages: Sequence[Prepared], now_ms: Callabl
     if decision is not last:
         verify(port, decision, now_ms())
         record(port, fence, query, decision)
-    finish(port, query, decision)
+    finish(port, query, decision, accept_loss=lost_epoch == epoch)
     sweep(port, query, decision)
 
 
@@ -169,7 +179,7 @@ def record(port: Port, fence: Identity, query: str, decision: Decision) -> None:
         ) from None
 
 
-def finish(port: Port, query: str, decision: Decision) -> None:
+def finish(port: Port, query: str, decision: Decision, *, accept_loss: bool = False) -> None:
     """Commit what was decided. A transaction that timed out since then is lost, and that must be said."""
     lost = []
     for identity in decision.transactions:
@@ -194,11 +204,14 @@ def finish(port: Port, query: str, decision: Decision) -> None:
             "stayed away for longer than its transactions stay open: nothing of it is in the topic, and the batch is "
             "open again; start the query again"
         )
+    if accept_loss:
+        log.warning("batch %s of query %s stays without what was lost of it", decision.epoch, query)
+        return
     raise Failed(
         f"batch {decision.epoch} of query {query} is only partly in the topic: the driver stopped while it committed, "
         f"and stayed away for longer than its transactions stay open, so that {len(lost)} of "
-        f"{len(decision.transactions)} were aborted by the brokers ({lost[0].transactional_id}); docs/spark.md says "
-        "how to go on, and how ottla.two.phase rules this out"
+        f"{len(decision.transactions)} were aborted by the brokers ({lost[0].transactional_id}); to go on without what "
+        f"is missing, start the query with ottla.lost.batch={decision.epoch}; ottla.two.phase rules such losses out"
     )
 
 

@@ -96,7 +96,8 @@ class Sink:
     def _commit(self, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.exactly_once:
             with self._open() as cluster:
-                exactly_once.commit(ClusterPort(cluster), epoch, prepared(messages), now_ms)
+                port, told = ClusterPort(cluster), prepared(messages)
+                exactly_once.commit(port, epoch, told, now_ms, lost_epoch=self._options.lost_batch)
 
     def _abort(self, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.exactly_once:

@@ -143,6 +143,10 @@ class SinkOptions(Options):
         "(`transaction.two.phase.commit.enable`), and somebody must abort what a query leaves that never starts again.",
         False,
     )  # fmt: skip
+    lost_batch: int | None = option(
+        "ottla.lost.batch", integer(0),
+        "With `exactly.once`: go on after this batch, although the query stopped because part of it was lost.",
+    )  # fmt: skip
     write_id: str | None = option(
         "ottla.write.id", write_id,
         "Batch writes with `exactly.once`: what is written, so that a repetition under the same id is done already.",
