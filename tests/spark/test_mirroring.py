@@ -20,6 +20,7 @@ from ottla.spark import mirroring
 from ottla.spark.copying import Copier
 from ottla.spark.endpoint import Endpoint
 from ottla.spark.mirroring import Job, Outcome, Part, Transaction, copy
+from ottla.spark.pushing import Pusher
 from ottla.spark.translation import OffsetMap, Position, Run
 
 if TYPE_CHECKING:
@@ -93,11 +94,11 @@ def test_what_was_sent_and_not_committed_is_sent_again(bench: Bench) -> None:
         passage = mirroring.Passage(bench.job, bench.part(), source, target, mirroring._Progress())
         identity, position = passage._position(identity)
         copier = Copier(identity.producer_id, identity.epoch)
-        transaction = Transaction(bench.job, bench.part(), target, identity, position, copier)
+        pusher = Pusher(bench.job.target, target, bench.where, bench.job.transactional_id(bench.where))
+        transaction = Transaction(bench.job, bench.part(), target, identity, position, copier, pusher)
         for piece in fetch(source, bench.where, start=0, stop=3, committed=True):
             transaction.add(piece)
-        assert transaction._sender is not None
-        transaction._sender.flush()
+        pusher.flush()
         assert bench.values() == []
         # The next task fences the one above; both its records and its offsets are void.
         assert bench.copy().records == 3
@@ -105,7 +106,7 @@ def test_what_was_sent_and_not_committed_is_sent_again(bench: Bench) -> None:
         with pytest.raises(mirroring.Refused) as refused:
             transaction.commit(finished=True)
         assert refused.value.code in mirroring.FENCED
-        transaction._sender.close()
+        pusher.close()
     assert bench.values() == [b"a", b"b", b"c"]
     assert bench.copy().records == 0
 

@@ -26,10 +26,10 @@ from ottla.client import offsets
 from ottla.client.failure import Failed, Refused, passes
 from ottla.client.fetching import OutOfRange, fetch
 from ottla.client.groups import Committed, committed
-from ottla.client.producing import Sender
 from ottla.client.transaction import Identity, add_offsets, end, enlist, identify
 from ottla.errors import ErrorCode
 from ottla.spark.copying import Copier, DamagedError, writable
+from ottla.spark.pushing import Pusher
 from ottla.spark.translation import OffsetMap, Position, Run
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 GROUP: Final = "ottla-mirror-"  # and the mirror's name: the group at the target that keeps its positions
 FENCED: Final = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
-REQUEST_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -162,11 +161,12 @@ class Passage:
             self._source, part.where, start=position.offset, stop=part.stop, committed=True, bytes_max=job.fetch_bytes
         )
         copier: Copier | None = None
+        pusher = Pusher(job.target, self._target, part.to, job.transactional_id(part.to))
         try:
             while True:
                 if copier is None:
                     copier = Copier(identity.producer_id, identity.epoch, size_max=part.size_max)
-                transaction = Transaction(job, part, self._target, identity, position, copier)
+                transaction = Transaction(job, part, self._target, identity, position, copier, pusher)
                 while (piece := next(pieces, None)) is not None:
                     transaction.add(piece)
                     if transaction.full:
@@ -188,6 +188,7 @@ class Passage:
                 "out"
             ) from None
         finally:
+            pusher.close()
             pieces.close()  # type: ignore[attr-defined]  # a generator: its connection is given back now
 
     def _position(self, identity: Identity) -> tuple[Identity, Position]:
@@ -256,7 +257,14 @@ class Transaction:
     """Batches and the position behind them. Begun by the first batch; one without batches only moves the position."""
 
     def __init__(
-        self, job: Job, part: Part, target: Cluster, identity: Identity, position: Position, copier: Copier
+        self,
+        job: Job,
+        part: Part,
+        target: Cluster,
+        identity: Identity,
+        position: Position,
+        copier: Copier,
+        pusher: Pusher,
     ) -> None:
         self._job = job
         self._part = part
@@ -264,7 +272,7 @@ class Transaction:
         self._identity = identity
         self._position = position
         self._copier = copier
-        self._sender: Sender | None = None
+        self._pusher = pusher
         self._copied: list[Run] = []
         self._target_end = -1  # where the next record goes
         self._source_end = position.offset
@@ -282,10 +290,9 @@ class Transaction:
         copied = self._copier.copy(writable(piece.data), start=piece.start, aborted=piece.aborted)
         if not copied:
             return
-        if self._sender is None:
+        if not self.records:
             self._begin()
-        assert self._sender is not None
-        self._sender.send(self._part.to, [one.data for one in copied])  # type: ignore[misc]  # views do, too
+        self._pusher.send([one.data for one in copied])
         for one in copied:
             self._note(one)
 
@@ -294,7 +301,7 @@ class Transaction:
         # From here on the markers of the transaction before are in the log, and nothing but what we send follows.
         self._target_end = self._latest()
         self._check_kept()
-        self._sender = Sender(self._target, identity=self._identity, request_bytes_max=REQUEST_BYTES)
+        self._pusher.begin()
 
     def _check_kept(self) -> None:
         """What was copied must be there: a topic that was made anew would stay without its beginning for ever."""
@@ -318,9 +325,8 @@ class Transaction:
         """Everything sent, and the position behind it; `finished`: behind all that was to be copied."""
         reached = max(self._source_end, self._part.stop) if finished else self._source_end
         position = self._position._replace(offset=reached)
-        if self._sender is not None:
-            self._sender.flush()
-            self._sender.close()
+        if self.records:
+            self._pusher.flush()
             position = position._replace(offsets=self._mapped())
         stored = {self._part.to: Committed(position.offset, position.metadata())}
         add_offsets(self._target, self._identity, self._job.group, stored)
