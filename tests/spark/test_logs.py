@@ -25,7 +25,7 @@ from spark.topics import Topics, eventually
 from ottla.client.failure import Failed
 from ottla.spark.pipeline import Run
 from ottla.spark.pipelines import logs
-from ottla.spark.pipelines.archive import Compaction, ParquetArchive, exchange
+from ottla.spark.pipelines.archive import Layout, ParquetArchive, exchange
 from ottla.spark.pipelines.shipping import CHUNK, Files, Place, lines
 
 if TYPE_CHECKING:
@@ -145,27 +145,27 @@ def numbers(table: Path) -> list[int]:
 
 
 def test_small_files_are_put_together(tmp_path: Path) -> None:
-    table = ParquetArchive(tmp_path, ["day", "host"], Compaction(3, 10_000))
+    table = ParquetArchive(tmp_path, Layout(("day", "host"), (), 3, 10_000))
     for batch in range(5):
         put(tmp_path, batch, {"day=1/host=a": [batch]} | ({"day=1/host=b": [100 + batch]} if batch < 2 else {}))
     before = numbers(tmp_path)
     assert table.compact(before=4) == 4
     assert sorted(path.name for path in (tmp_path / "day=1/host=a").iterdir()) == [
+        "batch-0000000003-all.parquet",
         "batch-0000000004.parquet",
-        "batches-0000000003.parquet",
     ], "batch 4 may come again"
     assert numbers(tmp_path) == before
     assert table.compact() == 0, "two are not many"
     put(tmp_path, 5, {"day=1/host=a": [5]})
     assert table.compact() == 3
     assert numbers(tmp_path) == sorted([*before, 5])
-    assert pq.read_table(tmp_path / "day=1/host=a/batches-0000000005.parquet", partitioning=None)[
+    assert pq.read_table(tmp_path / "day=1/host=a/batch-0000000005-all.parquet", partitioning=None)[
         "number"
     ].to_pylist() == [0, 1, 2, 3, 4, 5], "in the order of the batches"
 
 
 def test_large_files_are_left_alone(tmp_path: Path) -> None:
-    table = ParquetArchive(tmp_path, ["day"], Compaction(2, 400))
+    table = ParquetArchive(tmp_path, Layout(("day",), (), 2, 400))
     for batch in range(4):
         put(tmp_path, batch, {"day=1": [batch]})
     assert table.compact() == 0
@@ -184,8 +184,8 @@ def test_folders_change_places(tmp_path: Path) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from ottla.spark.pipelines.archive import Compaction, ParquetArchive
-table = ParquetArchive(Path(sys.argv[1]), ["day"], Compaction(2, 1 << 20))
+from ottla.spark.pipelines.archive import Layout, ParquetArchive
+table = ParquetArchive(Path(sys.argv[1]), Layout(("day",), (), 2, 1 << 20))
 print("ready", flush=True)
 while table.compact():
     pass
@@ -232,7 +232,7 @@ def test_readers_see_every_row_once_while_files_are_put_together_and_that_is_kil
             process.wait()
             process.stdout.close()
             assert numbers(tmp_path) == expected
-    ParquetArchive(tmp_path, ["day"], Compaction(2, 1 << 20)).compact()
+    ParquetArchive(tmp_path, Layout(("day",), (), 2, 1 << 20)).compact()
     eventually(lambda: reads > 20)
     ended.set()
     reader.join()
@@ -296,6 +296,8 @@ def test_killed_and_resumed_it_has_every_line_once(ottla: Ottla, tmp_path: Path,
     table = folder / "tables" / "logs"
     found = pd.read_parquet(table)
     compared(found, by_pandas([record.value for record in made]))
+    for _, own in found.groupby(["day", "host"], observed=True):
+        assert own["offset"].is_monotonic_increasing, "lines are in the order in which they came"
     folders = [path for path in table.glob("*/*") if path.name.startswith("host=")]
     assert {path.name for path in folders} == {"host=web-1", "host=web-2"}
     assert {path.parent.name for path in folders} >= {"day=2026-01-31", "day=2026-02-01"}

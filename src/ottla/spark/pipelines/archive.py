@@ -1,7 +1,7 @@
 """Micro-batches as a table in folders by columns, each row once, whose many small files are put together.
 
-    table/day=2026-01-31/host=web-1/batch-0000000017.parquet       what one batch brought for this folder
-                                    batches-0000000016.parquet     all of the batches up to this one
+    table/day=2026-01-31/host=web-1/batch-0000000016-all.parquet   batches up to this one
+                                    batch-0000000017.parquet       what one batch brought for this folder
 
 Parquet: a file has the name of its batch, so a batch that comes again after a crash writes the same file again. Files
 are put together beside the table, in a folder that has everything this folder is to have; then the two folders change
@@ -22,6 +22,7 @@ import re
 import shutil
 import sys
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
@@ -36,16 +37,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 HIDDEN: Final = "_ottla"  # readers of tables leave out names that begin so
-NAME: Final = re.compile(r"batch(?:es)?-(\d+)\.parquet")
+NAME: Final = re.compile(r"batch-(\d+)(?:-all)?\.parquet")  # in the order of names is in the order of batches
 ROWS: Final = 65_536  # in memory at once, while files are put together
 EXCHANGE: Final = 2  # renameat2: RENAME_EXCHANGE
 HERE: Final = -100  # AT_FDCWD
 
 
 @dataclass(frozen=True)
-class Compaction:
-    """When files of a folder are put together: so many of them are smaller than this."""
+class Layout:
+    """Columns that make folders, columns that order the rows of a batch, and when files of a folder are put together:
+    when so many of them are smaller than this."""
 
+    by: tuple[str, ...]
+    order: tuple[str, ...]
     files: int
     small_bytes: int
 
@@ -60,47 +64,60 @@ class Archive(Protocol):
         ...
 
 
-def archive(path: Path, format: str, by: Sequence[str], compaction: Compaction) -> Archive:
-    return DeltaArchive(path, by, compaction) if format == "delta" else ParquetArchive(path, by, compaction)
+def archive(path: Path, format: str, layout: Layout) -> Archive:
+    return DeltaArchive(path, layout) if format == "delta" else ParquetArchive(path, layout)
 
 
 class ParquetArchive:
-    def __init__(self, path: Path, by: Sequence[str], compaction: Compaction) -> None:
+    def __init__(self, path: Path, layout: Layout) -> None:
         self._path = path
-        self._by = list(by)
-        self._compaction = compaction
+        self._layout = layout
+        self._touched: set[Path] | None = None  # folders with new files; None: any may have some
         self._staging = path / HIDDEN / "staging"
         self._beside = path / HIDDEN / "compacting"
         shutil.rmtree(path / HIDDEN, ignore_errors=True)  # of a run that was killed
 
     def add(self, rows: DataFrame, batch: int) -> None:
-        rows.repartition(*self._by).write.mode("overwrite").partitionBy(*self._by).parquet(self._staging.as_uri())
-        for staged in sorted(self._staging.glob("*=*/" * len(self._by) + "*.parquet")):
+        by, order = self._layout.by, self._layout.order
+        ordered = rows.repartition(*by).sortWithinPartitions(*by, *order)
+        ordered.write.mode("overwrite").partitionBy(*by).parquet(self._staging.as_uri())
+        for staged in sorted(self._staging.glob("*=*/" * len(by) + "*.parquet")):
             place = self._path / staged.parent.relative_to(self._staging)
             place.mkdir(parents=True, exist_ok=True)
             staged.replace(place / f"batch-{batch:010}.parquet")  # one each: all rows of a folder are in one task
+            if self._touched is not None:
+                self._touched.add(place)
         shutil.rmtree(self._staging, ignore_errors=True)
 
     def compact(self, before: int | None = None) -> int:
-        folders = sorted(self._path.glob("/".join(["*=*"] * len(self._by))))
-        return sum(self._compact(folder, before) for folder in folders)
+        every = self._touched is None or before is None
+        folders = self._path.glob("/".join(["*=*"] * len(self._layout.by))) if every else self._touched or ()
+        done = sum(self._compact(folder, before) for folder in sorted(folders))
+        self._touched = set()
+        return done
 
     def _compact(self, folder: Path, before: int | None) -> int:
         files = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name))
-        done = [path for path in files if before is None or number(path) < before]
-        small = [path for path in done if path.stat().st_size < self._compaction.small_bytes]
-        if len(small) < max(2, self._compaction.files):
+        small = {path for path in files if self._small(path) and (before is None or number(path) < before)}
+        runs = [list(run) for own, run in groupby(files, small.__contains__) if own]  # rows stay in their order
+        runs = [run for run in runs if len(run) > 1]
+        if not runs or sum(map(len, runs)) < self._layout.files:
             return 0
         beside = self._beside / folder.relative_to(self._path)
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
+        for run in runs:
+            together(run, beside / f"batch-{number(run[-1]):010}-all.parquet")
+        gone = {path for run in runs for path in run}
         for path in files:
-            if path not in small:
+            if path not in gone:
                 os.link(path, beside / path.name)
-        together(sorted(small, key=number), beside / f"batches-{max(map(number, small)):010}.parquet")
         exchange(beside, folder)
         shutil.rmtree(beside)
-        return len(small)
+        return len(gone)
+
+    def _small(self, path: Path) -> bool:
+        return path.stat().st_size < self._layout.small_bytes
 
 
 def number(path: Path) -> int:
@@ -131,13 +148,13 @@ def exchange(one: Path, other: Path) -> None:
     rename = ctypes.CDLL(None, use_errno=True).renameat2
     if rename(HERE, os.fsencode(one), HERE, os.fsencode(other), EXCHANGE):
         code = ctypes.get_errno()
-        if code in (errno.EINVAL, errno.ENOSYS):
+        if code in (errno.EINVAL, errno.ENOSYS, errno.EXDEV):
             raise Failed(f"the file system of {other} cannot exchange folders: set compact to 0, or format to delta")
         raise OSError(code, os.strerror(code), str(other))
 
 
 class DeltaArchive:
-    def __init__(self, path: Path, by: Sequence[str], compaction: Compaction) -> None:
+    def __init__(self, path: Path, layout: Layout) -> None:
         try:
             import deltalake
         except ModuleNotFoundError:
@@ -146,8 +163,7 @@ class DeltaArchive:
             ) from None
         self._delta: Any = deltalake
         self._path = str(path)
-        self._by = list(by)
-        self._compaction = compaction
+        self._layout = layout
 
     def add(self, rows: DataFrame, batch: int) -> None:
         query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
@@ -157,19 +173,20 @@ class DeltaArchive:
             return
         mark = self._delta.CommitProperties(app_transactions=[self._delta.Transaction(name, batch)])
         place = self._path if table is None else table
-        data = rows.toArrow()
-        self._delta.write_deltalake(place, data, mode="append", partition_by=self._by, commit_properties=mark)
+        by, order = self._layout.by, self._layout.order
+        data = rows.orderBy(*by, *order).toArrow()
+        self._delta.write_deltalake(place, data, mode="append", partition_by=list(by), commit_properties=mark)
 
     def compact(self, before: int | None = None) -> int:
         table = self._table()
         if table is None:
             return 0
         actions = pa.table(table.get_add_actions(flatten=True))
-        small = actions.filter(pa.compute.less(actions["size_bytes"], self._compaction.small_bytes))
-        counted = small.group_by([f"partition.{name}" for name in self._by]).aggregate([([], "count_all")])
-        if not counted.num_rows or max(counted["count_all"].to_pylist()) < max(2, self._compaction.files):
+        small = actions.filter(pa.compute.less(actions["size_bytes"], self._layout.small_bytes))
+        counted = small.group_by([f"partition.{name}" for name in self._layout.by]).aggregate([([], "count_all")])
+        if not counted.num_rows or max(counted["count_all"].to_pylist()) < max(2, self._layout.files):
             return 0
-        done = table.optimize.compact(target_size=self._compaction.small_bytes)
+        done = table.optimize.compact(target_size=self._layout.small_bytes)
         table.vacuum(dry_run=False)  # files that nobody can be reading any more
         return int(done["numFilesRemoved"])
 

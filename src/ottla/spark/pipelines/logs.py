@@ -33,7 +33,7 @@ from pyspark.sql import functions as F
 
 from ottla.spark.generating import Record
 from ottla.spark.pipeline import Option, Pipeline, Run, Wrong, main
-from ottla.spark.pipelines.archive import Archive, Compaction, archive
+from ottla.spark.pipelines.archive import Archive, Layout, archive
 from ottla.spark.pipelines.shipping import Shipper
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ OPTIONS: Final = (
 )
 SHIPPED: Final = "host string, file string, line string"
 BY: Final = ("day", "host")
+ORDER: Final = ("partition", "offset")  # as they came: the lines of a host are in one partition
 COLUMNS: Final = ("at", "level", "message", "file", "partition", "offset")
 PARTITIONS: Final = 4
 
@@ -93,7 +94,7 @@ def shipping(run: Run) -> Shipper | None:
 def store(run: Run) -> None:
     path = Path(run["path"] or run.folder / "tables" / "logs").absolute()
     files = run.integer("compact")
-    table = archive(path, run["format"], BY, Compaction(files, run.integer("small")))
+    table = archive(path, run["format"], Layout(BY, ORDER, files, run.integer("small")))
 
     def add(rows: "DataFrame", batch: int) -> None:
         table.add(rows, batch)
