@@ -13,7 +13,7 @@ from judge import Kafka
 from process import Ottla
 from spark.copies import content
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Failed, Refused
 from ottla.client.transaction import end, enlist, identify, ongoing
 from ottla.spark import coordination, exactly_once
@@ -25,6 +25,7 @@ from ottla.spark.writing import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from ottla.client.transaction import Identity
 
@@ -65,12 +66,14 @@ class Query:
         self.cluster = cluster
         cluster.create(self.name, 2)
 
-    def attempt(self, epoch: int, task: int, rows: Sequence[str], timeout_ms: int = 60_000) -> Prepared:
+    def attempt(
+        self, epoch: int, task: int, rows: Sequence[str], *, timeout_ms: int = 60_000, two_phase: bool = False
+    ) -> Prepared:
         """What a task does, whole."""
         part = exactly_once.begin(ClusterPort(self.cluster), self.name, epoch, task)
         if part is None:
             return Prepared(self.name, epoch, 0, decided=True)
-        identity = identify(self.cluster, part.name, timeout_ms=timeout_ms)
+        identity = identify(self.cluster, part.name, timeout_ms=timeout_ms, two_phase=two_phase)
         self.write(identity, rows)
         part = part._replace(producer_id=identity.producer_id, epoch=identity.epoch)
         return Prepared(self.name, epoch, len(rows), part=part)
@@ -337,10 +340,22 @@ def test_rows_that_were_lost_after_the_decision_are_missed_aloud(cluster: Cluste
     assert query.rows() == ["a", "c"]
 
 
+def test_transactions_of_two_phases_wait_for_their_driver(tmp_path: Path) -> None:
+    """However long it stays away after its decision."""
+    settings = {**QUICK, "transaction.two.phase.commit.enable": "true"}
+    with Ottla(tmp_path, settings=settings) as broker, Cluster(broker.bootstrap) as cluster:
+        query = Query(broker, cluster)
+        messages = [query.attempt(0, task, [row], timeout_ms=200, two_phase=True) for task, row in enumerate("ab")]
+        query.decide(0, messages)
+        other = identify(cluster, "other", timeout_ms=200)  # one that began later, and times out
+        enlist(cluster, other, [TopicPartition(query.name, 0)])
+        until(lambda: ongoing(cluster, "other") == [])
+        query.commit(0, query.epoch(0, ["a", "b"]))
+        assert query.rows() == ["a", "b"]
+
+
 def test_an_enlisted_partition_without_rows_is_no_matter(cluster: Cluster, query: Query) -> None:
     """An attempt that stopped between enlisting and writing leaves a transaction with nothing in it."""
-    from ottla.client.cluster import TopicPartition
-
     part = exactly_once.begin(ClusterPort(cluster), query.name, 0, 0)
     assert part is not None
     enlist(cluster, identify(cluster, part.name, timeout_ms=60_000), [TopicPartition(query.name, 0)])
