@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from typing import TYPE_CHECKING
+
 import pytest
 
 from ottla.client.cluster import TopicPartition
@@ -9,7 +13,10 @@ from ottla.client.failure import Failed
 from ottla.spark.meter import Meter
 from ottla.spark.mirroring import Part
 from ottla.spark.pipelines.mirror import shared_out
-from ottla.spark.rounds import Rounds, Trouble
+from ottla.spark.rounds import Rounds, Trouble, spread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def test_rounds_are_measured_as_queries_are() -> None:
@@ -34,6 +41,31 @@ def test_trouble_is_borne_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
     impatient = Trouble(-1)
     with pytest.raises(Failed, match="the broker is away"):
         impatient.bear("the broker is away")
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_killed_worker_is_borne_and_an_error_is_not(spark: SparkSession) -> None:
+    assert sorted(spread(spark, [1, 2, 3], double)) == [2, 4, 6]
+    trouble = Trouble(3600)
+    with pytest.raises(Trouble.OF_SPARK) as killed:
+        spread(spark, [1, 2], die)
+    trouble.bear(killed.value)
+    with pytest.raises(Trouble.OF_SPARK) as raised:
+        spread(spark, [1, 2], fail)
+    with pytest.raises(Failed, match="so it is"):
+        trouble.bear(raised.value)
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def die(number: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail(number: int) -> None:
+    raise ValueError("so it is")
 
 
 def test_work_is_shared_out_evenly() -> None:

@@ -86,6 +86,7 @@ class Trouble:
     """What passes by itself is borne for a while, said once, and then is an error."""
 
     OF_SPARK: Final = (Py4JJavaError, PySparkException)  # a job has failed; Spark itself is there
+    KILLED: Final = "a job of Spark has failed: one of its workers was killed"
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -94,7 +95,9 @@ class Trouble:
 
     def bear(self, error: str | BaseException, *, progress: bool = False) -> None:
         """Raise it if it has gone on for too long; `progress`: something else has worked meanwhile."""
-        text = error if isinstance(error, str) else sentence(error)
+        if isinstance(error, PySparkException):  # raised in a task, whose expected errors are values: it would be again
+            raise Failed(sentence(error)) from error
+        text = self.KILLED if isinstance(error, Py4JJavaError) else str(error)
         now = time.monotonic()
         if self._since is None or progress:
             self._since = now
