@@ -94,6 +94,8 @@ def run(run: Run) -> None:
             query = start(run)
             if run.once:
                 run.wait(query)  # the next stage is to find all that this one has to say
+            while query.isActive and query.lastProgress is None and not run.stopping:
+                run.wait(seconds=0.5)  # one starts after the other: Spark gives their Python processes ten seconds
 
 
 def rows(run: Run, option: str, group: str, schema: str) -> "DataFrame":
