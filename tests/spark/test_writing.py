@@ -28,8 +28,9 @@ from ottla.client.cluster import Cluster
 from ottla.client.failure import Failed
 from ottla.client.transaction import end, identify
 from ottla.spark import writing
+from ottla.spark.sink_columns import KINDS, columns
 from ottla.spark.sink_options import CODECS, SinkOptions
-from ottla.spark.writing import KINDS, Writer, columns
+from ottla.spark.writing import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,6 +27,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 from ottla.records import batch, legacy
 from ottla.records.batch import HEADER_SIZE, MAGIC, NO_PRODUCER, NO_SEQUENCE, SEQUENCE_MAX, Record
 from ottla.records.compress import Codec, CorruptError
+from ottla.records.murmur2 import murmur2 as _murmur2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -442,17 +443,3 @@ def _varint_size(value: int) -> int:
 
 def murmur2(keys: pa.BinaryArray) -> pa.Int32Array:
     return pa.array([None if key is None else _murmur2(key) for key in keys.to_pylist()], pa.int32())
-
-
-def _murmur2(data: bytes) -> int:
-    """MurmurHash2 of 32 bits with the seed that Kafka's Java clients have, as a signed number."""
-    mix, mask, whole = 0x5BD1E995, 0xFFFFFFFF, len(data) & ~3
-    digest = 0x9747B28C ^ len(data)
-    for position in range(0, whole, 4):
-        word = int.from_bytes(data[position : position + 4], "little") * mix & mask
-        digest = digest * mix & mask ^ (word ^ word >> 24) * mix & mask
-    if rest := data[whole:]:
-        digest = (digest ^ int.from_bytes(rest, "little")) * mix & mask
-    digest = (digest ^ digest >> 13) * mix & mask
-    digest ^= digest >> 15
-    return digest - (digest >> 31 << 32)

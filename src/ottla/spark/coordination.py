@@ -18,8 +18,6 @@ import struct
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import pyarrow as pa
-
 from ottla.client import offsets
 from ottla.client.cluster import TRANSACTION, TopicPartition
 from ottla.client.failure import Failed, Refused, check
@@ -27,7 +25,8 @@ from ottla.client.fetching import fetch
 from ottla.client.producing import Sender
 from ottla.client.transaction import end, enlist, identify, ongoing
 from ottla.errors import ErrorCode
-from ottla.records import batch, native
+from ottla.records import batch
+from ottla.records.murmur2 import murmur2
 from ottla.spark.decisions import Decision, decode
 from ottla.spark.exactly_once import State
 from ottla.wire.messages.transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -196,4 +195,4 @@ def committed(one: Written, marker: int | None, stable: int) -> bool:
 
 def place(query: str, partitions: int) -> int:
     """The partition of a query's decisions."""
-    return int(native.murmur2(pa.array([query.encode()]))[0].as_py() & 0x7FFFFFFF) % partitions
+    return (murmur2(query.encode()) & 0x7FFFFFFF) % partitions

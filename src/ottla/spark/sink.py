@@ -24,7 +24,7 @@ from ottla.errors import ErrorCode
 from ottla.spark import exactly_once
 from ottla.spark.coordination import ClusterPort
 from ottla.spark.decisions import Prepared
-from ottla.spark.writing import Writer, columns
+from ottla.spark.sink_columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,11 +58,15 @@ class Sink:
         return self._options.cluster(patience_ms=self._options.delivery_timeout_ms)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from ottla.spark.writing import Writer  # brings pyarrow, which a driver that commits has no use for
+
         with self._open() as cluster:
             return Written(Writer(cluster, self._options, self._used).write(batches))
 
     def _prepare(self, batches: Iterator[pa.RecordBatch], query: str, epoch: int) -> WriterCommitMessage:
         """Write the rows of one attempt in a transaction, and leave it open for the driver."""
+        from ottla.spark.writing import Writer
+
         message = Prepared(query, epoch, 0)
         first = next((one for one in batches if one.num_rows), None)
         if first is None:
