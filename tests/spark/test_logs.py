@@ -25,7 +25,7 @@ from spark.topics import Topics, eventually
 from ottla.client.failure import Failed
 from ottla.spark.pipeline import Run
 from ottla.spark.pipelines import logs
-from ottla.spark.pipelines.archive import Layout, ParquetArchive, exchange
+from ottla.spark.pipelines.archive import Layout, ParquetArchive, archive, exchange
 from ottla.spark.pipelines.shipping import CHUNK, Files, Place, lines
 
 if TYPE_CHECKING:
@@ -366,6 +366,19 @@ shipper = shipping.Shipper(run, topic, path, "here")
 while lines := shipper.round():
     print(lines, flush=True)
 """
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+def test_a_batch_that_comes_again_is_not_added_again(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    spark.sparkContext.setLocalProperty("sql.streaming.queryId", "some-query")  # as it is in a batch
+    try:
+        for rows, batch in (([1, 2], 0), ([3, 4], 1), ([3, 4], 1), ([5], 2)):
+            table = archive(tmp_path, format, Layout(("day",), ("number",), 2, 1 << 20))
+            table.add(spark.createDataFrame([("1", number) for number in rows], "day string, number long"), batch)
+            table.compact(before=batch)
+    finally:
+        spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)  # type: ignore[arg-type]
+    assert sorted(read(tmp_path, format)["number"]) == [1, 2, 3, 4, 5]
 
 
 def test_a_shipper_that_is_killed_has_sent_nothing_twice(

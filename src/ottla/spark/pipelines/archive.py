@@ -166,7 +166,8 @@ class DeltaArchive:
         self._layout = layout
 
     def add(self, rows: DataFrame, batch: int) -> None:
-        query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+        query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        assert query, "batches come from a streaming query"
         name = f"ottla:{query}"  # of this checkpoint: in another, the numbers begin again
         table = self._table()
         if table is not None and (last := table.transaction_version(name)) is not None and last >= batch:
