@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup setup-test run test check format bench sim fuzz docs clean
 
 help:
-	@echo "make run      set up, start a broker, show what it does"
+	@echo "make run      set up, then the demo: brokers, Spark, three groups on a topic (DEMO_SECONDS=60 ends it)"
 	@echo "make test     set up with the test components, then the whole suite"
 	@echo "make check    format, lint, types, tidy rules; prints the largest files and functions"
 	@echo "make format   put every file into shape"

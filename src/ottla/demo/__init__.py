@@ -1,0 +1,1 @@
+"""`make run`: a site's traffic through Ottla and Spark, until Ctrl-C. See `__main__`."""

@@ -1,0 +1,118 @@
+"""`make run`: what Ottla is for, on one machine and in one table.
+
+    visitors ─► west: activity ─┬─ activity-live    sessions and counts by the minute, as they happen (exactly once)
+                                ├─ activity-report  daily tables and an HTML page, every few seconds
+                                └─ mirror           the whole topic, batch by batch ─► east: west.activity
+
+Two brokers, each a process; one Spark, in which the three groups of the topic work side by side; a table of topics,
+groups, lag and throughput until Ctrl-C, or for `DEMO_SECONDS`. Then the visitors leave, the groups catch up, everything
+stops, and what came out is counted. Data is removed at the end; the report stays in `ottla-demo/`.
+
+Needs the extras `tools` and `spark`, and a JDK 17.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+
+from ottla.client.cluster import Cluster
+from ottla.client.failure import Failed
+from ottla.demo.parts import EVENTS, MIRRORED, Part, Stage, free
+from ottla.demo.summary import summary
+from ottla.demo.table import Screen
+from ottla.demo.watch import View, Watch
+from ottla.embed import BrokerProcess
+
+PORT = 9092
+RATE = 200.0
+KEPT = Path("ottla-demo")
+LOOK_S = 1.0
+PATIENCE_S = 30.0  # for the groups to catch up, once the visitors have left
+# A group waits for more members before it first shares out its partitions; here nobody else will come.
+OPTIONS = {"group.initial.rebalance.delay.ms": 0}
+
+
+class Ended(Exception):
+    """It is time to stop, or somebody said so."""
+
+
+def main() -> int:
+    seconds = float(os.environ.get("DEMO_SECONDS") or "inf")
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, end)
+    try:
+        with tempfile.TemporaryDirectory(prefix="ottla-demo-") as folder:
+            return demo(Path(folder), seconds)
+    except (Ended, KeyboardInterrupt):
+        return 130
+    except Failed as error:
+        print(f"ottla: {error}", file=sys.stderr)
+        return 1
+
+
+def end(number: int, frame: FrameType | None) -> None:
+    raise Ended
+
+
+def demo(folder: Path, seconds: float) -> int:
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:5.1f} s  {text}", flush=True)
+
+    with ExitStack() as stack:
+        port = PORT if free(PORT) else 0
+        west = stack.enter_context(BrokerProcess(data=folder / "west", port=port, options=OPTIONS))
+        east = stack.enter_context(BrokerProcess(data=folder / "east", options=OPTIONS))
+        say(f"two brokers: west at {west.bootstrap}, east at {east.bootstrap}")
+        stage = stack.enter_context(Stage(west.bootstrap, east.bootstrap, folder, RATE))
+        stage.open()
+        say(f"visitors come to the site: {RATE:.0f} events a second to the topic {EVENTS} of west")
+        watches = {
+            name: Watch(stack.enter_context(Cluster(bootstrap)))
+            for name, bootstrap in (("west", west.bootstrap), ("east", east.bootstrap))
+        }
+        screen = stack.enter_context(Screen())
+        try:
+            screen.show({name: watch.look() for name, watch in watches.items()})
+            stage.work(say)
+            while time.monotonic() - began < seconds:
+                stage.check()
+                screen.show({name: watch.look() for name, watch in watches.items()})
+                time.sleep(min(LOOK_S, max(0.0, began + seconds - time.monotonic())))
+        except Ended:
+            pass
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever insists does not want to wait
+        say("the visitors leave, and the groups catch up")
+        stage.close_doors()
+        caught_up(watches["west"], stage.parts)
+        stage.stop()
+        screen.last({name: watch.look() for name, watch in watches.items()})
+        report = stage.keep_report(KEPT)
+        print(summary(west.bootstrap, east.bootstrap, EVENTS, MIRRORED, report), flush=True)
+    return 0
+
+
+def caught_up(west: Watch, parts: list[Part]) -> None:
+    """Wait until every group of the topic has read it all, but not for ever."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline and all(part.alive for part in parts):
+        if not behind(west.look()):
+            return
+        time.sleep(LOOK_S / 4)
+
+
+def behind(view: View) -> int:
+    return sum(group.lag for group in view.groups if EVENTS in group.topics)
+
+
+if __name__ == "__main__":
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        sys.exit("ottla: the demo runs Spark, which needs Java 17: install a JDK 17, or set JAVA_HOME to one")
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""What there is in a cluster and how it moves: topics with their records, groups with their lag, both with a rate.
+
+A rate is that of the last few looks. Internal topics are left out, and so are groups that have committed nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.client.cluster import TopicPartition
+from ottla.client.failure import check
+from ottla.client.groups import committed
+from ottla.client.offsets import earliest, latest
+from ottla.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
+
+WINDOW_S: Final = 10.0
+
+
+class TopicView(NamedTuple):
+    name: str
+    partitions: int
+    records: int  # offsets in use: markers of transactions are among them
+    per_second: float
+
+
+class GroupView(NamedTuple):
+    name: str
+    topics: tuple[str, ...]
+    committed: int
+    lag: int
+    per_second: float
+
+
+class View(NamedTuple):
+    topics: list[TopicView]
+    groups: list[GroupView]
+
+
+class Watch:
+    """Looks at one cluster again and again."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._rates: dict[tuple[str, str], Rate] = {}
+
+    def look(self) -> View:
+        topics = {name: topic for name, topic in self._cluster.topics().items() if not topic.internal}
+        wheres = [TopicPartition(name, index) for name, topic in topics.items() for index in range(topic.partitions)]
+        starts, ends = earliest(self._cluster, wheres), latest(self._cluster, wheres)
+        views = []
+        for name, topic in sorted(topics.items()):
+            here = [where for where in wheres if where.topic == name]
+            end = sum(ends[where] for where in here)
+            records = end - sum(starts[where] for where in here)
+            views.append(TopicView(name, topic.partitions, records, self._rate("topic", name, end)))
+        return View(views, [view for name in self._names() if (view := self._group(name, ends))])
+
+    def _names(self) -> list[str]:
+        names: set[str] = set()
+        for broker in self._cluster.brokers().values():
+            answer = broker.ask(ListGroupsRequest(), ListGroupsResponse)
+            check("asking for the groups", answer.error_code)
+            names.update(group.group_id for group in answer.groups)
+        return sorted(names)
+
+    def _group(self, name: str, ends: dict[TopicPartition, int]) -> GroupView | None:
+        offsets = {where: one.offset for where, one in committed(self._cluster, name).items() if where in ends}
+        if not offsets:
+            return None
+        done = sum(offsets.values())
+        lag = sum(max(0, ends[where] - offset) for where, offset in offsets.items())
+        topics = tuple(sorted({where.topic for where in offsets}))
+        return GroupView(name, topics, done, lag, self._rate("group", name, done))
+
+    def _rate(self, kind: str, name: str, count: int) -> float:
+        return self._rates.setdefault((kind, name), Rate()).at(time.monotonic(), count)
+
+
+class Rate:
+    """How fast a count grows."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def at(self, now: float, count: int) -> float:
+        self._marks.append((now, count))
+        while len(self._marks) > 2 and self._marks[1][0] <= now - WINDOW_S:
+            self._marks.popleft()
+        began, first = self._marks[0]
+        return max(0.0, (count - first) / (now - began)) if now > began else 0.0
