@@ -33,7 +33,7 @@ PORT = 9092
 RATE = 200.0
 KEPT = Path("ottla-demo")
 LOOK_S = 1.0
-PATIENCE_S = 30.0  # for the groups to catch up, once the visitors have left
+PATIENCE_S = 60.0  # for the groups to catch up, once the visitors have left
 # A group waits for more members before it first shares out its partitions; here nobody else will come.
 OPTIONS = {"group.initial.rebalance.delay.ms": 0}
 
@@ -102,14 +102,16 @@ def demo(folder: Path, seconds: float) -> int:
 def caught_up(west: Watch, parts: list[Part]) -> None:
     """Wait until every group of the topic has read it all, but not for ever."""
     deadline = time.monotonic() + PATIENCE_S
+    names = {part.name for part in parts}
     while time.monotonic() < deadline and all(part.alive for part in parts):
-        if not behind(west.look()):
+        if names <= done(west.look()):
             return
         time.sleep(LOOK_S / 4)
 
 
-def behind(view: View) -> int:
-    return sum(group.lag for group in view.groups if EVENTS in group.topics)
+def done(view: View) -> set[str]:
+    """The groups that have read all of the topic."""
+    return {group.name for group in view.groups if EVENTS in group.topics and not group.lag}
 
 
 if __name__ == "__main__":

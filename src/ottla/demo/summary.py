@@ -25,11 +25,14 @@ def summary(west: str, east: str, topic: str, mirrored: str, report: Path | None
     with Cluster(west) as here, Cluster(east) as there:
         events, copies = content(here, topic), content(there, mirrored)
         sessions, minutes = content(here, f"{topic}-sessions"), content(here, f"{topic}-minutes")
-    same = "the same, key by key, in order" if events == copies else f"NOT the same: {copies.records:,} there"
+    if copies.records < events.records:
+        verdict = f"had no time for more than {copies.records:,} of them"
+    else:
+        verdict = "is the same, key by key, in order" if events == copies else "is NOT the same"
     lines = [
         f"{events.records:,} events of visitors in {topic}, none of them counted twice:",
         f"  {sessions.records:,} sessions that ended and {minutes.records:,} counts by page and minute, exactly once",
-        f"  {mirrored} at the other broker is {same}",
+        f"  {mirrored} at the other broker {verdict}",
     ]
     if report:
         lines.append(f"  the report is at {report}")
