@@ -43,7 +43,7 @@ BEST_WRITE = {
     "kafka.buffer.memory": "134217728",
     "kafka.send.buffer.bytes": "1048576",
 }
-# Every column is read, and every byte of every value. Sums and numbers only: the largest of strings would make Spark sort.
+# Every column is read, and every byte of every value. Numbers only: the largest of strings would make Spark sort.
 TOUCH = (
     "count(1)", "sum(length(key))", "bit_xor(xxhash64(value))", "sum(length(topic))", "max(partition)", "max(offset)",
     "max(timestamp)", "max(timestampType)",
