@@ -26,7 +26,6 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
-import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 
 from ottla.records import batch, legacy
 from ottla.records.batch import (
@@ -74,6 +73,8 @@ class Copied(NamedTuple):
 
 def writable(data: memoryview) -> memoryview:
     """The same bytes, to be written to. A fetched piece lies in a buffer that was made for it; others are copied."""
+    if not data.readonly:
+        return data
     whole = data.obj
     if not isinstance(whole, bytearray):
         return memoryview(bytearray(data))
@@ -143,7 +144,7 @@ class Copier:
         timestamps = columns.column("timestamp")
         if not columns.num_rows:
             return []
-        if pc.min(timestamps).as_py() < 0:  # "no timestamp": the columns cannot say it, records can
+        if min(timestamps.to_pylist()) < 0:  # "no timestamp": the columns cannot say it, records can
             records = [record for record in batch.iterate(data) if start <= record.offset < stop]
             return self._built(records, codec, stop)
         for batch_bytes in (SIZE_MAX, self._size_max):
