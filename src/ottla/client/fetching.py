@@ -285,7 +285,8 @@ def walk(data: memoryview, start: int, stop: int, what: str) -> tuple[int, int, 
         if after > size:
             break
         if base >= stop:
-            return position, after, stop
+            # Of a wrapper of old messages this is its last offset: those before `stop` may be inside.
+            return (position if magic >= BATCH_MAGIC else after), after, stop
         last = base
         if magic >= BATCH_MAGIC:
             last += last_delta(data, position + LAST_DELTA_POSITION)[0]
