@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 60_000
 FOR_EVER_MS = 2**31 - 1
 STEPS_MAX = 4000
+DRIVERS_MAX = 4  # at once: more of them only keep each other from getting on
 Row = tuple[int, int]  # epoch and number
 
 
@@ -265,15 +266,15 @@ class World:
     def _alive(self) -> list[Actor]:
         return [actor for actor in self.actors if not actor.over and not actor.crashed]
 
+    def _drivers(self) -> int:
+        return sum("/" not in actor.name for actor in self._alive())
+
     def _one_step(self) -> None:
         chance = self.chance
         gone = self.driver is None or self.driver.over or self.driver.crashed
         silent = self.driver is not None and self.driver.delay > 20
-        if (
-            (gone or chance.random() < (0.1 if silent else self.freezes / 20))
-            and len(self.commits) < self.epochs
-            and not self.lost
-        ):
+        replaced = gone or (self._drivers() < DRIVERS_MAX and chance.random() < (0.1 if silent else self.freezes / 20))
+        if replaced and len(self.commits) < self.epochs and not self.lost:
             self._start_driver()  # and the old one may live on
         alive = self._alive()
         for actor in alive:

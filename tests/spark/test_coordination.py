@@ -18,7 +18,7 @@ from ottla.client.failure import Failed, Refused
 from ottla.client.transaction import end, enlist, identify, ongoing
 from ottla.spark import coordination, exactly_once
 from ottla.spark.coordination import ClusterPort, place
-from ottla.spark.decisions import Decision, Part, Prepared, Ticket, attempts, decide, driver
+from ottla.spark.decisions import Decision, Part, Prepared, Ticket, attempts, decide, decode, driver
 from ottla.spark.sink import now_ms
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.writing import Writer
@@ -139,7 +139,7 @@ class Stopping(ClusterPort):
         self.count("states")
         return super().states(names)
 
-    def append(self, fence: Identity, query: str, decision: Decision) -> None:
+    def append(self, fence: Identity, query: str, decision: Decision | None) -> None:
         self.count("append")
         super().append(fence, query, decision)
 
@@ -178,6 +178,7 @@ def test_an_abort_after_the_decision_takes_nothing_back(cluster: Cluster, query:
     with pytest.raises(StopError, match="'end', 'end'"):
         query.commit(0, messages, Stopping(cluster, 6))
     exactly_once.abort(ClusterPort(cluster), 0, messages)
+    assert query.rows() == ["a", "b"], "and leaves nothing to do"
     replay = query.epoch(0, ["a", "b"])
     assert [message.decided for message in replay] == [True]
     query.commit(0, replay)
@@ -217,7 +218,7 @@ def test_of_two_drivers_one_decides(cluster: Cluster, query: Query) -> None:
     first, second = query.epoch(0, ["a"], ["b"]), query.epoch(0, ["a", "b"])
 
     class Overtaken(ClusterPort):
-        def append(self, fence: Identity, name: str, decision: Decision) -> None:
+        def append(self, fence: Identity, name: str, decision: Decision | None) -> None:
             query.commit(0, second)
             super().append(fence, name, decision)
 
@@ -230,6 +231,19 @@ def test_of_two_drivers_one_decides(cluster: Cluster, query: Query) -> None:
     with pytest.raises(Failed, match="is older than batch 1"):
         query.commit(0, first)
     assert query.rows() == ["a", "b", "c"]
+
+
+def test_a_write_without_an_id_leaves_no_decision(cluster: Cluster, query: Query) -> None:
+    messages = []
+    for task, row in enumerate("ab"):
+        part = exactly_once.begin_alone(query.name, 0, task, 40 + task)
+        identity = identify(cluster, part.name, timeout_ms=60_000)
+        query.write(identity, [row])
+        part = part._replace(producer_id=identity.producer_id, epoch=identity.epoch)
+        messages.append(Prepared(query.name, 0, 1, part=part))
+    exactly_once.commit(ClusterPort(cluster), 0, messages, now_ms, alone=True)
+    assert query.rows() == ["a", "b"]
+    assert ClusterPort(cluster).last(query.name) is None
 
 
 def test_another_querys_open_transaction_hides_nothing(cluster: Cluster, query: Query) -> None:
@@ -366,9 +380,9 @@ def test_an_enlisted_partition_without_rows_is_no_matter(cluster: Cluster, query
 def test_decisions_are_written_as_they_are_read() -> None:
     part = Part(3, Ticket(5, 7), "ottla-sink/q/1/3.5.7", 9, 2)
     for decision in (Decision(1, (part, part._replace(task=4, producer_id=-1, epoch=-1))), Decision(2, (), void=True)):
-        assert coordination.decode(decision.encode()) == decision
+        assert decode(decision.encode()) == decision
     with pytest.raises(Failed, match="format 2"):
-        coordination.decode(b'{"format": 2}')
+        decode(b'{"format": 2}')
 
 
 def until(true: object) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spark.sink_model import Port
 
 SEEDS: Final = int(os.environ.get("SEEDS", "200"))
-MUTANT_SEEDS: Final = 3000
+MUTANT_SEEDS: Final = 1000
 
 
 def wrong(world: World) -> str | None:
@@ -110,26 +110,24 @@ def names_without_tickets(port: Port, query: str, epoch: int, task: int) -> Part
     return Part(task, Ticket(0, 0), Attempt(query, epoch, task, Ticket(0, 0)).name)
 
 
-# What is broken, whether transactions time out, and a seed that finds it soon.
-MUTANTS: Final[list[tuple[str, Any, bool, int]]] = [
-    ("decide", decide_anew, False, 0),
-    ("abort", abort_at_once, False, 0),
-    ("commit", commit_without_fence_first, False, 0),
-    ("commit", commit_before_the_decision, False, 0),
-    ("finish", finish_quietly, True, 0),
-    ("dead", sweep_the_younger_too, False, 0),
-    ("dead", sweep_what_is_decided, False, 1266),
-    ("chosen", take_over_without_a_ticket, False, 0),
-    ("begin", names_without_tickets, False, 0),
+# What is broken, and whether transactions time out.
+MUTANTS: Final[list[tuple[str, Any, bool]]] = [
+    ("decide", decide_anew, False),
+    ("abort", abort_at_once, False),
+    ("commit", commit_without_fence_first, False),
+    ("commit", commit_before_the_decision, False),
+    ("finish", finish_quietly, True),
+    ("dead", sweep_the_younger_too, False),
+    ("dead", sweep_what_is_decided, False),
+    ("chosen", take_over_without_a_ticket, False),
+    ("begin", names_without_tickets, False),
 ]
 
 
-@pytest.mark.parametrize(("name", "mutant", "timeouts", "first"), MUTANTS)
-def test_a_broken_law_is_found_out(
-    monkeypatch: pytest.MonkeyPatch, name: str, mutant: object, timeouts: bool, first: int
-) -> None:
+@pytest.mark.parametrize(("name", "mutant", "timeouts"), MUTANTS)
+def test_a_broken_law_is_found_out(monkeypatch: pytest.MonkeyPatch, name: str, mutant: object, timeouts: bool) -> None:
     monkeypatch.setattr(exactly_once, name, mutant)
-    for seed in range(first, first + MUTANT_SEEDS):
+    for seed in range(MUTANT_SEEDS):
         world = World(seed, timeouts=timeouts)
         try:
             world.run()

@@ -44,7 +44,7 @@ REPLICAS_MAX: Final = 3
 # Small segments and an eager cleaner, so that a walk over all of it stays short.
 CONFIGS: Final = {
     "cleanup.policy": "compact",
-    "segment.bytes": str(16 << 20),
+    "segment.bytes": str(4 << 20),
     "segment.ms": str(24 * 3_600_000),
     "min.cleanable.dirty.ratio": "0.1",
 }
@@ -111,27 +111,25 @@ class ClusterPort:
         A broker that has just started may say for a moment that a topic does not exist; creating it tells the truth.
         And somebody may have given the topic more partitions, so a query that seems new is looked for in all of them.
         """
-        known = self._cluster.topics([TOPIC]).get(TOPIC)
-        if known is None:
-            if not surely:
-                return None
-            self._create()
-            known = self._cluster.topics([TOPIC])[TOPIC]
-        own = place(query, known.partitions)
+        if not surely and TOPIC not in self._cluster.topics([TOPIC]):
+            return None
+        partitions = self._partitions()
+        own = place(query, partitions)
         found = self._last_in(TopicPartition(TOPIC, own), query)
-        others = (index for index in range(known.partitions) if index != own)
+        others = (index for index in range(partitions) if index != own)
         while surely and found is None and (index := next(others, None)) is not None:
             found = self._last_in(TopicPartition(TOPIC, index), query)
         return found
 
-    def record(self, fence: Identity, query: str, decision: Decision) -> None:
+    def record(self, fence: Identity, query: str, decision: Decision | None) -> None:
         self.append(fence, query, decision)
         self.end(fence)
 
-    def append(self, fence: Identity, query: str, decision: Decision) -> None:
+    def append(self, fence: Identity, query: str, decision: Decision | None) -> None:
         """The first half of `record`: it counts when the fence's transaction is committed."""
-        where = TopicPartition(TOPIC, place(query, self._cluster.topics([TOPIC])[TOPIC].partitions))
-        record = batch.Record(0, time.time_ns() // 1_000_000, query.encode(), decision.encode(), ())
+        where = TopicPartition(TOPIC, place(query, self._partitions()))
+        value = decision.encode() if decision is not None else None
+        record = batch.Record(0, time.time_ns() // 1_000_000, query.encode(), value, ())
         data = batch.build(
             [record],
             producer_id=fence.producer_id,
@@ -143,6 +141,14 @@ class ClusterPort:
         with Sender(self._cluster, identity=fence) as sender:
             sender.send(where, [data])
             sender.flush()
+
+    def _partitions(self) -> int:
+        """How many the topic has; it is made if it does not exist."""
+        known = self._cluster.topics([TOPIC]).get(TOPIC)
+        if known is None:
+            self._create()
+            known = self._cluster.topics([TOPIC])[TOPIC]
+        return known.partitions
 
     def _create(self) -> None:
         replicas = min(REPLICAS_MAX, len(self._cluster.brokers()))

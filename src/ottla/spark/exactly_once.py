@@ -9,7 +9,7 @@
                         4 decide     one record in a transaction of the fence: from here on the epoch is written
                         5 finish     commit each transaction of the decision
                         6 sweep      abort what no decision has or will have
-                abort:  1 and 2; then abort the transactions of the messages, unless they were decided
+                abort:  1 and 2; then 5 if the epoch was decided, else abort the transactions of the messages
 
 Each step may be the last one of its process, and each may be done twice: the next driver starts at 1 and finds in the
 log how far its predecessor came. docs/design/004-exactly-once-sink.md goes through every window.
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from ottla.client.failure import Failed, Refused
 from ottla.errors import ErrorCode
 from ottla.spark.decisions import (
+    NOBODY,
     Attempt,
     Decision,
     Part,
@@ -84,8 +85,8 @@ class Port(Protocol):
     def last(self, query: str, *, surely: bool = True) -> Decision | None:
         """The last decision whose record is committed; if not `surely`, perhaps an earlier one, or none."""
 
-    def record(self, fence: Identity, query: str, decision: Decision) -> None:
-        """Append a decision in a transaction of the fence, and commit it."""
+    def record(self, fence: Identity, query: str, decision: Decision | None) -> None:
+        """Append a decision in a transaction of the fence, and commit it; None forgets those there are."""
 
 
 def begin(port: Port, query: str, epoch: int, task: int) -> Part | None:
@@ -98,6 +99,12 @@ def begin(port: Port, query: str, epoch: int, task: int) -> Part | None:
     return Part(task, ticket, chosen(last, Attempt(query, epoch, task, ticket)))
 
 
+def begin_alone(query: str, epoch: int, task: int, attempt: int) -> Part:
+    """The same in a query that its driver has just made up: nothing is decided, and Spark has numbered its attempts."""
+    ticket = Ticket(NOBODY, attempt)
+    return Part(task, ticket, Attempt(query, epoch, task, ticket).name)
+
+
 def commit(
     port: Port,
     epoch: int,
@@ -105,32 +112,39 @@ def commit(
     now_ms: Callable[[], int],
     *,
     lost_epoch: int | None = None,
+    alone: bool = False,
 ) -> None:
     """Let the epoch's rows appear, all of them and once, whoever tried before and however far it came.
 
-    `lost_epoch` is one that the user wants to leave behind, although some of its transactions timed out.
+    `lost_epoch` is one that the user wants to leave behind, although some of its transactions timed out. Who is `alone`
+    has made up the query and ends it with this epoch: there is nothing to read before, and nothing to keep after.
     """
     query = of(messages)
     if query is None:
         return
     fence = port.identify(driver(query))
-    last = port.last(query)
+    last = None if alone else port.last(query)
     decision = decide(last, query, epoch, messages)
     if decision is not last:
         verify(port, decision, now_ms())
         record(port, fence, query, decision)
     finish(port, query, decision, accept_loss=lost_epoch == epoch)
     sweep(port, query, decision)
+    if alone:
+        forget(port, query)
 
 
 def abort(port: Port, epoch: int, messages: Sequence[Prepared]) -> None:
-    """Drop the rows of an epoch that failed; called as well when `commit` has failed, perhaps after the decision."""
+    """Drop the rows of an epoch that failed. Spark calls this as well when `commit` has failed: if that was after its
+    decision, the rows are in, and are made visible."""
     query = of(messages)
     if query is None:
         return
     port.identify(driver(query))
     last = port.last(query)
     if last is not None and last.closes(epoch):
+        if last.epoch == epoch:
+            finish(port, query, last)
         return
     for message in messages:
         if message.part is not None:
@@ -165,6 +179,14 @@ def verify(port: Port, decision: Decision, now_ms: int) -> None:
                 "it: nothing of it is in the topic; set kafka.transaction.timeout.ms higher or batches smaller, and "
                 "start the query again"
             )
+
+
+def forget(port: Port, query: str) -> None:
+    """Let compaction take the decision of a query that nobody will ask for; left there it would only take space."""
+    try:
+        port.record(port.identify(driver(query)), query, None)
+    except Failed as error:
+        log.warning("the decision of query %s stays in the log: %s", query, error)
 
 
 def record(port: Port, fence: Identity, query: str, decision: Decision) -> None:

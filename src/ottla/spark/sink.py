@@ -63,7 +63,9 @@ class Sink:
         with self._open() as cluster:
             return Written(Writer(cluster, self._options, self._used).write(batches))
 
-    def _prepare(self, batches: Iterator[pa.RecordBatch], query: str, epoch: int) -> WriterCommitMessage:
+    def _prepare(
+        self, batches: Iterator[pa.RecordBatch], query: str, epoch: int, *, alone: bool = False
+    ) -> WriterCommitMessage:
         """Write the rows of one attempt in a transaction, and leave it open for the driver."""
         from ottla.spark.writing import Writer
 
@@ -72,7 +74,12 @@ class Sink:
         if first is None:
             return message
         with self._open() as cluster:
-            part = exactly_once.begin(ClusterPort(cluster), query, epoch, task().partitionId())
+            index = task().partitionId()
+            part: Part | None
+            if alone:
+                part = exactly_once.begin_alone(query, epoch, index, task().taskAttemptId())
+            else:
+                part = exactly_once.begin(ClusterPort(cluster), query, epoch, index)
             if part is None:
                 return replace(message, decided=True)
             identity = self._claim(cluster, part)
@@ -97,11 +104,14 @@ class Sink:
                 ) from None
             raise
 
-    def _commit(self, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
-        if self._options.exactly_once:
-            with self._open() as cluster:
-                port, told = ClusterPort(cluster), prepared(messages)
-                exactly_once.commit(port, epoch, told, now_ms, lost_epoch=self._options.lost_batch)
+    def _commit(self, epoch: int, messages: Sequence[WriterCommitMessage | None], *, alone: bool = False) -> None:
+        if not self._options.exactly_once:
+            return
+        told = prepared(messages)
+        assert len(told) == len(messages), "Spark commits when every task has reported"
+        with self._open() as cluster:
+            lost = self._options.lost_batch
+            exactly_once.commit(ClusterPort(cluster), epoch, told, now_ms, lost_epoch=lost, alone=alone)
 
     def _abort(self, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.exactly_once:
@@ -117,14 +127,15 @@ class OttlaWriter(Sink, DataSourceArrowWriter):
             raise Failed('a topic cannot be overwritten: use mode("append"), or delete and create the topic first')
         super().__init__(options, schema)
         self._query = options.write_id or str(uuid.uuid4())
+        self._alone = options.write_id is None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self._options.exactly_once:
-            return self._prepare(iterator, self._query, self._options.write_epoch)
+            return self._prepare(iterator, self._query, self._options.write_epoch, alone=self._alone)
         return self._write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._commit(self._options.write_epoch, messages)
+        self._commit(self._options.write_epoch, messages, alone=self._alone)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(self._options.write_epoch, messages)
