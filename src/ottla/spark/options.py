@@ -281,7 +281,7 @@ class SourceOptions(Options):
         "within this time; or within a quarter of the topic's `retention.ms`, if that is less.", 3_600_000, "1h",
     )  # fmt: skip
     fetch_bytes: int = option(
-        "kafka.max.partition.fetch.bytes", integer(1, 64 << 20), "How much one fetch asks for.", 8 << 20
+        "kafka.max.partition.fetch.bytes", integer(1, 64 << 20), "How much one fetch asks for.", 2 << 20
     )
     fetch_wait_ms: int = option(
         "kafka.fetch.max.wait.ms", integer(0, INT_MAX), "How long a broker may wait for data that is on its way.", 500
