@@ -37,7 +37,7 @@ from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.fetching import fetch
 from ottla.client.producing import Sender
 from ottla.records.native import decode_columns
-from ottla.spark.source import columns
+from ottla.spark.source.data_source import columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ottla.spark import state
+from ottla.spark.pipeline import state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from ottla.client.failure import Failed, Refused, Unreachable
 from ottla.client.transaction import Identity
 from ottla.errors import ErrorCode
-from ottla.spark import exactly_once
-from ottla.spark.decisions import Decision, Prepared, driver
-from ottla.spark.exactly_once import State
+from ottla.spark.sink import exactly_once
+from ottla.spark.sink.decisions import Decision, Prepared, driver
+from ottla.spark.sink.exactly_once import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ DRIVERS_MAX = 4  # at once: more of them only keep each other from getting on
 Row = tuple[int, int]  # epoch and number
 
 
-logging.getLogger("ottla.spark.exactly_once").setLevel(logging.ERROR)  # a sweep that fails is no news here
+logging.getLogger("ottla.spark.sink.exactly_once").setLevel(logging.ERROR)  # a sweep that fails is no news here
 
 
 class CrashError(BaseException):

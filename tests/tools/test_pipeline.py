@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ottla.spark import state
-from ottla.spark.state import Progress, State, Tenure
+from ottla.spark.pipeline import state
+from ottla.spark.pipeline.state import Progress, State, Tenure
 
 Run = Callable[..., Any]
 

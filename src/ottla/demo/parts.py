@@ -11,9 +11,9 @@ import threading
 from typing import TYPE_CHECKING, Final, Self
 
 from ottla.client.failure import Failed
-from ottla.spark.causes import sentence
 from ottla.spark.pipeline import Run
-from ottla.spark.session import Settings, started
+from ottla.spark.pipeline.causes import sentence
+from ottla.spark.pipeline.session import Settings, started
 
 if TYPE_CHECKING:
     from collections.abc import Callable

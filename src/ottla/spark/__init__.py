@@ -1,11 +1,10 @@
 """Kafka topics as Spark tables and streams, from the wheel alone: `spark.read.format("ottla")`, no JAR.
 
-    source      the data source class that PySpark calls; pyspark_ottla hands it over, so nothing needs registering
-    options     every option of source and sink, one row each
-    positions   which partitions, from where to where: options and a cluster become offsets
-    planning    offsets become splits of about equal bytes (pure); `sampling` finds out where the bytes lie
-    reading     one split becomes Arrow record batches, in a Python worker of an executor
-    batch       spark.read on top of these
+    source      the reading half: positions, splits, Arrow batches; streams with their checkpoint and their group
+    sink        the writing half: at least once, or exactly once by one decision of the driver
+    values      columns of JSON, Avro and Protobuf, with or without a schema registry
+    pipeline    what a pipeline is and what runs it; `pipelines` are those that come with Ottla
+    mirror      topics to another cluster as whole batches; `export` to Parquet or Delta: records that never become rows
 
-Nothing here is imported by the broker.
+PySpark finds the source through `pyspark_ottla`. Nothing here is imported by the broker.
 """

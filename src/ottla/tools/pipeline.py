@@ -15,7 +15,7 @@ from ottla.tools.output import document, say, table, warn
 from ottla.tools.session import Json
 
 if TYPE_CHECKING:
-    from ottla.spark.state import State
+    from ottla.spark.pipeline.state import State
 
 app = typer.Typer(no_args_is_help=True, help="Run data pipelines on Spark: list, run, stop, look at, begin a new one.")
 
@@ -35,7 +35,7 @@ USAGE = """Usage: ottla pipeline run NAME_OR_FILE [OPTIONS]
 def list_pipelines(json: Json = False) -> None:
     """List the pipelines that come with Ottla, with their options."""
     with extra():
-        from ottla.spark import catalogue
+        from ottla.spark.pipeline import catalogue
 
         pipelines = catalogue.named()
     if json:
@@ -64,8 +64,7 @@ def run(context: typer.Context) -> None:
     if name.startswith("-"):
         raise typer.BadParameter("the name of the pipeline, or its file, comes first")
     with extra():
-        from ottla.spark import catalogue, running
-        from ottla.spark.pipeline import Wrong
+        from ottla.spark.pipeline import Wrong, catalogue, running
 
         try:
             pipeline = catalogue.found(name)
@@ -81,7 +80,7 @@ def stop(
     timeout: Annotated[float, typer.Option("--timeout", min=0, help="Wait so many seconds for the end")] = 120.0,
 ) -> None:
     """Ask a running pipeline to stop after the batches it is in, and wait until it has."""
-    from ottla.spark import state
+    from ottla.spark.pipeline import state
 
     here = place(name, folder)
     now = state.status(here)
@@ -109,7 +108,7 @@ def status(
     json: Json = False,
 ) -> None:
     """Show which pipelines run, how far and how fast they are, and how the others ended."""
-    from ottla.spark import state
+    from ottla.spark.pipeline import state
 
     if name or folder:
         places = [place(name or "", folder)]
@@ -137,7 +136,7 @@ def new(
     folder: Annotated[Path, typer.Option("--folder", help="Write it here")] = Path(),
 ) -> None:
     """Write a pipeline to begin with, and its test; both run as they are."""
-    from ottla.spark.template import written
+    from ottla.spark.pipeline.template import written
 
     for path in written(name, folder):
         say(f"wrote {path}")
@@ -146,7 +145,7 @@ def new(
 
 
 def rows(here: Path, now: "State") -> list[Sequence[object]]:
-    from ottla.spark.state import RUNNING
+    from ottla.spark.pipeline.state import RUNNING
 
     since = moment(now.since)
     if not now.progress:
@@ -177,11 +176,11 @@ def moment(seconds: float) -> str:
 
 
 def place(name: str, folder: Path | None) -> Path:
-    from ottla.spark.state import default_folder
+    from ottla.spark.pipeline.state import default_folder
 
     if folder is None and name.endswith(".py"):
         with extra():
-            from ottla.spark import catalogue
+            from ottla.spark.pipeline import catalogue
 
             name = catalogue.found(name).name
     return (folder or default_folder(os.environ) / name).expanduser()

@@ -39,8 +39,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from ottla.spark.generating import Record
 from ottla.spark.pipeline import Option, Pipeline, Run, Wrong, main
+from ottla.spark.pipeline.generating import Record
 from ottla.spark.pipelines.daily import FORMATS, Daily
 from ottla.spark.pipelines.report import render
 from ottla.spark.pipelines.site import Site, text

@@ -45,8 +45,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types
 
 from ottla.client.failure import Failed
-from ottla.spark.generating import Record
 from ottla.spark.pipeline import Option, Pipeline, Run, main
+from ottla.spark.pipeline.generating import Record
 from ottla.spark.values.udf import over_columns
 
 if TYPE_CHECKING:

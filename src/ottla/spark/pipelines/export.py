@@ -6,7 +6,7 @@
 The columns are those of the source: key, value, topic, partition, offset, timestamp, timestampType, headers. Rows never
 enter the JVM: a task fetches a range of a partition, decodes it and writes it as Parquet. Files become part of the
 table in one commit with the offsets they reach to, so that a run that is killed and resumed has each record once
-(`ottla.spark.ledger`, `delta_ledger`). Progress is committed as group `export`, for whoever watches lag.
+(`ottla.spark.export.ledger`, `delta_ledger`). Progress is committed as group `export`, for whoever watches lag.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ottla.client import offsets
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed, passes
 from ottla.client.groups import Committed, commit
-from ottla.spark import planning
-from ottla.spark.exporting import Shape, Written, write
-from ottla.spark.ledger import FolderLedger, Reached
-from ottla.spark.options import SourceOptions
+from ottla.spark.export.exporting import Shape, Written, write
+from ottla.spark.export.ledger import FolderLedger, Reached
+from ottla.spark.mirror.roster import Wish
 from ottla.spark.pipeline import Option, Pipeline, Run, main
-from ottla.spark.roster import Wish
-from ottla.spark.rounds import Rounds, Trouble, spread
-from ottla.spark.sampling import Sampler
+from ottla.spark.pipeline.rounds import Rounds, Trouble, spread
+from ottla.spark.source import planning
+from ottla.spark.source.options import SourceOptions
+from ottla.spark.source.sampling import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.client.cluster import Cluster
-    from ottla.spark.generating import Record
-    from ottla.spark.ledger import Ledger
-    from ottla.spark.planning import Range, Split
+    from ottla.spark.export.ledger import Ledger
+    from ottla.spark.pipeline.generating import Record
+    from ottla.spark.source.planning import Range, Split
 
 log = logging.getLogger("ottla.spark")
 
@@ -90,7 +90,7 @@ def run(run: Run) -> None:
     path = Path(run["path"] or run.folder / "tables" / run["name"]).absolute()
     with source.cluster() as cluster:
         if run["format"] == "delta":
-            from ottla.spark.delta_ledger import DeltaLedger
+            from ottla.spark.export.delta_ledger import DeltaLedger
 
             ledger: Ledger = DeltaLedger(path, shape, cluster.id or "")
         else:
@@ -258,7 +258,7 @@ def readings(topic: str, seed: int) -> Iterator[Record]:
     import json
     import random
 
-    from ottla.spark.generating import Record
+    from ottla.spark.pipeline.generating import Record
 
     chance = random.Random(seed)
     number = 0

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from ottla.spark.generating import Record
 from ottla.spark.pipeline import Option, Pipeline, Run, Wrong, main
+from ottla.spark.pipeline.generating import Record
 from ottla.spark.pipelines.archive import Archive, Layout, archive
 from ottla.spark.pipelines.shipping import Shipper
 

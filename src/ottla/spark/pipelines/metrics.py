@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F
 
-from ottla.spark.generating import Record
 from ottla.spark.pipeline import Option, Pipeline, Run, Wrong, main
+from ottla.spark.pipeline.generating import Record
 
 if TYPE_CHECKING:
     import pandas

@@ -8,7 +8,7 @@ What was aborted at the source is not copied. Groups of the source stand at the 
 consumers can change over (`groups`). A topic that came from the target is not copied back.
 
 The loop below plans rounds: what is new in which partition. Each round is a Spark job whose tasks copy partitions
-(`ottla.spark.mirroring` has the proof of exactly once). The driver holds nothing that matters, so it may be killed at
+(`ottla.spark.mirror.mirroring` has the proof of exactly once). The driver holds nothing that matters: it may die at
 any time. Progress is committed at the source as group `mirror`, for whoever watches lag there.
 """
 
@@ -24,20 +24,20 @@ from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed, passes
 from ottla.client.groups import Committed, commit
 from ottla.client.security import security
-from ottla.spark.endpoint import Endpoint, properties
-from ottla.spark.following import Followed
-from ottla.spark.mirroring import Job, Outcome, Part, copy
+from ottla.spark.mirror.endpoint import Endpoint, properties
+from ottla.spark.mirror.following import Followed
+from ottla.spark.mirror.mirroring import Job, Outcome, Part, copy
+from ottla.spark.mirror.roster import Roster, Wish
 from ottla.spark.pipeline import Option, Pipeline, Run, main
-from ottla.spark.roster import Roster, Wish
-from ottla.spark.rounds import Rounds, Trouble, spread
+from ottla.spark.pipeline.rounds import Rounds, Trouble, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.client.cluster import Cluster
-    from ottla.spark.generating import Record
-    from ottla.spark.roster import Mirrored
-    from ottla.spark.translation import Position
+    from ottla.spark.mirror.roster import Mirrored
+    from ottla.spark.mirror.translation import Position
+    from ottla.spark.pipeline.generating import Record
 
 log = logging.getLogger("ottla.spark")
 
@@ -266,7 +266,7 @@ def orders(topic: str, seed: int) -> Iterator[Record]:
     import json
     import random
 
-    from ottla.spark.generating import Record
+    from ottla.spark.pipeline.generating import Record
 
     chance = random.Random(seed)
     number = 0

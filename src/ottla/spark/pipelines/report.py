@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from ottla.spark import plots
+from ottla.spark.pipeline import plots
 
 Rows = Sequence[Mapping[str, Any]]
 

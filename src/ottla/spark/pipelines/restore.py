@@ -38,8 +38,8 @@ from pyspark.sql import functions as F
 from ottla.client import offsets
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
-from ottla.spark.generating import Record
 from ottla.spark.pipeline import Option, Pipeline, Run, Wrong, main
+from ottla.spark.pipeline.generating import Record
 from ottla.spark.pipelines.archive import HIDDEN, exchange
 from ottla.spark.pipelines.daily import FORMATS, delta
 

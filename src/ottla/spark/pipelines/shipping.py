@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.client import offsets
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
-from ottla.spark import reading
-from ottla.spark.options import SourceOptions
 from ottla.spark.pipeline import Wrong
-from ottla.spark.planning import Split
+from ottla.spark.source import reading
+from ottla.spark.source.options import SourceOptions
+from ottla.spark.source.planning import Split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

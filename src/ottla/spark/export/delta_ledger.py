@@ -1,0 +1,123 @@
+"""The same for a Delta table: one Delta commit adds the files and says how far they go.
+
+Delta knows "application transactions": a number under a name, kept in the table's log and set in the same commit as the
+files. The name is a partition, the number its next offset:
+
+    ottla-export:<cluster id>:<topic id, or name where there are none>:<partition>  →  next offset
+
+so that the position is part of the table, survives checkpoints and clean-ups of its log, and is there for any reader.
+Two drivers that commit the same partition conflict, and the second is refused by Delta itself.
+
+Files go to their places before the commit. What is there without a commit (a driver that was killed between the two) is
+invisible to readers of Delta and removed by its VACUUM.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.client.failure import Failed
+from ottla.spark.export.ledger import HIDDEN, Reached
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from ottla.client.cluster import TopicPartition
+    from ottla.spark.export.exporting import File, Shape
+
+APPLICATION: Final = "ottla-export"
+DAY: Final = "day"
+
+
+class DeltaLedger:
+    def __init__(self, path: Path, shape: Shape, cluster: str) -> None:
+        try:
+            import deltalake
+        except ModuleNotFoundError:
+            raise Failed("format=delta needs deltalake: pip install 'ottla[delta]'") from None
+        import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+        self._delta: Any = deltalake
+        self._path = path
+        self._cluster = cluster
+        self._schema = shape.schema()
+        if shape.by_day:
+            self._schema = self._schema.append(pa.field(DAY, pa.date32()))
+        self._by = [DAY] if shape.by_day else []
+        staging = path / HIDDEN
+        try:
+            shutil.rmtree(staging, ignore_errors=True)
+            self.staging = staging / uuid.uuid4().hex
+            self.staging.mkdir(parents=True)
+        except OSError as error:
+            raise Failed(f"the table cannot be written at {path} ({error.strerror}): choose another path") from None
+        try:
+            self._table = deltalake.DeltaTable.create(path, self._schema, mode="ignore", partition_by=self._by or None)
+        except deltalake.exceptions.DeltaError as error:
+            raise Failed(f"no Delta table can be made at {path}: {error}") from None
+        self._check()
+
+    def reached(self, partitions: Mapping[TopicPartition, str]) -> Reached:
+        self._table.update_incremental()
+        found, ids = {}, {}
+        for where, topic_id in partitions.items():
+            offset = self._table.transaction_version(self._name(where, topic_id))
+            if offset is not None:
+                found[where] = offset
+                ids[where.topic] = topic_id
+        return Reached(self._cluster, found, ids)
+
+    def commit(self, files: Sequence[File], reached: Reached) -> None:
+        now_ms = int(time.time() * 1000)
+        for file in files:
+            place = self._path / file.name
+            place.parent.mkdir(exist_ok=True)
+            (self.staging / file.staged).replace(place)
+        actions = [
+            self._delta.transaction.AddAction(
+                file.name,
+                file.size,
+                {DAY: file.day} if self._by else {},
+                now_ms,
+                True,
+                json.dumps(
+                    {"numRecords": file.rows, "minValues": {"offset": file.first}, "maxValues": {"offset": file.last}}
+                ),
+            )
+            for file in files
+        ]
+        marks = [
+            self._delta.Transaction(self._name(where, reached.ids[where.topic]), offset, now_ms)
+            for where, offset in reached.offsets.items()
+        ]
+        properties = self._delta.CommitProperties(max_commit_retries=0, app_transactions=marks)
+        try:
+            self._table.create_write_transaction(
+                actions, "append", self._schema, self._by or None, commit_properties=properties
+            )
+        except self._delta.exceptions.CommitFailedError as error:
+            raise Failed(
+                f"another run writes to the table at {self._path}: stop one of them; nothing of this one was added "
+                f"({error})"
+            ) from None
+        except self._delta.exceptions.DeltaError as error:
+            raise Failed(f"the Delta table at {self._path} refused a commit: {error}") from None
+
+    def close(self) -> None:
+        shutil.rmtree(self._path / HIDDEN, ignore_errors=True)
+
+    def _name(self, where: TopicPartition, topic_id: str) -> str:
+        return f"{APPLICATION}:{self._cluster}:{topic_id}:{where.partition}"
+
+    def _check(self) -> None:
+        there = self._table.metadata().partition_columns
+        if there != self._by:
+            raise Failed(
+                f"the Delta table at {self._path} is partitioned by {', '.join(there) or 'nothing'}: set partition to "
+                f"{'day' if there == [DAY] else 'none'}, or choose another path"
+            )

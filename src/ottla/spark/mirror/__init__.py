@@ -1,0 +1,1 @@
+"""Topics copied to another cluster as whole record batches: what the pipeline `mirror` is made of."""

@@ -1,0 +1,204 @@
+"""The exactly-once sink's port on a real cluster: transactional ids at their coordinators, decisions in a topic.
+
+    _ottla_sink      compacted, few partitions; key: the query, partition: murmur2 of the key as everywhere
+                     value: a decision as JSON (`decisions`), each in a transaction of the driver's own id
+
+Decisions are read up to the high watermark and judged by their own markers. The last stable offset would be no bound:
+another query's driver may have a transaction open in the same partition, and what lies behind it would be missed. One
+that has just been identified as the query's driver finds every earlier decision with its marker, for that is what being
+identified waits for; a task that reads meanwhile may miss one whose marker is on its way, and no law depends on it.
+
+A read goes backwards from the end in pieces that grow: the last decision of a query that is alive lies near the end,
+and a query that has none costs one walk over what compaction has left.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.client import offsets
+from ottla.client.cluster import TRANSACTION, TopicPartition
+from ottla.client.failure import Failed, Refused, check
+from ottla.client.fetching import fetch
+from ottla.client.producing import Sender
+from ottla.client.transaction import end, enlist, identify, ongoing
+from ottla.errors import ErrorCode
+from ottla.records import batch
+from ottla.records.murmur2 import murmur2
+from ottla.spark.sink.decisions import Decision, decode
+from ottla.spark.sink.exactly_once import State
+from ottla.wire.messages.transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ottla.client.cluster import Cluster
+    from ottla.client.connection import Connection
+    from ottla.client.transaction import Identity
+
+TOPIC: Final = "_ottla_sink"
+PARTITIONS: Final = 8
+REPLICAS_MAX: Final = 3
+# Small segments and an eager cleaner, so that a walk over all of it stays short.
+CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(4 << 20),
+    "segment.ms": str(24 * 3_600_000),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+# A decision is one record, so its transaction is open for milliseconds.
+TIMEOUT_MS: Final = 60_000
+STEP: Final = 256  # offsets in the first piece of a backward read
+STEP_MAX: Final = 1 << 14
+CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
+COMMIT: Final = 1
+
+
+class Written(NamedTuple):
+    """A batch of the log: a marker that ends a transaction, or the decisions in one."""
+
+    producer_id: int
+    offset: int
+    marker: int | None
+    decisions: dict[str, bytes | None]  # by query, the last of each
+
+
+class ClusterPort:
+    """`exactly_once.Port`, spoken to a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def identify(self, name: str) -> Identity:
+        return identify(self._cluster, name, timeout_ms=TIMEOUT_MS)
+
+    def end(self, identity: Identity) -> None:
+        end(self._cluster, identity, commit=True)
+
+    def ongoing(self, prefix: str) -> list[str]:
+        return ongoing(self._cluster, prefix)
+
+    def states(self, names: Sequence[str]) -> dict[str, State]:
+        return self._cluster.retrying(lambda: self._states(names), what="asking for the state of transactions")
+
+    def _states(self, names: Sequence[str]) -> dict[str, State]:
+        asked: dict[Connection, list[str]] = {}
+        for name in names:
+            asked.setdefault(self._cluster.coordinator(name, TRANSACTION), []).append(name)
+        found = {}
+        for connection, some in asked.items():
+            request = DescribeTransactionsRequest(transactional_ids=some)
+            for one in connection.ask(request, DescribeTransactionsResponse).transaction_states:
+                if one.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                    continue
+                check(f"transactional id {one.transactional_id}", one.error_code)
+                found[one.transactional_id] = State(
+                    one.transaction_state,
+                    one.producer_id,
+                    one.producer_epoch,
+                    one.transaction_start_time_ms,
+                    one.transaction_timeout_ms,
+                )
+        return found
+
+    # ------------------------------------------------------------------ the log of decisions
+
+    def last(self, query: str, *, surely: bool = True) -> Decision | None:
+        """The last decision. A task asks not `surely`: it may miss one, a driver may not.
+
+        A broker that has just started may say for a moment that a topic does not exist; creating it tells the truth.
+        And somebody may have given the topic more partitions, so a query that seems new is looked for in all of them.
+        """
+        if not surely and TOPIC not in self._cluster.topics([TOPIC]):
+            return None
+        partitions = self._partitions()
+        own = place(query, partitions)
+        found = self._last_in(TopicPartition(TOPIC, own), query)
+        others = (index for index in range(partitions) if index != own)
+        while surely and found is None and (index := next(others, None)) is not None:
+            found = self._last_in(TopicPartition(TOPIC, index), query)
+        return found
+
+    def record(self, fence: Identity, query: str, decision: Decision | None) -> None:
+        self.append(fence, query, decision)
+        self.end(fence)
+
+    def append(self, fence: Identity, query: str, decision: Decision | None) -> None:
+        """The first half of `record`: it counts when the fence's transaction is committed."""
+        where = TopicPartition(TOPIC, place(query, self._partitions()))
+        value = decision.encode() if decision is not None else None
+        record = batch.Record(0, time.time_ns() // 1_000_000, query.encode(), value, ())
+        data = batch.build(
+            [record],
+            producer_id=fence.producer_id,
+            producer_epoch=fence.epoch,
+            base_sequence=0,  # an epoch that was just handed out has written nothing
+            transactional=True,
+        )
+        enlist(self._cluster, fence, [where])
+        with Sender(self._cluster, identity=fence) as sender:
+            sender.send(where, [data])
+            sender.flush()
+
+    def _partitions(self) -> int:
+        """How many the topic has; it is made if it does not exist."""
+        known = self._cluster.topics([TOPIC]).get(TOPIC)
+        if known is None:
+            self._create()
+            known = self._cluster.topics([TOPIC])[TOPIC]
+        return known.partitions
+
+    def _create(self) -> None:
+        replicas = min(REPLICAS_MAX, len(self._cluster.brokers()))
+        safe = {"min.insync.replicas": str(replicas - 1)} if replicas == REPLICAS_MAX else {}
+        try:
+            self._cluster.create(TOPIC, PARTITIONS, replicas=replicas, configs={**CONFIGS, **safe})
+        except Refused as error:
+            raise Failed(
+                f"{error}: exactly.once=true keeps its decisions in topic {TOPIC}; let this user create it, or create "
+                "it with cleanup.policy=compact and let this user read and write it"
+            ) from None
+
+    def _last_in(self, where: TopicPartition, query: str) -> Decision | None:
+        # In this order: what is stable now has its marker before the end that is asked for next.
+        stable = offsets.latest(self._cluster, [where], committed=True)[where]
+        first, stop = (ask(self._cluster, [where])[where] for ask in (offsets.earliest, offsets.latest))
+        step = STEP
+        markers: dict[int, int] = {}  # by producer: the next marker after the position that the walk has come to
+        while stop > first:
+            start = max(first, stop - step)
+            for one in reversed(list(self._written(where, start, stop))):
+                if one.marker is not None:
+                    markers[one.producer_id] = one.marker
+                elif query in one.decisions and committed(one, markers.get(one.producer_id), stable):
+                    value = one.decisions[query]
+                    return decode(value) if value is not None else None
+            stop = start
+            step = min(4 * step, STEP_MAX)
+        return None
+
+    def _written(self, where: TopicPartition, start: int, stop: int) -> Iterator[Written]:
+        for piece in fetch(self._cluster, where, start=start, stop=stop):
+            for entry in batch.entries(piece.data):
+                head = batch.header(piece.data, entry.position)
+                if entry.magic != batch.MAGIC or not head.transactional or not start <= head.base_offset < stop:
+                    continue  # nobody decides outside of a transaction
+                records = list(batch.iterate(piece.data, entry.position))
+                if head.control:
+                    marker = CONTROL_KEY.unpack(records[0].key or b"")[1] if records else None
+                    yield Written(head.producer_id, head.base_offset, marker, {})
+                else:
+                    decisions = {(one.key or b"").decode(): one.value for one in records}
+                    yield Written(head.producer_id, head.base_offset, None, decisions)
+
+
+def committed(one: Written, marker: int | None, stable: int) -> bool:
+    """By its marker; without one it is open, or so old that compaction has taken the marker and kept the decision."""
+    return marker == COMMIT if marker is not None else one.offset < stable
+
+
+def place(query: str, partitions: int) -> int:
+    """The partition of a query's decisions."""
+    return (murmur2(query.encode()) & 0x7FFFFFFF) % partitions

@@ -1,0 +1,183 @@
+"""Every option of the sink, one row each; `options` says how rows are read and what becomes of names without one.
+
+The names are those of Spark's Kafka sink and, behind `kafka.`, of Kafka's producer. What the producer's options tune by
+waiting (linger, buffers, retries) has no meaning for a task that has all its rows and an end: those have no effect.
+"""
+
+# ruff: noqa: RUF009 (a call that makes a field, once for the class)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from ottla.client.failure import Failed
+from ottla.records.compress import Codec
+from ottla.spark.source.options import Options, option
+from ottla.spark.source.parsing import INT_MAX, boolean, choice, integer, string
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CODECS: Final = {"none": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+LEVELLED: Final = (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
+
+
+def acknowledgements(text: str) -> int:
+    return {"all": -1, "-1": -1, "1": 1, "0": 0}[choice("all", "-1", "1", "0")(text)]
+
+
+def codec(text: str) -> Codec:
+    return CODECS[choice(*CODECS)(text)]
+
+
+def write_id(text: str) -> str:
+    if "/" in string(text):
+        raise ValueError("a name without /")
+    return string(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions(Options):
+    REFUSED: ClassVar[Mapping[str, str]] = {
+        "kafka.key.serializer": "write key as string or binary; cast or encode the column",
+        "kafka.value.serializer": "write value as string or binary; cast or encode the column",
+        "kafka.interceptor.classes": "there is no Java producer here; transform the columns instead",
+        "kafka.partitioner.class": (
+            "there is no Java here; give a column partition, or set ottla.partitioner to module:function, which gets a "
+            "pyarrow.RecordBatch and the number of partitions, and returns an int32 array"
+        ),
+        "kafka.transactional.id": "set exactly.once to true, and the sink makes its own transactional ids",
+        "subscribe": "that one is for reading; to write, set topic",
+    }
+    # Of Kafka's producer, or handed over by Spark for its own use.
+    WITHOUT_EFFECT: ClassVar[frozenset[str]] = frozenset(
+        {
+            "checkpointlocation",
+            "includeheaders",
+            "path",
+            "queryname",
+            *(
+                f"kafka.{name}"
+                for name in (
+                    "auto.include.jmx.reporter",
+                    "buffer.memory",
+                    "client.dns.lookup",
+                    "connections.max.idle.ms",
+                    "enable.metrics.push",
+                    "linger.ms",
+                    "max.block.ms",
+                    "metadata.max.age.ms",
+                    "metadata.max.idle.ms",
+                    "metadata.recovery.rebootstrap.trigger.ms",
+                    "metadata.recovery.strategy",
+                    "metric.reporters",
+                    "metrics.num.samples",
+                    "metrics.recording.level",
+                    "metrics.sample.window.ms",
+                    "partitioner.adaptive.partitioning.enable",
+                    "partitioner.availability.timeout.ms",
+                    "partitioner.ignore.keys",
+                    "receive.buffer.bytes",
+                    "reconnect.backoff.max.ms",
+                    "reconnect.backoff.ms",
+                    "retries",
+                    "retry.backoff.max.ms",
+                    "retry.backoff.ms",
+                    "send.buffer.bytes",
+                    "socket.connection.setup.timeout.max.ms",
+                    "socket.connection.setup.timeout.ms",
+                )
+            ),
+        }
+    )
+
+    topic: str | None = option(
+        "topic", string, "The topic to write to; without it, the column `topic` says so row by row."
+    )
+    exactly_once: bool = option(
+        "exactly.once", boolean,
+        "Whether each row is there once for readers of committed records, whatever fails and is repeated.", False,
+    )  # fmt: skip
+    partitioner: str | None = option(
+        "ottla.partitioner", string,
+        "`module:function` that chooses partitions: it gets a `pyarrow.RecordBatch` of the rows and the number of "
+        "partitions, and returns an int32 array, null where the key shall decide.",
+        None, "(murmur2 of the key)",
+    )  # fmt: skip
+    codec: Codec = option(
+        "kafka.compression.type", codec, "`none`, `gzip`, `snappy`, `lz4` or `zstd`.", Codec.NONE, "none"
+    )
+    gzip_level: int | None = option("kafka.compression.gzip.level", integer(-1, 9), "How hard gzip tries.")
+    lz4_level: int | None = option("kafka.compression.lz4.level", integer(1, 17), "How hard lz4 tries.")
+    zstd_level: int | None = option("kafka.compression.zstd.level", integer(-131072, 22), "How hard zstd tries.")
+    batch_bytes: int = option(
+        "kafka.batch.size", integer(1, 64 << 20),
+        "The largest record batch, before compression; never larger than the topic's `max.message.bytes`.", 512 << 10,
+    )  # fmt: skip
+    request_bytes: int = option(
+        "kafka.max.request.size", integer(1, 1 << 30),
+        "About how much one request carries; a record that is larger cannot be written.", 1 << 20,
+    )  # fmt: skip
+    in_flight: int = option(
+        "kafka.max.in.flight.requests.per.connection", integer(1, 1000), "Requests on their way to a broker at once.", 5
+    )
+    acks: int = option("kafka.acks", acknowledgements, "`all`, `1` or `0`: who must have a batch.", -1, "all")
+    idempotence: bool | None = option(
+        "kafka.enable.idempotence", boolean,
+        "Whether brokers drop batches that a task sends twice because an answer was lost.",
+        None, "`true` with acks=all",
+    )  # fmt: skip
+    delivery_timeout_ms: int = option(
+        "kafka.delivery.timeout.ms", integer(1, INT_MAX),
+        "How long a task waits for a broker that is away before it fails.", 120_000,
+    )  # fmt: skip
+    transaction_timeout_ms: int = option(
+        "kafka.transaction.timeout.ms", integer(1, INT_MAX),
+        "With `exactly.once`: how long the rows of a batch may wait for the driver to commit them. The brokers' "
+        "`transaction.max.timeout.ms` is the most.", 900_000,
+    )  # fmt: skip
+    two_phase: bool = option(
+        "ottla.two.phase", boolean,
+        "With `exactly.once`: transactions that never time out. The brokers must allow it "
+        "(`transaction.two.phase.commit.enable`), and somebody must abort what a query leaves that never starts again.",
+        False,
+    )  # fmt: skip
+    lost_batch: int | None = option(
+        "ottla.lost.batch", integer(0),
+        "With `exactly.once`: go on after this batch, although the query stopped because part of it was lost.",
+    )  # fmt: skip
+    write_id: str | None = option(
+        "ottla.write.id", write_id,
+        "Batch writes with `exactly.once`: what is written, so that a repetition under the same id is done already.",
+        None, "(a new one)",
+    )  # fmt: skip
+    write_epoch: int = option(
+        "ottla.write.epoch", integer(0),
+        "With `ottla.write.id`: which part of it; in `foreachBatch` the number of the batch.", 0,
+    )  # fmt: skip
+
+    @property
+    def level(self) -> int | None:
+        return {Codec.GZIP: self.gzip_level, Codec.LZ4: self.lz4_level, Codec.ZSTD: self.zstd_level}.get(self.codec)
+
+    @property
+    def idempotent(self) -> bool:
+        return self.acks == -1 if self.idempotence is None else self.idempotence
+
+    def check(self) -> None:
+        if self.idempotence and self.acks != -1:
+            raise Failed("kafka.enable.idempotence needs kafka.acks=all: leave one of the two out")
+        if self.idempotent and self.in_flight > 5:
+            raise Failed(
+                "kafka.max.in.flight.requests.per.connection is at most 5 with idempotence, as brokers remember no "
+                "more batches: lower it, or set kafka.enable.idempotence to false"
+            )
+        if self.exactly_once and not self.idempotent:
+            raise Failed(
+                "exactly.once needs kafka.acks=all and idempotence: leave kafka.acks and kafka.enable.idempotence out"
+            )
+        if self.two_phase and not self.exactly_once:
+            raise Failed("ottla.two.phase is about transactions: set exactly.once to true with it, or leave it out")
+        if self.write_epoch and self.write_id is None:
+            raise Failed("ottla.write.epoch counts parts of one write: name that by ottla.write.id")

@@ -1,0 +1,184 @@
+"""The writers that PySpark asks for: what runs in a task, and what the driver does when all tasks are done.
+
+Spark makes the writer on the driver for every micro-batch, where a plan that cannot be written fails at once; pickles
+it into the tasks; and makes another one, in a process of its own, to call `commit` or `abort`. So a writer holds plain
+values only, and what tasks found out travels in their messages.
+
+By default rows are written at least once, as by Spark's own sink: a task that is repeated writes its rows again. With
+`exactly.once` each attempt writes in a transaction that only the driver ends: `exactly_once` is the protocol.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ottla.client.failure import Failed, Refused
+from ottla.client.transaction import Identity, identify
+from ottla.errors import ErrorCode
+from ottla.spark.sink import exactly_once
+from ottla.spark.sink.columns import columns
+from ottla.spark.sink.coordination import ClusterPort
+from ottla.spark.sink.decisions import Prepared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from ottla.client.cluster import Cluster
+    from ottla.spark.sink.decisions import Part
+    from ottla.spark.sink.options import SinkOptions
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task says that has written at least once: it is done already."""
+
+    rows: int
+
+
+class Sink:
+    """What batch and stream share."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._used = columns(schema, options.topic)
+
+    def _open(self) -> Cluster:
+        return self._options.cluster(patience_ms=self._options.delivery_timeout_ms)
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from ottla.spark.sink.writing import Writer  # brings pyarrow, which a driver that commits has no use for
+
+        with self._open() as cluster:
+            return Written(Writer(cluster, self._options, self._used).write(batches))
+
+    def _prepare(
+        self, batches: Iterator[pa.RecordBatch], query: str, epoch: int, *, alone: bool = False
+    ) -> WriterCommitMessage:
+        """Write the rows of one attempt in a transaction, and leave it open for the driver."""
+        from ottla.spark.sink.writing import Writer
+
+        message = Prepared(query, epoch, 0)
+        first = next((one for one in batches if one.num_rows), None)
+        if first is None:
+            return message
+        with self._open() as cluster:
+            index = task().partitionId()
+            part: Part | None
+            if alone:
+                part = exactly_once.begin_alone(query, epoch, index, task().taskAttemptId())
+            else:
+                part = exactly_once.begin(ClusterPort(cluster), query, epoch, index)
+            if part is None:
+                return replace(message, decided=True)
+            identity = self._claim(cluster, part)
+            rows = Writer(cluster, self._options, self._used, identity).write(chained(first, batches))
+        part = part._replace(producer_id=identity.producer_id, epoch=identity.epoch)
+        return replace(message, rows=rows, part=part)
+
+    def _claim(self, cluster: Cluster, part: Part) -> Identity:
+        timeout_ms = self._options.transaction_timeout_ms
+        try:
+            return identify(cluster, part.name, timeout_ms=timeout_ms, two_phase=self._options.two_phase)
+        except Refused as error:
+            if error.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                raise Failed(
+                    f"the brokers do not let a transaction stay open for kafka.transaction.timeout.ms={timeout_ms}: "
+                    "set it lower, or their transaction.max.timeout.ms higher"
+                ) from None
+            if self._options.two_phase:
+                raise Failed(
+                    f"the brokers do not take part in a two-phase commit ({error}): set their "
+                    "transaction.two.phase.commit.enable to true and let this user do it, or leave ottla.two.phase out"
+                ) from None
+            raise
+
+    def _commit(self, epoch: int, messages: Sequence[WriterCommitMessage | None], *, alone: bool = False) -> None:
+        if not self._options.exactly_once:
+            return
+        told = prepared(messages)
+        assert len(told) == len(messages), "Spark commits when every task has reported"
+        with self._open() as cluster:
+            lost = self._options.lost_batch
+            exactly_once.commit(ClusterPort(cluster), epoch, told, now_ms, lost_epoch=lost, alone=alone)
+
+    def _abort(self, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._options.exactly_once:
+            with self._open() as cluster:
+                exactly_once.abort(ClusterPort(cluster), epoch, prepared(messages))
+
+
+class OttlaWriter(Sink, DataSourceArrowWriter):
+    """`df.write.format("ottla")`. With `exactly.once` a write is one epoch of the query that `ottla.write.id` names."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise Failed('a topic cannot be overwritten: use mode("append"), or delete and create the topic first')
+        super().__init__(options, schema)
+        self._query = options.write_id or str(uuid.uuid4())
+        self._alone = options.write_id is None
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if self._options.exactly_once:
+            return self._prepare(iterator, self._query, self._options.write_epoch, alone=self._alone)
+        return self._write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._commit(self._options.write_epoch, messages, alone=self._alone)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._abort(self._options.write_epoch, messages)
+
+
+class OttlaStreamWriter(Sink, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("ottla")`. In complete mode, too, rows are appended, as by Spark's own sink."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        if options.write_id is not None:
+            raise Failed("ottla.write.id is for batch writes: a stream has the id in its checkpoint; leave it out")
+        super().__init__(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if not self._options.exactly_once:
+            return self._write(iterator)
+        query, epoch = (task().getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
+        assert query is not None, "Spark tells its tasks which query they are of"
+        assert epoch is not None, "and which batch"
+        return self._prepare(iterator, query, int(epoch))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._commit(batchId, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._abort(batchId, messages)
+
+
+def task() -> TaskContext:
+    found = TaskContext.get()
+    assert found is not None, "this runs in a task"
+    return found
+
+
+def prepared(messages: Sequence[WriterCommitMessage | None]) -> list[Prepared]:
+    """What tasks have told; those that failed have told nothing."""
+    return [message for message in messages if isinstance(message, Prepared)]
+
+
+def chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

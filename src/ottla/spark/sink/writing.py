@@ -1,0 +1,255 @@
+"""Rows to topics, in the Python worker of a task: Arrow columns in, record batches out, pipelined to the leaders.
+
+Records never become Python objects: a few Arrow batches are gathered, split by topic if a column says so, and encoded
+as a whole. Rows of one partition keep their order.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.client.cluster import TopicPartition
+from ottla.client.failure import Failed, Refused, check
+from ottla.client.producing import Sender
+from ottla.client.transaction import Identity, enlist, identify
+from ottla.errors import ErrorCode
+from ottla.records import batch
+from ottla.records.native import encode_columns
+from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ottla.client.cluster import Cluster
+    from ottla.spark.sink.options import SinkOptions
+
+GATHER_BYTES: Final = 4 << 20  # so much of Arrow is encoded at once: batches come out full, also with many partitions
+PARTITION_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a task knows of a topic that it writes to."""
+
+    partitions: int
+    batch_bytes: int
+
+
+class Writer:
+    """One task's way to the cluster. Nothing is asked or written before the first row."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: SinkOptions,
+        used: frozenset[str],
+        identity: Identity | None = None,
+    ) -> None:
+        """With an identity everything is written in its transaction, which stays open."""
+        self._cluster = cluster
+        self._options = options
+        self._used = used
+        self._identity = identity
+        self._transactional = identity is not None
+        self._sender: Sender | None = None
+        self._targets: dict[str, Target] = {}
+        self._sequences: dict[str, dict[int, int]] = {}  # by topic and partition: the next one
+        self._enlisted: set[TopicPartition] = set()
+        self._partitioner = partitioner(options.partitioner) if options.partitioner else None
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """Write all rows, and return their number when the last one is acknowledged."""
+        rows = 0
+        try:
+            for gathered in gather(batches):
+                rows += gathered.num_rows
+                for topic, part in self._by_topic(gathered):
+                    self._put(topic, part)
+            if self._sender is not None:
+                self._sender.flush()
+        finally:
+            if self._sender is not None:
+                self._sender.close()
+        return rows
+
+    def _by_topic(self, gathered: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        if "topic" not in self._used:
+            assert self._options.topic is not None, "columns() has seen to it that one of the two is there"
+            yield self._options.topic, gathered
+            return
+        column = gathered.column("topic").combine_chunks()
+        if column.null_count:
+            raise Failed("a row has no topic: its column topic is null; fill it, or set option topic")
+        topics = column.dictionary_encode()
+        names = topics.dictionary.to_pylist()
+        if len(names) == 1:
+            yield names[0], gathered
+            return
+        order = pc.array_sort_indices(topics.indices)  # stable: rows of one topic keep their order
+        ordered, counts = gathered.take(order), pc.value_counts(topics.indices)
+        position = 0
+        for index, count in sorted((one["values"].as_py(), one["counts"].as_py()) for one in counts):
+            yield names[index], ordered.slice(position, count)
+            position += count
+
+    def _put(self, topic: str, rows: pa.Table) -> None:
+        target = self._targets.get(topic) or self._reach(topic)
+        sender = self._sender or self._start()
+        sequences, producer = self._sequences.setdefault(topic, {}), self._identity
+        try:
+            encoded = encode_columns(
+                self._column(rows, "key"),
+                self._column(rows, "value"),
+                self._column(rows, "headers"),
+                self._column(rows, "timestamp"),
+                self._partitions(topic, rows, target),
+                partition_count=target.partitions,
+                codec=self._options.codec,
+                level=self._options.level,
+                batch_bytes=target.batch_bytes,
+                producer_id=producer.producer_id if producer else -1,
+                producer_epoch=producer.epoch if producer else -1,
+                base_sequences=sequences,
+                transactional=self._transactional,
+                now_ms=time.time_ns() // 1_000_000,
+            )
+        except ValueError as error:
+            raise Failed(f"a row cannot be written to topic {topic}: {error}") from None
+        if self._transactional:
+            self._enlist(topic, encoded)
+        for index, batches in encoded.items():
+            for data in batches:
+                if len(data) > self._options.request_bytes:
+                    raise Failed(
+                        f"a record for topic {topic} makes a batch of {len(data)} bytes, and kafka.max.request.size is "
+                        f"{self._options.request_bytes}: raise it, and max.message.bytes of the topic with it, or "
+                        "write smaller values"
+                    )
+            count = sum(batch.header(data).count for data in batches)
+            sequences[index] = (sequences.get(index, 0) + count) & batch.SEQUENCE_MAX
+            sender.send(TopicPartition(topic, index), batches)
+
+    def _column(self, rows: pa.Table, name: str) -> pa.ChunkedArray | None:
+        return rows.column(name) if name in self._used else None
+
+    def _partitions(self, topic: str, rows: pa.Table, target: Target) -> pa.ChunkedArray | pa.Array | None:
+        """By column or by the user's own function; None where keys decide."""
+        if "partition" in self._used:
+            chosen, who = rows.column("partition"), "column partition"
+        elif self._partitioner is not None:
+            chosen, who = self._chosen(rows, target), f"{self._options.partitioner}"
+        else:
+            return None
+        span = pc.min_max(chosen).as_py()
+        if span["min"] is not None and not 0 <= span["min"] <= span["max"] < target.partitions:
+            wrong = span["min"] if span["min"] < 0 else span["max"]
+            raise Failed(
+                f"{who} says {wrong}, but topic {topic} has partitions 0 to {target.partitions - 1}: give one of "
+                "those, or null for the partition of the key"
+            )
+        return chosen
+
+    def _chosen(self, rows: pa.Table, target: Target) -> pa.Array:
+        assert self._partitioner is not None
+        whole = rows.combine_chunks().to_batches()
+        chosen = self._partitioner(whole[0], target.partitions)
+        if not isinstance(chosen, pa.Array) or chosen.type != pa.int32() or len(chosen) != rows.num_rows:
+            raise Failed(
+                f"ottla.partitioner {self._options.partitioner} did not return an int32 array of {rows.num_rows} "
+                "numbers, one for each row: return pa.array(..., pa.int32())"
+            )
+        return chosen
+
+    # ------------------------------------------------------------------ the cluster
+
+    def _start(self) -> Sender:
+        if self._identity is None and self._options.idempotent:
+            self._identity = identify(self._cluster, None, timeout_ms=self._options.transaction_timeout_ms)
+        self._sender = Sender(
+            self._cluster,
+            acks=self._options.acks,
+            identity=self._identity,
+            timeout_ms=self._options.request_timeout_ms,
+            in_flight=self._options.in_flight,
+            request_bytes_max=self._options.request_bytes,
+        )
+        return self._sender
+
+    def _enlist(self, topic: str, encoded: Iterable[int]) -> None:
+        assert self._identity is not None
+        new = {TopicPartition(topic, index) for index in encoded} - self._enlisted
+        if new:
+            enlist(self._cluster, self._identity, sorted(new))
+            self._enlisted |= new
+
+    def _reach(self, topic: str) -> Target:
+        known = self._cluster.topics([topic]).get(topic)
+        if known is None:
+            self._ask_for(topic)
+            known = self._cluster.retrying(lambda: self._cluster.topic(topic), what=f"topic {topic}")
+        target = self._targets[topic] = Target(
+            known.partitions, min(self._options.batch_bytes, self._message_bytes_max(topic))
+        )
+        return target
+
+    def _ask_for(self, topic: str) -> None:
+        """Ask as a Kafka producer does: a cluster with auto.create.topics.enable makes the topic now."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
+
+        def attempt() -> None:
+            (broker, *_) = self._cluster.brokers().values()
+            for found in broker.ask(request, MetadataResponse).topics:
+                check(f"topic {topic}", found.error_code)
+
+        try:
+            self._cluster.retrying(attempt, what=f"topic {topic}")
+        except Refused as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise Failed(
+                f"topic {topic} does not exist, and the cluster does not create topics by itself: create it, as by "
+                f"`ottla topics create {topic}`"
+            ) from None
+
+    def _message_bytes_max(self, topic: str) -> int:
+        """The largest batch that the topic takes, if we may know."""
+        try:
+            return int(self._cluster.configs(topic).get("max.message.bytes", PARTITION_MAX))
+        except Refused:
+            return PARTITION_MAX
+
+
+def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Neighbours together until there is enough to encode; empty ones left out."""
+    some: list[pa.RecordBatch] = []
+    size = 0
+    for one in batches:
+        if one.num_rows:
+            some.append(one)
+            size += one.nbytes
+        if size >= GATHER_BYTES:
+            yield pa.Table.from_batches(some)
+            some, size = [], 0
+    if some:
+        yield pa.Table.from_batches(some)
+
+
+def partitioner(name: str) -> Callable[[pa.RecordBatch, int], object]:
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise Failed(
+            f"ottla.partitioner {name} cannot be found ({error}): write module:function, and bring the module to the "
+            "executors with --py-files"
+        ) from None
+    if not callable(found):
+        raise Failed(f"ottla.partitioner {name} is no function: it must take a pyarrow.RecordBatch and a number")
+    chosen: Callable[[pa.RecordBatch, int], object] = found
+    return chosen

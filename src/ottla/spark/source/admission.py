@@ -1,0 +1,202 @@
+"""How far the next micro-batch goes: from where the query stands and what the cluster has, to where it stands next.
+
+    start ──── resume ────► begins ──── reach ────► ends ──── share ────► next position
+    (checkpoint)  what is gone, new      the target of AvailableNow,     maxOffsetsPerTrigger
+                  or made anew           or all there is
+
+The law: batches follow each other without a gap or an overlap in every partition. A batch begins where the one before
+it ended; where it cannot, since those records are gone, there is a `Loss` to tell, and the beginning is written into
+the position (`begun`), so that a repetition of the batch reads the same. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.client.failure import Failed
+from ottla.spark.source.checkpoint import Position
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from uuid import UUID
+
+    from ottla.client.cluster import TopicPartition
+
+    Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the cluster said about the partitions that the options name, all of them in each table."""
+
+    cluster: str | None
+    ids: Mapping[str, UUID | None]
+    earliest: Offsets
+    latest: Offsets  # as far as may be read: the end, or the last stable offset for read_committed
+    high: Offsets  # the end
+
+
+class Loss(NamedTuple):
+    """Records that a query should have read and cannot; `instead` says where it would go on."""
+
+    what: str
+    instead: str
+
+    def warning(self) -> str:
+        return f"{self.what}; the query goes on {self.instead}"
+
+
+def failure(losses: Iterable[Loss]) -> Failed:
+    """The sentence for failOnDataLoss=true."""
+    first, *others = losses
+    more = f" (and {len(others)} more such losses)" if others else ""
+    return Failed(
+        f"{first.what}{more}: set failOnDataLoss to false to go on {first.instead}, or start with a new "
+        "checkpointLocation"
+    )
+
+
+def advance(
+    start: Position,
+    seen: Seen,
+    wanted: Callable[[TopicPartition], bool],
+    *,
+    target: Position | None = None,
+    limit: int | None = None,
+) -> tuple[Position, list[Loss]]:
+    """The end of the batch that begins at `start`. With a target, nothing that came later; with a limit, about so many
+    offsets. A position in the same place means that there is nothing to read."""
+    begins, losses = resume(start, seen, wanted)
+    ends = share(begins, reach(begins, seen, target), limit)
+    begun = {
+        where: begin
+        for where, begin in begins.items()
+        if start.offsets.get(where) != begin or start.begun.get(where) == begin
+    }
+    ids = {topic: seen.ids[topic] for topic in {where.topic for where in ends}}
+    return Position(ends, begun, ids, seen.cluster, start.token), losses
+
+
+def resume(
+    start: Position, seen: Seen, wanted: Callable[[TopicPartition], bool]
+) -> tuple[dict[TopicPartition, int], list[Loss]]:
+    """Where each partition goes on, and what could not be read before that."""
+    losses = _made_anew(start, seen)
+    known = {where.topic for where in start.offsets}
+    begins = {}
+    for where, earliest in seen.earliest.items():
+        begins[where] = earliest
+        if where.topic not in known or _anew(start, seen, where.topic):
+            continue
+        if where not in start.offsets:
+            if earliest > 0:
+                losses.append(_gone(where, 0, earliest, "is new to the query and "))
+        elif start.offsets[where] < earliest:
+            losses.append(_gone(where, start.offsets[where], earliest, ""))
+        elif start.offsets[where] > seen.high[where]:
+            begins[where] = earliest if seen.ids[where.topic] is None else seen.high[where]
+            losses.append(_cut(where, start.offsets[where], seen.high[where], begins[where]))
+        else:
+            begins[where] = start.offsets[where]
+    losses += _vanished(start, seen, wanted)
+    return begins, losses
+
+
+def _anew(start: Position, seen: Seen, topic: str) -> bool:
+    """Is this another topic than the one of that name in the checkpoint?"""
+    before, now = start.ids.get(topic), seen.ids.get(topic)
+    return bool(before and now and before != now) or _elsewhere(start, seen)
+
+
+def _elsewhere(start: Position, seen: Seen) -> bool:
+    return bool(start.cluster and seen.cluster and start.cluster != seen.cluster)
+
+
+def _made_anew(start: Position, seen: Seen) -> list[Loss]:
+    if _elsewhere(start, seen):
+        what = f"the checkpoint belongs to cluster {start.cluster}, and kafka.bootstrap.servers leads to {seen.cluster}"
+        return [Loss(what, "at the start of the topics there")]
+    return [
+        Loss(
+            f"topic {topic} was deleted and made anew since the last batch (its id was {start.ids[topic]} and is "
+            f"{seen.ids[topic]}), so that what nobody had read of the old one is gone",
+            "at the start of the new one",
+        )
+        for topic in sorted(start.ids)
+        if topic in seen.ids and _anew(start, seen, topic)
+    ]
+
+
+def _gone(where: TopicPartition, first: int, earliest: int, new: str) -> Loss:
+    which = f"offset {first} is" if first == earliest - 1 else f"offsets {first} to {earliest - 1} are"
+    return Loss(
+        f"{where.topic} partition {where.partition} {new}starts at offset {earliest} now, and {which} gone unread "
+        "(retention or deleted records)",
+        f"at offset {earliest}",
+    )
+
+
+def _cut(where: TopicPartition, position: int, high: int, begin: int) -> Loss:
+    return Loss(
+        f"{where.topic} partition {where.partition} ends at offset {high}, before offset {position} where the query "
+        "stands, so the cluster has lost records",
+        f"at offset {begin}",
+    )
+
+
+def _vanished(start: Position, seen: Seen, wanted: Callable[[TopicPartition], bool]) -> list[Loss]:
+    """What the options still ask for and nobody has; a topic that they no longer name is no loss."""
+    if _elsewhere(start, seen):
+        return []
+    losses = []
+    missing = [where for where in sorted(start.offsets) if where not in seen.earliest and wanted(where)]
+    for topic in dict.fromkeys(where.topic for where in missing):
+        if topic not in seen.ids:
+            losses.append(Loss(f"topic {topic} is gone, and what nobody had read of it", "without it"))
+        elif not _anew(start, seen, topic):
+            numbers = ", ".join(str(where.partition) for where in missing if where.topic == topic)
+            losses.append(Loss(f"partition {numbers} of topic {topic} is gone", "without it"))
+    return losses
+
+
+def reach(begins: Offsets, seen: Seen, target: Position | None) -> dict[TopicPartition, int]:
+    """How far each partition may be read; never back. What a target does not have came after it."""
+    ends = {}
+    for where, begin in begins.items():
+        end = seen.latest[where]
+        if target is not None:
+            same = where in target.offsets and not _anew(target, seen, where.topic)
+            end = min(end, target.offsets[where]) if same else begin
+        ends[where] = max(begin, end)
+    return ends
+
+
+def share(begins: Offsets, ends: Offsets, limit: int | None) -> dict[TopicPartition, int]:
+    """Ends such that about `limit` offsets are read: each partition gets its share of it by what it has, and at least
+    one, so that a small partition is not starved by large ones."""
+    sizes = {where: end - begins[where] for where, end in ends.items()}
+    total = sum(sizes.values())
+    if limit is None or total <= limit:
+        return dict(ends)
+    return {where: begins[where] + min(size, max(1, limit * size // total)) for where, size in sizes.items()}
+
+
+def pending(start: Position, end: Position) -> int:
+    """Offsets in the batch between the two."""
+    return sum(stop - begin for begin, stop in ranges(start, end).values())
+
+
+def ranges(start: Position, end: Position) -> dict[TopicPartition, tuple[int, int]]:
+    """Begin and end of each partition in a batch; a partition of which nothing says where it began is left out."""
+    spans = {}
+    for where, stop in end.offsets.items():
+        begin = end.begun.get(where, start.offsets.get(where))
+        if begin is not None:
+            spans[where] = (begin, stop)
+    return spans
+
+
+def early(size: int, least: int | None, waited_ms: float | None, delay_ms: int) -> bool:
+    """Should a batch of this size wait for more? Not the first (nothing was waited for), nor for ever."""
+    return least is not None and size < least and waited_ms is not None and waited_ms < delay_ms

@@ -1,0 +1,83 @@
+"""`spark.read.format("ottla")`: a range of each partition, fixed once, when Spark plans the query."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader
+
+from ottla.client import offsets
+from ottla.client.failure import Failed
+from ottla.spark.source import planning, positions
+from ottla.spark.source.planning import Range, Split
+from ottla.spark.source.sampling import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+    from ottla.client.cluster import Cluster
+    from ottla.spark.source.options import SourceOptions
+
+log = logging.getLogger("ottla.spark")
+
+
+class OttlaReader(DataSourceReader):
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        with options.cluster(patience_ms=options.driver_patience_ms) as cluster:
+            found = ranges(cluster, options)
+            profiles = Sampler(cluster).profiles(found, split_bytes=options.split_bytes, least=options.min_partitions)
+            return planning.splits(
+                found,
+                profiles,
+                split_bytes=options.split_bytes,
+                least=options.min_partitions,
+                records_max=options.max_records_per_partition,
+            )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from ottla.spark.source import reading
+
+        if not isinstance(partition, Split):  # Spark's stand-in where there is nothing to read
+            return iter(())
+        return reading.batches(partition, self._options)
+
+
+def ranges(cluster: Cluster, options: SourceOptions) -> list[Range]:
+    """What a batch reads: from the start to the end that the options name, as far as the cluster has it."""
+    partitions, ids = positions.wanted(cluster, options)
+    starts = positions.starts(cluster, options, partitions)
+    stops = positions.stops(cluster, options, partitions)
+    first = offsets.earliest(cluster, partitions)
+    last = offsets.latest(cluster, partitions, committed=options.committed)
+    found = []
+    for where in partitions:
+        start, stop = starts[where], stops[where]
+        what = f"{where.topic} partition {where.partition}"
+        if start > stop:
+            raise Failed(
+                f"{what} would start at offset {start} and end before that, at {stop}: "
+                "set a start that is not behind the end"
+            )
+        if start < first[where] and start < stop:
+            _lost(f"{what} should be read from offset {start}, but begins at {first[where]}", options)
+            start = min(first[where], stop)
+        if stop > last[where]:
+            _lost(f"{what} should be read up to offset {stop}, but ends at {last[where]}", options)
+            start, stop = min(start, last[where]), last[where]
+        found.append(Range(where, start, stop, ids[where.topic]))
+    return found
+
+
+def _lost(what: str, options: SourceOptions) -> None:
+    if options.fail_on_data_loss:
+        raise Failed(f"{what}: set other offsets, or failOnDataLoss to false to read what is there")
+    log.warning("%s; reading what is there, since failOnDataLoss is false", what)

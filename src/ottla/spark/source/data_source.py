@@ -1,0 +1,98 @@
+"""The data source "ottla" as PySpark sees it: a name, the columns, and who reads and writes.
+
+    spark.read.format("ottla").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "visits").load()
+
+The names and types of the columns are those of Spark's own Kafka source. PySpark makes one of these objects for each
+`load` or `save`, pickles it, and asks for a reader or writer in other Python processes; so it holds the options as they
+were given and imports what serves them late. Options are checked here, so that a wrong one fails at `load()`, not when
+the first job runs; what depends on batch or stream is checked by the reader.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from ottla.client.failure import Failed
+from ottla.spark.sink.options import SinkOptions
+from ottla.spark.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+
+NAME: Final = "ottla"
+COLUMNS: Final = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+HEADERS: Final = StructField(
+    "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+)
+
+
+def columns(*, headers: bool) -> StructType:
+    """What a read gives; with `includeHeaders` one column more."""
+    return StructType([*COLUMNS.fields, HEADERS]) if headers else COLUMNS
+
+
+class OttlaDataSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        return columns(headers=SourceOptions.load(self.options).include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from ottla.spark.source.batch import OttlaReader
+
+        options = SourceOptions.load(self.options).for_batch()
+        return OttlaReader(options, checked(schema, options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from ottla.spark.source.stream import OttlaStreamReader
+
+        options = SourceOptions.load(self.options).for_stream()
+        return OttlaStreamReader(options, checked(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from ottla.spark.sink.writers import OttlaWriter
+
+        return OttlaWriter(SinkOptions.load(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from ottla.spark.sink.writers import OttlaStreamWriter
+
+        return OttlaStreamWriter(SinkOptions.load(self.options), schema, overwrite)
+
+
+def checked(schema: StructType, options: SourceOptions) -> StructType:
+    own = columns(headers=options.include_headers)
+    if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in own]:
+        raise Failed(
+            "the columns of a topic are fixed: leave .schema(...) away, and cast or parse key and value after the read"
+        )
+    return own

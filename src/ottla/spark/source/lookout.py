@@ -1,0 +1,120 @@
+"""What the cluster has of the topics of a query, asked as often as Spark asks and not much more.
+
+Spark asks an idle query a hundred times a second whether there is something new. The ends of the known partitions
+answer that with one request; the rest (new partitions and topics, topics made anew, logs that start later) is looked at
+once in `LOOK_S`, and always before a batch is made.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+from ottla.client import offsets
+from ottla.client.cluster import TopicPartition
+from ottla.client.failure import Refused, Unreachable
+from ottla.spark.source.admission import Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from ottla.client.cluster import Cluster
+    from ottla.spark.source.options import SourceOptions
+
+log = logging.getLogger("ottla.spark")
+
+LOOK_S: Final = 1.0
+CONNECT_PAUSE_S: Final = 0.2
+
+
+def connected(options: SourceOptions) -> Cluster:
+    """The cluster that the options name; one that is away is waited for, within the bounds that they set."""
+    patience_s = max(options.request_timeout_ms, options.driver_patience_ms) / 1000
+    since = time.monotonic()
+    told = False
+    while True:
+        try:
+            return options.cluster(patience_ms=options.driver_patience_ms)
+        except Unreachable as error:
+            if time.monotonic() + CONNECT_PAUSE_S > since + patience_s:
+                raise
+            if not told:
+                log.warning("%s Trying for %.0f s.", error, patience_s)
+                told = True
+            time.sleep(CONNECT_PAUSE_S)
+
+
+class Lookout:
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._pattern = re.compile(options.subscribe_pattern) if options.subscribe_pattern is not None else None
+        self._cluster: Cluster | None = None
+        self._looked_at: float | None = None
+        self.latest: dict[TopicPartition, int] = {}  # as last heard
+
+    @property
+    def cluster(self) -> Cluster:
+        if self._cluster is None:
+            self._cluster = connected(self._options)
+        return self._cluster
+
+    def wants(self, where: TopicPartition) -> bool:
+        """Do the options ask for this partition?"""
+        if self._pattern is not None:
+            return self._pattern.fullmatch(where.topic) is not None
+        if self._options.subscribe is not None:
+            return where.topic in self._options.subscribe
+        return where in (self._options.assign or ())
+
+    def idle(self, at: Mapping[TopicPartition, int]) -> bool:
+        """Surely nothing to do: nothing new after these offsets, and all else was looked at a moment ago."""
+        if self._looked_at is None or time.monotonic() > self._looked_at + LOOK_S:
+            return False
+        try:
+            self.latest = offsets.latest(self.cluster, at, committed=self._options.committed)
+        except Refused:  # a topic that is gone: what that means is not decided here
+            return False
+        return all(end <= at[where] for where, end in self.latest.items())
+
+    def look(self) -> Seen:
+        """All that there is now. Offsets and ids belong together: if a topic was made anew in between, ask again."""
+        cluster = self.cluster
+
+        def attempt() -> Seen:
+            ids, wheres = self._find(cluster)
+            earliest = offsets.earliest(cluster, wheres)
+            high = latest = offsets.latest(cluster, wheres)
+            if self._options.committed:
+                latest = offsets.latest(cluster, wheres, committed=True)
+            if (again := self._find(cluster)) != (ids, wheres):
+                gone = min(set(ids.items()) ^ set(again[0].items()) or {("", None)})[0]
+                raise Unreachable(f"topic {gone} is being created or deleted: start the query again when that is done")
+            return Seen(cluster.id, ids, earliest, latest, high)
+
+        seen = cluster.retrying(attempt, what="looking at the topics")
+        self._looked_at = time.monotonic()
+        self.latest = dict(seen.latest)
+        return seen
+
+    def _find(self, cluster: Cluster) -> tuple[dict[str, UUID | None], list[TopicPartition]]:
+        """The topics and partitions that the options name and that exist."""
+        if self._pattern is not None:
+            found = {name: topic for name, topic in cluster.topics().items() if not topic.internal}
+        else:
+            named = self._options.subscribe or [where.topic for where in self._options.assign or ()]
+            found = cluster.topics(named)
+        wheres = [
+            where
+            for name in sorted(found)
+            for where in (TopicPartition(name, index) for index in range(found[name].partitions))
+            if self.wants(where)
+        ]
+        return {name: found[name].id for name in {where.topic for where in wheres}}, wheres
+
+    def close(self) -> None:
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None

@@ -1,0 +1,130 @@
+"""Which partitions to read, and from where to where: the words of the options, asked of the cluster, become offsets."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.client import offsets
+from ottla.client.cluster import TopicPartition
+from ottla.client.failure import Failed
+from ottla.spark.source.parsing import EARLIEST, EARLIEST_OFFSET, LATEST_OFFSET, Bound, Offsets, Time, Times
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from uuid import UUID
+
+    from ottla.client.cluster import Cluster, Topic
+    from ottla.spark.source.options import SourceOptions
+
+
+class Wanted(NamedTuple):
+    """The partitions to read, with the ids of their topics (None where the cluster is too old to have any)."""
+
+    partitions: list[TopicPartition]
+    ids: dict[str, UUID | None]
+
+
+def wanted(cluster: Cluster, options: SourceOptions) -> Wanted:
+    """The partitions that subscribe, subscribePattern or assign stand for; Failed for those that do not exist.
+
+    A pattern matches the whole name, and never Kafka's own topics; it may match nothing yet."""
+    if options.subscribe_pattern is not None:
+        found = cluster.topics()
+        whole = re.compile(options.subscribe_pattern)
+        names = sorted(name for name, topic in found.items() if whole.fullmatch(name) and not topic.internal)
+    elif options.subscribe is not None:
+        names = sorted(options.subscribe)
+        found = _existing(cluster, names)
+    else:
+        assigned = options.assign or ()
+        names = sorted({where.topic for where in assigned})
+        found = _existing(cluster, names)
+        for where in assigned:
+            if not 0 <= where.partition < (count := found[where.topic].partitions):
+                raise Failed(
+                    f"topic {where.topic} has partitions 0 to {count - 1}, not {where.partition}: correct assign"
+                )
+        return Wanted(list(assigned), {name: found[name].id for name in names})
+    return Wanted(
+        [TopicPartition(name, index) for name in names for index in range(found[name].partitions)],
+        {name: found[name].id for name in names},
+    )
+
+
+def _existing(cluster: Cluster, names: Collection[str]) -> dict[str, Topic]:
+    found = cluster.topics(names)
+    if missing := [name for name in names if name not in found]:
+        what = f"topic {missing[0]} does" if len(missing) == 1 else f"topics {', '.join(missing)} do"
+        raise Failed(f"{what} not exist at {cluster.bootstrap}: create what is missing, or correct the name")
+    return found
+
+
+def starts(
+    cluster: Cluster, options: SourceOptions, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where to start in each partition, by startingOffsets and its relatives."""
+    return _resolved(cluster, options.starting, options, partitions, "startingOffsets")
+
+
+def stops(
+    cluster: Cluster, options: SourceOptions, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where a batch ends in each partition, by endingOffsets and its relatives."""
+    return _resolved(cluster, options.ending, options, partitions, "endingOffsets")
+
+
+def _resolved(
+    cluster: Cluster, bound: Bound, options: SourceOptions, partitions: Collection[TopicPartition], name: str
+) -> dict[TopicPartition, int]:
+    match bound:
+        case Offsets(at):
+            _check_named(at, partitions, name)
+            found = dict(at)
+        case Times(at):
+            _check_named(at, partitions, f"{name}ByTimestamp")
+            found = _at_times(cluster, at, options, name)
+        case Time(ms):
+            found = _at_times(cluster, dict.fromkeys(partitions, ms), options, name)
+        case _:
+            found = dict.fromkeys(partitions, EARLIEST_OFFSET if bound == EARLIEST else LATEST_OFFSET)
+    for word, ask in ((EARLIEST_OFFSET, _earliest), (LATEST_OFFSET, _latest)):
+        if unknown := [where for where, offset in found.items() if offset == word]:
+            found |= ask(cluster, unknown, options)
+    return found
+
+
+def _earliest(
+    cluster: Cluster, partitions: Collection[TopicPartition], options: SourceOptions
+) -> dict[TopicPartition, int]:
+    return offsets.earliest(cluster, partitions)
+
+
+def _latest(
+    cluster: Cluster, partitions: Collection[TopicPartition], options: SourceOptions
+) -> dict[TopicPartition, int]:
+    return offsets.latest(cluster, partitions, committed=options.committed)
+
+
+def _at_times(
+    cluster: Cluster, at: Mapping[TopicPartition, int], options: SourceOptions, name: str
+) -> dict[TopicPartition, int]:
+    """The first offset that is as late; where there is none, the end, unless that would hide a mistake."""
+    made = {}
+    for where, found in offsets.at_time(cluster, at).items():
+        if found is None and name == "startingOffsets" and options.starting_strategy == "error":
+            raise Failed(
+                f"{where.topic} partition {where.partition} has no record as late as timestamp {at[where]}: set an "
+                "earlier one, or startingOffsetsByTimestampStrategy to latest"
+            )
+        made[where] = LATEST_OFFSET if found is None else found[0]
+    return made
+
+
+def _check_named(at: Mapping[TopicPartition, int], partitions: Collection[TopicPartition], name: str) -> None:
+    """Every partition by name, no others: one that was forgotten would be read from somewhere else in silence."""
+    words = "" if name.endswith("ByTimestamp") else ", with -2 for earliest and -1 for latest"
+    for topic, partition in sorted(set(partitions) - at.keys()):
+        raise Failed(f"{name} does not name {topic} partition {partition}, which is read: name every partition{words}")
+    for topic, partition in sorted(at.keys() - set(partitions)):
+        raise Failed(f"{name} names {topic} partition {partition}, which is not read: leave it out")

@@ -1,0 +1,265 @@
+"""One split becomes Arrow record batches, as Spark wants them. Runs in the Python workers of the executors.
+
+    fetch (client/fetching)  →  whole batches as the broker has them  →  decode_columns (records/native)  →  RecordBatch
+
+A thread fetches and decodes one batch ahead while Spark takes the one before: decoding lets go of the interpreter's
+lock, and so do reading from and writing to a socket. At most three batches of about `COLUMNS_BYTES` are in memory,
+besides the two fetches. The columns `topic` and `partition` are slices of constant arrays; nothing is done per row in
+Python. A worker keeps its connection for the next split of the same cluster.
+
+What is wrong with the data or the cluster is one sentence with topic, partition, offset and what to do. Records that
+are gone are that too, or with failOnDataLoss=false a warning, and reading goes on at the earliest offset there is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from ottla.client import offsets
+from ottla.client.failure import Failed, Refused, Unreachable
+from ottla.client.fetching import OutOfRange, fetch
+from ottla.errors import ErrorCode
+from ottla.records.compress import SIZE_MAX
+from ottla.records.native import decode_columns
+from ottla.spark.source.data_source import columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.client.cluster import Cluster, TopicPartition
+    from ottla.client.fetching import Piece
+    from ottla.records.columns import Columns
+    from ottla.spark.source.options import SourceOptions
+    from ottla.spark.source.planning import Split
+
+COLUMNS_BYTES: Final = 4 << 20  # about so much in one Arrow batch; docs/spark.md has the measurements
+M_TRIM_THRESHOLD: Final = -1  # names of malloc.h
+M_MMAP_THRESHOLD: Final = -3
+CONNECT_PAUSE_S: Final = 0.2
+MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
+GONE: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
+KEEP: Final = "set failOnDataLoss to false to read what is left"
+
+log = logging.getLogger("ottla.spark")
+
+
+def batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The records of a split in order, in the columns of `source.columns`."""
+    _keep_memory()
+    return _ahead(_batches(split, options))
+
+
+def _ahead(items: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same items, each made in a thread while the one before is in use."""
+    pool = ThreadPoolExecutor(1, "ottla-read")
+    try:
+        coming = pool.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, items, None)
+            yield item
+    finally:
+        pool.shutdown(wait=False)  # who wants no more does not wait for what is on its way
+
+
+def _batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    shape, start = Shape(split.where, options.include_headers), split.start
+    try:
+        cluster = _take(options)
+        while start < split.stop:
+            if not _same_topic(cluster, split, options):
+                break
+            try:
+                for piece in _pieces(cluster, split, start, options):
+                    yield from map(shape.batch, decoded(piece, split, options))
+                    start = piece.end
+                break
+            except OutOfRange:
+                start = _go_on(cluster, split, start, options)
+    except Refused as error:
+        if error.code not in GONE:
+            raise Failed(f"{_at(split, start)}: {error}") from None
+        _lost(f"{_at(split, start)}: the topic was deleted while it was read", options)
+    except Unreachable as error:
+        raise Failed(f"{_at(split, start)}: {error}") from None
+    _give_back(cluster, options)
+
+
+def _pieces(cluster: Cluster, split: Split, start: int, options: SourceOptions) -> Iterator[Piece]:
+    return fetch(
+        cluster,
+        split.where,
+        start=start,
+        stop=split.stop,
+        committed=options.committed,
+        bytes_max=options.fetch_bytes,
+        wait_ms=options.fetch_wait_ms,
+    )
+
+
+def decoded(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The wanted records of a piece, in as many batches as they need."""
+    data, start, stop = piece.data, piece.start, min(piece.end, split.stop)
+    while start < stop:
+        try:
+            found = _decoded(data, range(start, stop), piece.aborted, options)
+        except ValueError as error:
+            raise Failed(
+                f"{_at(split, start)}: a damaged record batch ({error}); restore the partition from another "
+                "replica, or read around it with startingOffsets and endingOffsets"
+            ) from None
+        assert found.bytes_read, "a piece is whole batches"
+        if found.batch.num_rows:
+            yield found.batch
+        if found.bytes_read == len(data):
+            break
+        start = found.next_offset
+        if piece.aborted is None:  # otherwise the markers that were passed are needed again
+            data = data[found.bytes_read :]
+
+
+def _decoded(data: memoryview, wanted: range, aborted: list[tuple[int, int]] | None, options: SourceOptions) -> Columns:
+    """The first records of the data, about COLUMNS_BYTES of them, or one batch if that alone inflates to more."""
+
+    def attempt(size_max: int) -> Columns:
+        return decode_columns(
+            data,
+            start=wanted.start,
+            stop=wanted.stop,
+            headers=options.include_headers,
+            aborted=aborted,
+            check_crc=options.check_crcs,
+            size_max=size_max,
+        )
+
+    try:
+        return attempt(COLUMNS_BYTES)
+    except ValueError:
+        return attempt(SIZE_MAX)
+
+
+class Shape:
+    """What turns the decoder's columns into Spark's."""
+
+    def __init__(self, where: TopicPartition, headers: bool) -> None:
+        self.schema = to_arrow_schema(columns(headers=headers), timezone="UTC")
+        self._where = where
+        self._topics = pa.array([], pa.string())
+        self._partitions = pa.array([], pa.int32())
+
+    def batch(self, found: pa.RecordBatch) -> pa.RecordBatch:
+        rows = found.num_rows
+        if rows > len(self._topics):
+            self._topics = pa.repeat(pa.scalar(self._where.topic, pa.string()), rows)
+            self._partitions = pa.repeat(pa.scalar(self._where.partition, pa.int32()), rows)
+        made = [
+            found.column(0),
+            found.column(1),
+            self._topics.slice(0, rows),
+            self._partitions.slice(0, rows),
+            found.column(2),
+            self._timestamps(found),
+            found.column(4),
+        ]
+        if found.num_columns > 5:
+            made.append(found.column(5).cast(self.schema.field("headers").type))
+        return pa.RecordBatch.from_arrays(made, schema=self.schema)
+
+    def _timestamps(self, found: pa.RecordBatch) -> pa.TimestampArray:
+        try:
+            return pc.multiply_checked(found.column(3), 1000).cast(MICROSECONDS)
+        except pa.ArrowInvalid:
+            at, last = found.column(2)[0], found.column(2)[-1]
+            raise Failed(
+                f"{self._where.topic} partition {self._where.partition}: a record between offsets {at} and {last} has "
+                "a timestamp beyond the year 294246, where Spark's calendar ends; read around it with startingOffsets"
+            ) from None
+
+
+# What may be lost.
+
+
+def _same_topic(cluster: Cluster, split: Split, options: SourceOptions) -> bool:
+    """Whether the topic is the one that was planned for."""
+    found = cluster.topics([split.topic]).get(split.topic)
+    if found is None:
+        _lost(f"{_at(split, split.start)}: the topic was deleted", options)
+        return False
+    if split.topic_id and found.id and found.id != split.topic_id:
+        _lost(f"{_at(split, split.start)}: the topic was deleted and made anew, so these records are gone", options)
+        return False
+    return True
+
+
+def _go_on(cluster: Cluster, split: Split, start: int, options: SourceOptions) -> int:
+    """Where to read on when the offset is not there; fails or warns."""
+    first = offsets.earliest(cluster, [split.where])[split.where]
+    end = offsets.latest(cluster, [split.where])[split.where]
+    if start < first:
+        gone = min(first, split.stop)
+        _lost(
+            f"{_at(split, start)}: records up to offset {gone} were removed by retention before they were read", options
+        )
+        return gone
+    _lost(f"{_at(split, start)}: the log ends at offset {end}, records were lost or the topic was made anew", options)
+    return split.stop
+
+
+def _lost(what: str, options: SourceOptions) -> None:
+    if options.fail_on_data_loss:
+        raise Failed(f"{what}; {KEEP}")
+    log.warning("%s; going on, since failOnDataLoss is false", what)
+
+
+def _at(split: Split, offset: int) -> str:
+    return f"{split.topic} partition {split.partition} at offset {offset}"
+
+
+@cache
+def _keep_memory() -> None:
+    """Let this process keep the memory of one batch for the next. The C library of Linux would give megabytes back to
+    the kernel each time and fault them in again: a quarter of what reading costs. Others have no such call."""
+    with suppress(AttributeError, OSError):
+        library = ctypes.CDLL(None)
+        library.mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the most that it takes
+        library.mallopt(M_TRIM_THRESHOLD, 256 << 20)
+
+
+# A worker reads one split after the other, so it keeps the connection of the last one.
+
+_kept: dict[tuple[object, ...], Cluster] = {}
+
+
+def _key(options: SourceOptions) -> tuple[object, ...]:
+    return options.bootstrap, options.security, options.client_id, options.poll_timeout_ms
+
+
+def _take(options: SourceOptions) -> Cluster:
+    """The connection of the last split, or a new one: the planner has reached the cluster, so it is waited for."""
+    if (kept := _kept.pop(_key(options), None)) is not None:
+        return kept
+    deadline = time.monotonic() + options.poll_timeout_ms / 1000
+    while True:
+        try:
+            return options.cluster(patience_ms=options.poll_timeout_ms)
+        except Unreachable:
+            if time.monotonic() + CONNECT_PAUSE_S > deadline:
+                raise
+        time.sleep(CONNECT_PAUSE_S)
+
+
+def _give_back(cluster: Cluster, options: SourceOptions) -> None:
+    """Only from a split that was read to its end: otherwise answers may be on their way."""
+    for other in _kept.values():
+        other.close()
+    _kept.clear()
+    _kept[_key(options)] = cluster

@@ -1,0 +1,287 @@
+"""`spark.readStream.format("ottla")`: what Spark calls for each micro-batch of a streaming query.
+
+    initialOffset ─ latestOffset ─ partitions ─ (tasks: read) ─ latestOffset ─ partitions ─ ...
+
+Everything but `read` runs in one Python process beside the driver, the planner, which lives as long as the run of the
+query; `read` runs in the workers, on a pickled copy of an object that never planned. Spark writes what latestOffset
+returns into the checkpoint before it asks for partitions, and calls latestOffset(start) only when all before `start` is
+done; that is when progress is committed. At the end of a query Spark terminates the planner and does not wait.
+
+checkpoint.py says what is written, admission.py decides how far a batch goes, lookout.py asks the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ottla.client import offsets
+from ottla.client.failure import Failed
+from ottla.spark.source import checkpoint, planning, positions
+from ottla.spark.source.admission import advance, early, failure, pending, ranges
+from ottla.spark.source.checkpoint import Position
+from ottla.spark.source.lookout import Lookout
+from ottla.spark.source.planning import Range, Split
+from ottla.spark.source.progress import Announcement, Progress, announce, explained
+from ottla.spark.source.sampling import Sampler
+from ottla.spark.source.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.types import StructType
+
+    from ottla.client.cluster import Cluster
+    from ottla.spark.source.admission import Loss, Seen
+    from ottla.spark.source.options import SourceOptions
+
+log = logging.getLogger("ottla.spark")
+
+END_S: Final = 15  # so long at most the planner takes to tell its group how far it came
+GROUP_TIMEOUT_MS: Final = 5_000  # showing progress holds nobody up for longer
+
+
+@dataclass(frozen=True)
+class First(Split):
+    """The first split of a batch, whose task also says which query this is."""
+
+    announcement: Announcement | None = None
+
+
+class OttlaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._planner: Planner | None = None
+
+    @property
+    def planner(self) -> Planner:
+        if self._planner is None:
+            self._planner = Planner(self._options)
+            self._end_politely()
+        return self._planner
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self.planner.initial().dump()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.planner.fix_target()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Spark hands it back where it applies; there is one for both, so the planner looks at the options again."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        position = checkpoint.load(start)
+        end = self.planner.next(position, limited=not isinstance(limit, ReadAllAvailable))
+        return start if end.same_place(position) else end.dump()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return self.planner.latest().dump()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return self.planner.splits(checkpoint.load(start), checkpoint.load(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from ottla.spark.source import reading
+
+        assert isinstance(partition, Split), "the planner makes splits"
+        if isinstance(partition, First) and partition.announcement is not None:
+            say(self._options, partition, partition.announcement)
+        return reading.batches(partition, self._options)
+
+    def stop(self) -> None:
+        if self._planner is not None:
+            self._planner.stop()
+            self._planner = None
+
+    def _end_politely(self) -> None:
+        """Spark ends the planner by SIGTERM, wherever it is; it stops before it goes."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+
+        def end(number: int, frame: object) -> None:
+            # Spark may say it twice, and we may be holding a lock that stopping needs: then the alarm ends us.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.alarm(END_S)
+            self.stop()
+            os._exit(0)
+
+        signal.signal(signal.SIGTERM, end)
+
+
+class Planner:
+    """From one position to the next."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._lookout = Lookout(options)
+        self._sampler: Sampler | None = None
+        self._progress: Progress | None = None
+        self._watch: Watch | None = None
+        self._initial: Position | None = None
+        self._target: Position | None = None
+        self._admitted_at: float | None = None
+
+    def initial(self) -> Position:
+        """Where a query without a checkpoint starts. Spark asks twice and must hear the same."""
+        if self._initial is None:
+            cluster = self._lookout.cluster
+            wheres, ids = positions.wanted(cluster, self._options)
+            found = positions.starts(cluster, self._options, wheres)
+            named = {topic: ids[topic] for topic in {where.topic for where in wheres}}
+            self._initial = Position(found, found, named, cluster.id, secrets.token_hex(6))
+        return self._initial
+
+    def fix_target(self) -> None:
+        """Trigger.AvailableNow: what comes from now on is for another run."""
+        seen = self._lookout.look()
+        self._target = Position(seen.latest, ids=seen.ids, cluster=seen.cluster)
+
+    def latest(self) -> Position:
+        return Position(self._lookout.latest)
+
+    def next(self, start: Position, *, limited: bool) -> Position:
+        """The end of the batch that begins at `start`, or `start` if there is none to be made now."""
+        if not start.token:  # of Spark's own source
+            start = replace(start, token=secrets.token_hex(6))
+        self._shown(start).done(start.offsets)
+        self._watched(start)
+        if self._target is None and self._lookout.idle(start.offsets):
+            return start
+        end, losses = self._advance(start, limited=limited)
+        if losses:
+            self._tell(losses)
+        elif limited and self._too_early(pending(start, end)):
+            return start
+        if not end.same_place(start):
+            self._admitted_at = time.monotonic()
+        return end
+
+    def _advance(self, start: Position, *, limited: bool) -> tuple[Position, list[Loss]]:
+        """Losses are looked at again before they are believed: a broker that has just started may know too little."""
+        limit = self._options.max_offsets_per_trigger if limited else None
+        attempts = self._options.retries + 1
+        while True:
+            seen: Seen = self._lookout.look()
+            end, losses = advance(start, seen, self._lookout.wants, target=self._target, limit=limit)
+            attempts -= 1
+            if not losses or attempts <= 0:
+                return end, losses
+            time.sleep(self._options.retry_interval_ms / 1000)
+
+    def _tell(self, losses: list[Loss]) -> None:
+        if self._options.fail_on_data_loss:
+            raise failure(losses)
+        for loss in losses:
+            log.warning("%s", loss.warning())
+
+    def _too_early(self, size: int) -> bool:
+        if self._target is not None:  # nothing more will come
+            return False
+        waited_ms = None if self._admitted_at is None else (time.monotonic() - self._admitted_at) * 1000
+        return early(size, self._options.min_offsets_per_trigger, waited_ms, self._options.max_trigger_delay_ms)
+
+    def splits(self, start: Position, end: Position) -> list[Split]:
+        """A batch as tasks; none for an empty one."""
+        spans = ranges(start, end)
+        if unknown := end.offsets.keys() - spans.keys():  # a batch that Spark's own source has planned
+            for where, begin in offsets.earliest(self._lookout.cluster, unknown).items():
+                spans[where] = (min(begin, end.offsets[where]), end.offsets[where])
+        for where, (begin, stop) in spans.items():
+            if begin > stop:
+                raise Failed(
+                    f"the batch in the checkpoint ends at offset {stop} of {where.topic} partition {where.partition}, "
+                    f"before its beginning at {begin}: {checkpoint.FIX}"
+                )
+        if self._sampler is None:
+            self._sampler = Sampler(self._lookout.cluster)
+        least, split_bytes = self._options.min_partitions, self._options.split_bytes
+        wanted = [Range(where, *span, end.ids.get(where.topic)) for where, span in sorted(spans.items())]
+        made = planning.splits(
+            wanted,
+            self._sampler.profiles(wanted, split_bytes=split_bytes, least=least),
+            split_bytes=split_bytes,
+            least=least,
+            records_max=self._options.max_records_per_partition,
+        )
+        return [self._first(made[0], end), *made[1:]] if made else []
+
+    def _first(self, split: Split, end: Position) -> Split:
+        told = self._shown(end).announcement(split.where) if end.token else None
+        return First(split.topic, split.partition, split.start, split.stop, split.topic_id, told)
+
+    def _shown(self, position: Position) -> Progress:
+        """Where progress is shown; a first batch that is repeated brings the token of its first attempt."""
+        if self._progress is None or self._progress.token != position.token:
+            self._progress = Progress(
+                lambda: group_cluster(self._options),
+                position.token,
+                group=self._options.group or self._options.group_id,
+                prefix=self._options.group_id_prefix,
+                nonce=lambda: secrets.token_hex(4),
+            )
+        return self._progress
+
+    def _watched(self, position: Position) -> None:
+        if self._watch is None:
+            self._watch = Watch(
+                lambda: group_cluster(self._options),
+                self._options.retention_warning_ms,
+                lambda more: self._progress.note(more) if self._progress is not None else None,
+            )
+            self._watch.start()
+        self._watch.stands(position.offsets)
+
+    def stop(self) -> None:
+        """Also from within a signal, in the middle of anything."""
+        if self._watch is not None:
+            self._watch.stop()
+        if self._progress is not None:
+            self._progress.stop()
+        self._lookout.close()
+
+
+def group_cluster(options: SourceOptions) -> Cluster:
+    return replace(options, request_timeout_ms=min(options.request_timeout_ms, GROUP_TIMEOUT_MS)).cluster()
+
+
+_speaking: dict[tuple[object, ...], Cluster] = {}  # a worker serves many batches; one connection serves them too
+
+
+def say(options: SourceOptions, split: Split, told: Announcement) -> None:
+    """In a task: the announcement. Nothing that goes wrong with it goes wrong with the read."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    if task is None:
+        return
+    key = (options.bootstrap, options.security, options.client_id)
+    try:
+        cluster = _speaking.get(key)
+        if cluster is None:
+            cluster = _speaking[key] = group_cluster(options)
+        announce(cluster, split.where, split.start, told, task)
+    except Failed as error:
+        _speaking.pop(key, None)
+        log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explained(error))

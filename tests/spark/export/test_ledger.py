@@ -1,0 +1,168 @@
+"""Commits of a table, stopped between any two steps: no file twice, none lost, none visible before its time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from ottla.client.cluster import TopicPartition
+from ottla.client.failure import Failed
+from ottla.spark.export.delta_ledger import DeltaLedger
+from ottla.spark.export.exporting import SUFFIX, File, Shape
+from ottla.spark.export.ledger import FolderLedger, Ledger, Reached
+
+WHERE = TopicPartition("t", 0)
+IDS = {WHERE: "id of t"}
+SHAPE = Shape(headers=False)
+
+
+def test_a_folder_goes_on_where_it_was(tmp_path: Path) -> None:
+    ledger = FolderLedger(tmp_path, SHAPE)
+    assert ledger.reached(IDS) == Reached()
+    ledger.commit([staged(ledger, 0, 10)], reached(10))
+    ledger.commit([staged(ledger, 10, 5), staged(ledger, 15, 5)], reached(20))
+    ledger.close()
+    again = FolderLedger(tmp_path, SHAPE)
+    assert again.reached(IDS) == reached(20)
+    assert seen(tmp_path) == list(range(20))
+
+
+def test_what_is_staged_is_invisible_and_goes_with_the_run(tmp_path: Path) -> None:
+    ledger = FolderLedger(tmp_path, SHAPE)
+    ledger.commit([staged(ledger, 0, 10)], reached(10))
+    staged(ledger, 10, 10)
+    assert seen(tmp_path) == list(range(10))
+    # Killed here.
+    again = FolderLedger(tmp_path, SHAPE)
+    assert again.reached(IDS) == reached(10)
+    assert seen(tmp_path) == list(range(10))
+    assert not list(tmp_path.rglob(f"*{SUFFIX}"))
+
+
+class Killed(BaseException):
+    """What a kill looks like from inside."""
+
+
+@pytest.mark.parametrize("step", range(1, 7))
+def test_killed_at_any_step_of_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """A commit is a link and a rename for each file; the process ends before the n-th of these."""
+    ledger = FolderLedger(tmp_path, SHAPE)
+    ledger.commit([staged(ledger, 0, 10)], reached(10))
+    files = [staged(ledger, 10 + 5 * index, 5) for index in range(4)]
+    count = 0
+
+    def counted(name: str) -> None:
+        real = getattr(Path, name) if name == "replace" else os.link
+
+        def call(*arguments: object) -> object:
+            nonlocal count
+            count += 1
+            if count == step:
+                raise Killed
+            return real(*arguments)
+
+        monkeypatch.setattr(Path if name == "replace" else os, name, call)
+
+    counted("replace")
+    counted("link")
+    finished = True
+    try:
+        ledger.commit(files, reached(30))
+    except Killed:
+        finished = False
+    monkeypatch.undo()
+    assert finished == (step > 5)
+    decided = step > 1
+    visible = seen(tmp_path)
+    assert visible == sorted(set(visible)), "none twice"
+    assert set(visible) <= set(range(30 if decided else 10)), "none before its time"
+    again = FolderLedger(tmp_path, SHAPE)
+    assert again.reached(IDS) == reached(30 if decided else 10)
+    assert seen(tmp_path) == list(range(30 if decided else 10))
+
+
+def test_of_two_drivers_one_commits(tmp_path: Path) -> None:
+    first, second = FolderLedger(tmp_path, SHAPE), FolderLedger(tmp_path, SHAPE)
+    second.commit([staged(second, 0, 10)], reached(10))
+    first.staging.mkdir(parents=True)  # the second has swept it away
+    with pytest.raises(Failed, match="another run writes to the table"):
+        first.commit([staged(first, 0, 10)], reached(10))
+    assert seen(tmp_path) == list(range(10))
+
+
+def test_old_commits_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.spark.export.ledger.KEPT", 3)
+    ledger = FolderLedger(tmp_path, SHAPE)
+    for number in range(6):
+        ledger.commit([staged(ledger, number, 1)], reached(number + 1))
+    assert len(list((tmp_path / "_ottla" / "commits").iterdir())) == 3
+    assert FolderLedger(tmp_path, SHAPE).reached(IDS) == reached(6)
+
+
+def test_damage_and_places_that_cannot_be_written(tmp_path: Path) -> None:
+    FolderLedger(tmp_path / "a", SHAPE).commit([], reached(1))
+    (tmp_path / "a" / "_ottla" / "commits" / f"{0:020}.json").write_text("{")
+    with pytest.raises(Failed, match="is damaged: restore it"):
+        FolderLedger(tmp_path / "a", SHAPE)
+    (tmp_path / "file").touch()
+    with pytest.raises(Failed, match="cannot be written at"):
+        FolderLedger(tmp_path / "file", SHAPE)
+
+
+def test_delta_goes_on_where_it_was(tmp_path: Path) -> None:
+    ledger = DeltaLedger(tmp_path, SHAPE, "cluster")
+    assert ledger.reached(IDS).offsets == {}
+    ledger.commit([staged(ledger, 0, 10)], reached(10))
+    lost = staged(ledger, 10, 10)
+    (ledger.staging / lost.staged).rename(tmp_path / lost.name)  # killed between the rename and the commit
+    again = DeltaLedger(tmp_path, SHAPE, "cluster")
+    assert again.reached(IDS) == reached(10)
+    again.commit([staged(again, 10, 10)], reached(20))
+    assert again.reached(IDS) == reached(20)
+    assert again.reached({WHERE: "another id"}).offsets == {}
+    assert sorted(DeltaTable(tmp_path).to_pyarrow_table()["offset"].to_pylist()) == list(range(20))
+    DeltaTable(tmp_path).create_checkpoint()
+    assert DeltaLedger(tmp_path, SHAPE, "cluster").reached(IDS) == reached(20)
+
+
+def test_of_two_drivers_one_commits_to_delta(tmp_path: Path) -> None:
+    first, second = DeltaLedger(tmp_path, SHAPE, "cluster"), DeltaLedger(tmp_path, SHAPE, "cluster")
+    first.reached(IDS)
+    second.reached(IDS)
+    second.commit([staged(second, 0, 10)], reached(10))
+    first.staging.mkdir(parents=True, exist_ok=True)
+    with pytest.raises(Failed, match="another run writes to the table"):
+        first.commit([staged(first, 0, 10)], reached(10))
+    assert DeltaTable(tmp_path).to_pyarrow_table().num_rows == 10
+
+
+def test_a_delta_table_of_another_shape_is_told(tmp_path: Path) -> None:
+    DeltaLedger(tmp_path, SHAPE, "cluster")
+    with pytest.raises(Failed, match="is partitioned by nothing: set partition to none"):
+        DeltaLedger(tmp_path, Shape(headers=False, by_day=True), "cluster")
+
+
+def reached(offset: int) -> Reached:
+    return Reached("cluster", {WHERE: offset}, {"t": "id of t"})
+
+
+def staged(ledger: Ledger, first: int, count: int) -> File:
+    """A file of rows at these offsets, as a task leaves it."""
+    names = SHAPE.schema().names
+    columns = {name: pa.nulls(count, SHAPE.schema().field(name).type) for name in names}
+    columns["offset"] = pa.array(range(first, first + count), pa.int64())
+    name = f"t-{first:05}-{id(ledger):x}"
+    path = ledger.staging / f"{name}{SUFFIX}"
+    pq.write_table(pa.table(columns, SHAPE.schema()), path)
+    return File(path.name, f"{name}.parquet", None, count, path.stat().st_size, first, first + count - 1)
+
+
+def seen(folder: Path) -> list[int]:
+    """The offsets that a reader of the folder finds."""
+    tables = [pq.read_table(path) for path in folder.rglob("*.parquet")]
+    return sorted(offset for table in tables for offset in table["offset"].to_pylist())

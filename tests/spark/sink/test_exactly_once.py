@@ -1,0 +1,138 @@
+"""The exactly-once protocol under every kind of bad luck: each row of each epoch is in the topic once.
+
+`SEEDS=4000 pytest tests/spark/test_exactly_once.py` looks longer. A protocol with any of its laws broken must be found
+out by the same model, or the model is worth nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from spark.sink_model import World
+
+from ottla.client.failure import Refused
+from ottla.spark.sink import exactly_once
+from ottla.spark.sink.decisions import Attempt, Decision, Part, Prepared, Ticket, decide, driver, made_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from spark.sink_model import Port
+
+SEEDS: Final = int(os.environ.get("SEEDS", "200"))
+MUTANT_SEEDS: Final = 1000
+
+
+def wrong(world: World) -> str | None:
+    """What is wrong at the end of a run, if anything: rows twice, or rows missing that nobody spoke of."""
+    if any(count > 1 for count in world.cluster.visible.values()):
+        return "twice"
+    if world.cluster.visible != world.rows and not world.lost:
+        return "missing"
+    return None
+
+
+@pytest.mark.parametrize("timeouts", [False, True], ids=["two-phase", "timeouts"])
+def test_each_row_once_whatever_happens(timeouts: bool) -> None:
+    """Where transactions time out rows may be lost after their decision, but never in silence."""
+    lost = 0
+    for seed in range(SEEDS):
+        world = World(seed, timeouts=timeouts)
+        world.run()
+        assert wrong(world) is None, f"seed {seed}: {wrong(world)}"
+        lost += bool(world.lost)
+    assert lost <= (SEEDS // 10 if timeouts else 0)
+
+
+def decide_anew(last: Decision | None, query: str, epoch: int, messages: Sequence[Prepared]) -> Decision:
+    return decide(None, query, epoch, messages)
+
+
+def abort_at_once(port: Port, epoch: int, messages: Sequence[Prepared]) -> None:
+    for message in messages:
+        if message.part is not None:
+            port.identify(message.part.name)
+
+
+def commit_without_fence_first(
+    port: Port, epoch: int, messages: Sequence[Prepared], now_ms: Callable[[], int], **_: object
+) -> None:
+    if (query := exactly_once.of(messages)) is None:
+        return
+    last = port.last(query)
+    fence = port.identify(driver(query))
+    decision = decide(last, query, epoch, messages)
+    if decision is not last:
+        exactly_once.record(port, fence, query, decision)
+    exactly_once.finish(port, query, decision)
+
+
+def commit_before_the_decision(
+    port: Port, epoch: int, messages: Sequence[Prepared], now_ms: Callable[[], int], **_: object
+) -> None:
+    if (query := exactly_once.of(messages)) is None:
+        return
+    fence = port.identify(driver(query))
+    last = port.last(query)
+    decision = decide(last, query, epoch, messages)
+    exactly_once.finish(port, query, decision)
+    if decision is not last:
+        exactly_once.record(port, fence, query, decision)
+
+
+def finish_quietly(port: Port, query: str, decision: Decision, **_: object) -> None:
+    for identity in decision.transactions:
+        try:
+            port.end(identity)
+        except Refused:
+            continue
+
+
+def sweep_the_younger_too(standing: Decision, query: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name not in standing.names]
+
+
+def sweep_what_is_decided(standing: Decision, query: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if (made_in(query, name) or 0) <= standing.epoch]
+
+
+def take_over_without_a_ticket(last: Decision | None, me: Attempt) -> str:
+    parts: Sequence[Part] = last.parts if last is not None else ()
+    return next((part.name for part in parts if part.task == me.task), me.name)
+
+
+def names_without_tickets(port: Port, query: str, epoch: int, task: int) -> Part | None:
+    last = port.last(query, surely=False)
+    if last is not None and last.closes(epoch):
+        return None
+    return Part(task, Ticket(0, 0), Attempt(query, epoch, task, Ticket(0, 0)).name)
+
+
+# What is broken, and whether transactions time out.
+MUTANTS: Final[list[tuple[str, Any, bool]]] = [
+    ("decide", decide_anew, False),
+    ("abort", abort_at_once, False),
+    ("commit", commit_without_fence_first, False),
+    ("commit", commit_before_the_decision, False),
+    ("finish", finish_quietly, True),
+    ("dead", sweep_the_younger_too, False),
+    ("dead", sweep_what_is_decided, False),
+    ("chosen", take_over_without_a_ticket, False),
+    ("begin", names_without_tickets, False),
+]
+
+
+@pytest.mark.parametrize(("name", "mutant", "timeouts"), MUTANTS)
+def test_a_broken_law_is_found_out(monkeypatch: pytest.MonkeyPatch, name: str, mutant: object, timeouts: bool) -> None:
+    monkeypatch.setattr(exactly_once, name, mutant)
+    for seed in range(MUTANT_SEEDS):
+        world = World(seed, timeouts=timeouts)
+        try:
+            world.run()
+        except AssertionError:  # no end: what was decided cannot be finished, and that is rows missing, too
+            return
+        if wrong(world) is not None or (world.lost and not timeouts):
+            return
+    pytest.fail(f"{MUTANT_SEEDS} seeds found nothing")

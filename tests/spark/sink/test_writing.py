@@ -1,0 +1,293 @@
+"""A task's rows in topics: every column, partitions as Kafka's clients choose them, one sentence for what cannot be."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from process import Ottla
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+from spark.copies import codecs, content
+
+from ottla.client.cluster import Cluster
+from ottla.client.failure import Failed
+from ottla.client.transaction import end, identify
+from ottla.spark.sink import writing
+from ottla.spark.sink.columns import KINDS, columns
+from ottla.spark.sink.options import CODECS, SinkOptions
+from ottla.spark.sink.writing import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.client.transaction import Identity
+
+PARTITIONS: Final = 5
+HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:
+    settings = {"auto.create.topics.enable": "false", "transaction.max.timeout.ms": "1000000"}
+    with Ottla(tmp_path_factory.mktemp("broker"), settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(broker: Ottla) -> Iterator[Cluster]:
+    with Cluster(broker.bootstrap) as connected:
+        yield connected
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    name = f"written{next(_numbers)}"
+    cluster.create(name, PARTITIONS)
+    return name
+
+
+def write(cluster: Cluster, *batches: dict[str, pa.Array], identity: Identity | None = None, **options: str) -> int:
+    given = {
+        "kafka.bootstrap.servers": cluster.bootstrap,
+        **{name.replace("_", "."): one for name, one in options.items()},
+    }
+    made = [pa.record_batch(list(one.values()), list(one)) for one in batches]
+    used = frozenset(KINDS.keys() & made[0].schema.names) - ({"topic"} if "topic" in given else set())
+    return Writer(cluster, SinkOptions.load(given), used, identity).write(made)
+
+
+def strings(*values: str | None) -> pa.Array:
+    return pa.array(values, pa.string())
+
+
+def test_every_column(broker: Ottla, cluster: Cluster, topic: str) -> None:
+    moment = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
+    moment_ms = int(moment.timestamp() * 1000)
+    rows = {
+        "key": pa.array([b"a", None, b"c"], pa.binary()),
+        "value": strings("one", None, "three"),
+        "headers": pa.array([[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None, []], HEADERS),
+        "partition": pa.array([2, 2, 2], pa.int32()),
+        "timestamp": pa.array([moment, moment, None], pa.timestamp("us", "UTC")),
+        "offset": pa.array([7, 8, 9]),  # as a frame that was read has it; not written
+    }
+    before = time_ms()
+    assert write(cluster, rows, topic=topic) == 3
+    first, second, third = content(broker, topic)[2]
+    assert first == (moment_ms, b"a", b"one", (("h", b"1"), ("h", None)))
+    assert second == (moment_ms, None, None, ())
+    assert third[1:] == (b"c", b"three", ())
+    assert before <= third[0] <= time_ms()
+
+
+def test_keys_go_where_kafkas_clients_send_them(broker: Ottla, cluster: Cluster, topic: str) -> None:
+    keys = [f"key {number}" for number in range(300)]
+    write(cluster, {"key": strings(*keys), "value": strings(*keys)}, topic=topic)
+    theirs = f"{topic}-theirs"
+    cluster.create(theirs, PARTITIONS)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2_random"})
+    for key in keys:
+        producer.produce(theirs, key, key)
+    assert producer.flush(30) == 0
+    assert values(broker, topic) == values(broker, theirs)
+
+
+def test_rows_without_a_key_are_spread_and_none_is_lost(
+    broker: Ottla, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "GATHER_BYTES", 20_000)
+    rows = [[f"{batch} {number}" for number in range(1000)] for batch in range(12)]
+    assert write(cluster, *({"value": strings(*some)} for some in rows), topic=topic, kafka_batch_size="2000") == 12_000
+    found = values(broker, topic)
+    assert all(found.values()), "each partition has some"
+    written = [value.decode() for some in found.values() for value in some]
+    assert sorted(written) == sorted(itertools.chain(*rows))
+    place = {row: number for number, row in enumerate(itertools.chain(*rows))}
+    for some in found.values():
+        assert some == sorted(some, key=lambda value: place[value.decode()]), "in the order of the rows"
+
+
+def test_a_column_says_the_topic(broker: Ottla, cluster: Cluster) -> None:
+    topics = [f"several{next(_numbers)}" for _ in range(3)]
+    for name in topics:
+        cluster.create(name, 2)
+    chosen = [topics[number * number % 3] for number in range(100)]
+    keys = [str(number % 4) for number in range(100)]
+    rows = {"topic": strings(*chosen), "key": strings(*keys), "value": strings(*map(str, range(100)))}
+    assert write(cluster, rows, rows) == 200
+    for name in topics:
+        expected = [str(number).encode() for number in range(100) if chosen[number] == name]
+        found = values(broker, name)
+        assert sorted(itertools.chain(*found.values())) == sorted(expected * 2)
+        for some in found.values():
+            half = [int(value) for value in some[: len(some) // 2]]
+            assert half == sorted(half)
+    write(cluster, rows, topic=topics[0])
+    assert sum(map(len, values(broker, topics[1]).values())) == 2 * chosen.count(topics[1]), "the option wins"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_codecs(broker: Ottla, cluster: Cluster, topic: str, codec: str) -> None:
+    level = {f"kafka.compression.{codec}.level": "3"} if codec in ("gzip", "lz4", "zstd") else {}
+    rows = {"value": strings(*("x" * number for number in range(500)))}
+    write(cluster, rows, topic=topic, **{"kafka.compression.type": codec, **level})
+    assert {one for some in codecs(broker, topic) for one in some} == {CODECS[codec]}
+    assert sum(map(len, values(broker, topic).values())) == 500
+
+
+@pytest.mark.parametrize("acks", ["all", "1", "0"])
+def test_acknowledgements(broker: Ottla, cluster: Cluster, topic: str, acks: str) -> None:
+    write(cluster, {"value": strings(*map(str, range(100)))}, topic=topic, kafka_acks=acks)
+    reached = lambda: sum(map(len, values(broker, topic).values())) == 100  # noqa: E731
+    assert reached() or any(reached() for _ in range(50)), "acks=0 says nothing, and they are there a little later"
+
+
+def test_batches_are_no_larger_than_the_topic_takes(broker: Ottla, cluster: Cluster) -> None:
+    name = f"small{next(_numbers)}"
+    cluster.create(name, 1, configs={"max.message.bytes": "3000"})
+    write(cluster, {"value": strings(*("x" * 100 for _ in range(500)))}, topic=name)
+    assert len(values(broker, name)[0]) == 500
+    with pytest.raises(Failed, match=r"max\.message\.bytes"):
+        write(cluster, {"value": strings("x" * 5000)}, topic=name)
+    assert len(values(broker, name)[0]) == 500
+
+
+def by_length(rows: pa.RecordBatch, partitions: int) -> pa.Array:
+    lengths = [len(value) % partitions if value is not None else None for value in rows.column("value").to_pylist()]
+    return pa.array(lengths, pa.int32())
+
+
+def out_of_range(rows: pa.RecordBatch, partitions: int) -> pa.Array:
+    return pa.array([partitions] * rows.num_rows, pa.int32())
+
+
+def no_numbers(rows: pa.RecordBatch, partitions: int) -> list[int]:
+    return [0]
+
+
+def test_a_partitioner_of_ones_own(broker: Ottla, cluster: Cluster, topic: str) -> None:
+    rows = {"value": strings(*("x" * number for number in range(20)))}
+    write(cluster, rows, rows, topic=topic, ottla_partitioner=f"{__name__}:by_length")
+    for index, some in values(broker, topic).items():
+        assert {len(value) % PARTITIONS for value in some} == {index}
+
+
+ROW: Final = {"value": strings("v")}
+WRONG: Final[list[tuple[dict[str, pa.Array], dict[str, str], str]]] = [
+    ({**ROW, "topic": strings(None)}, {}, "a row has no topic: its column topic is null; fill it, or set option topic"),
+    (ROW, {"topic": "nowhere"}, "topic nowhere does not exist, and the cluster does not create topics by itself"),
+    (
+        {**ROW, "partition": pa.array([9], pa.int32())},
+        {},
+        "column partition says 9, but topic .* has partitions 0 to 4",
+    ),
+    ({**ROW, "partition": pa.array([-1], pa.int32())}, {}, "column partition says -1, but topic .*: give one of those"),
+    (
+        {"value": strings("x" * 2000)},
+        {"kafka_max_request_size": "1000"},
+        r"kafka\.max\.request\.size is 1000: raise it",
+    ),
+    ({**ROW, "headers": pa.array([[{"key": None, "value": b""}]], HEADERS)}, {}, "a row cannot be written to topic"),
+    (ROW, {"ottla_partitioner": "nowhere:f"}, "ottla.partitioner nowhere:f cannot be found .*: write module:function"),
+    (ROW, {"ottla_partitioner": f"{__name__}:ROW"}, "is no function"),
+    (ROW, {"ottla_partitioner": f"{__name__}:no_numbers"}, "did not return an int32 array of 1 numbers"),
+    (ROW, {"ottla_partitioner": f"{__name__}:out_of_range"}, "out_of_range says 5, but topic .* has partitions 0 to 4"),
+]
+
+
+@pytest.mark.parametrize(("rows", "options", "sentence"), WRONG)
+def test_what_cannot_be_written(
+    broker: Ottla, cluster: Cluster, topic: str, rows: dict[str, pa.Array], options: dict[str, str], sentence: str
+) -> None:
+    given = options if "topic" in rows else {"topic": topic, **options}
+    with pytest.raises(Failed, match=sentence):
+        write(cluster, rows, **given)
+    write(cluster, ROW, topic=topic)
+    assert sum(map(len, values(broker, topic).values())) == 1, "and afterwards everything works"
+
+
+def test_in_a_transaction_nothing_shows_before_its_end(broker: Ottla, cluster: Cluster, topic: str) -> None:
+    identity = identify(cluster, "writer", timeout_ms=60_000)
+    write(cluster, {"value": strings(*map(str, range(100)))}, identity=identity, topic=topic, kafka_batch_size="300")
+    end(cluster, identity, commit=True)
+    assert sum(map(len, values(broker, topic).values())) == 100
+
+
+def test_no_rows_ask_nobody() -> None:
+    options = SinkOptions.load({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+    empty = pa.record_batch([pa.array([], pa.string())], ["value"])
+    assert Writer(None, options, frozenset({"value"})).write([empty]) == 0  # type: ignore[arg-type]
+
+
+TEXT: Final = StringType()
+
+
+def headers_of(value: DataType) -> DataType:
+    return ArrayType(StructType().add("key", TEXT).add("value", value))
+
+
+def plan(**kinds: DataType) -> StructType:
+    made = StructType()
+    for name, kind in kinds.items():
+        made.add(name, kind)
+    return made
+
+
+PLANS: Final[list[tuple[dict[str, DataType], str | None, str]]] = [
+    ({"id": LongType()}, "t", "there is no column value among id: name the one to write by selectExpr"),
+    ({"value": TEXT}, None, "nothing says which topic to write to: set option topic, or give a column topic"),
+    ({"value": DoubleType()}, "t", "column value is double, and a topic takes string or binary: cast it to string"),
+    ({"value": TEXT, "key": IntegerType()}, "t", "column key is int, and a topic takes string or binary"),
+    ({"value": TEXT, "topic": IntegerType()}, None, "column topic is int, and a topic takes string"),
+    (
+        {"value": TEXT, "partition": LongType()},
+        "t",
+        "column partition is bigint, and a topic takes int: cast it to int",
+    ),
+    ({"value": TEXT, "headers": MapType(TEXT, BinaryType())}, "t", "column headers is map<string,binary>"),
+    ({"value": TEXT, "headers": headers_of(TEXT)}, "t", "a topic takes array<struct<key:string,value:binary>>"),
+    ({"value": TEXT, "timestamp": TEXT}, "t", "column timestamp is string, .* or drop it"),
+]
+
+
+@pytest.mark.parametrize(("kinds", "option", "sentence"), PLANS)
+def test_plans_that_cannot_be_written(kinds: dict[str, DataType], option: str | None, sentence: str) -> None:
+    with pytest.raises(Failed, match=sentence):
+        columns(plan(**kinds), option)
+
+
+def test_plans_that_can() -> None:
+    kinds = {
+        "key": BinaryType(),
+        "value": TEXT,
+        "topic": TEXT,
+        "partition": IntegerType(),
+        "timestamp": TimestampType(),
+    }
+    everything = plan(**kinds, headers=headers_of(BinaryType()), offset=LongType())
+    assert columns(everything, None) == KINDS.keys()
+    assert columns(plan(value=TEXT, topic=IntegerType()), "t") == {"value"}
+
+
+def values(broker: Ottla, topic: str) -> dict[int, list[Any]]:
+    return {index: [value for _, _, value, _ in some] for index, some in content(broker, topic).items()}
+
+
+def time_ms() -> int:
+    return int(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
