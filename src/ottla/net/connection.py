@@ -39,7 +39,7 @@ RECEIVE_SIZE = 256 * 1024
 LARGE_SIZE = 32 * 1024
 # Buffers kept for the next large frame: how many, and how large they may be.
 SPARES_MAX = 16
-SPARE_SIZE_MAX = 1 << 20
+SPARE_SIZE_MAX = (1 << 20) + (1 << 16)  # a produce request with one batch of 1 MiB, and what stands around it
 
 
 class Deferred:
