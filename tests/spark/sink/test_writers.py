@@ -39,7 +39,7 @@ def topics(ottla: Ottla) -> Topics:
 def nothing_is_left_open(ottla: Ottla) -> Iterator[None]:
     yield
     with Cluster(ottla.bootstrap) as cluster:
-        assert ongoing(cluster, "ottla-sink/") == []
+        assert ongoing(cluster, "ottla-sink/") == [], "a write that failed has swept up, too"
 
 
 def save(frame: DataFrame, broker: Broker, topic: str | None, options: Mapping[str, str] | None = None) -> None:

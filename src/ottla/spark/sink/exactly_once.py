@@ -151,6 +151,12 @@ def abort(port: Port, epoch: int, messages: Sequence[Prepared]) -> None:
             port.identify(message.part.name)
 
 
+def abandon(port: Port, query: str) -> None:
+    """Abort whatever is open in a query that its driver has made up and given up: nobody else will."""
+    for name in port.ongoing(attempts(query)):
+        port.identify(name)
+
+
 def of(messages: Iterable[Prepared]) -> str | None:
     """The query that the messages are of; None if there are none, for then there is nothing to do."""
     return next((message.query for message in messages), None)

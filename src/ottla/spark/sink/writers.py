@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ottla.client.failure import Failed, Refused
-from ottla.client.transaction import Identity, identify
+from ottla.client.transaction import Identity, end, identify
 from ottla.errors import ErrorCode
 from ottla.spark.sink import exactly_once
 from ottla.spark.sink.columns import columns
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
+GIVEN_UP_S = 3.0  # a little more than spark.python.task.killTimeout
+DROP_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,12 @@ class Sink:
             if part is None:
                 return replace(message, decided=True)
             identity = self._claim(cluster, part)
-            rows = Writer(cluster, self._options, self._used, identity).write(chained(first, batches))
+            rows = None
+            try:
+                rows = Writer(cluster, self._options, self._used, identity).write(chained(first, batches))
+            finally:
+                if rows is None:
+                    drop(cluster, identity)
         part = part._replace(producer_id=identity.producer_id, epoch=identity.epoch)
         return replace(message, rows=rows, part=part)
 
@@ -139,6 +147,14 @@ class OttlaWriter(Sink, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._abort(self._options.write_epoch, messages)
+        if not self._options.exactly_once or not self._alone:
+            return
+        # Nobody will come and sweep, and Spark lets tasks that it has given up go on for a while.
+        unfinished = any(message is None for message in messages)
+        with self._open() as cluster:
+            for pause_s in (0.0, *([GIVEN_UP_S / 4] * 4 if unfinished else [])):
+                time.sleep(pause_s)
+                exactly_once.abandon(ClusterPort(cluster), self._query)
 
 
 class OttlaStreamWriter(Sink, DataSourceStreamArrowWriter):
@@ -168,6 +184,13 @@ def task() -> TaskContext:
     found = TaskContext.get()
     assert found is not None, "this runs in a task"
     return found
+
+
+def drop(cluster: Cluster, identity: Identity) -> None:
+    """Abort the transaction of an attempt that failed, soon, if the cluster answers: readers need not wait for it."""
+    cluster.timeout_s = min(cluster.timeout_s, DROP_S)
+    with suppress(Failed):
+        end(cluster, identity, commit=False)
 
 
 def prepared(messages: Sequence[WriterCommitMessage | None]) -> list[Prepared]:
