@@ -248,7 +248,7 @@ class SourceOptions(Options):
     max_records_per_partition: int | None = option(
         "maxRecordsPerPartition", integer(1), "At most so many offsets in one task."
     )
-    split_bytes: int = option("ottla.split.bytes", integer(1), "About so many bytes of the log in one task.", 64 << 20)
+    split_bytes: int = option("ottla.split.bytes", integer(1), "About so many bytes of the log in one task.", 128 << 20)
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
         integer(1),
