@@ -172,6 +172,25 @@ def test_a_driver_may_stop_before_any_step(broker: Broker, cluster: Cluster) -> 
     assert len(stopped) == 9, stopped  # identify, last, states, append, end, end, end, ongoing, identify
 
 
+def test_the_broker_may_be_killed_before_any_step(tmp_path: Path) -> None:
+    """The commit goes on where it was."""
+    with Ottla(tmp_path) as broker, Cluster(broker.bootstrap) as cluster:
+
+        class Restarting(Stopping):
+            def count(self, what: str) -> None:
+                self.done.append(what)
+                broker.kill()
+                broker.start()
+
+        query = Query(broker, cluster)
+        for epoch, rows in enumerate(("ab", "cd")):
+            query.attempt(epoch, 0, rows)  # left open
+            port = Restarting(cluster, 0)
+            query.commit(epoch, query.epoch(epoch, *rows), port)
+            assert port.done == ["identify", "last", "states", "append", "end", "end", "end", "ongoing", "identify"]
+        assert query.rows() == ["a", "b", "c", "d"]
+
+
 def test_an_abort_after_the_decision_takes_nothing_back(cluster: Cluster, query: Query) -> None:
     """Spark aborts when a commit has failed, and cannot know how far it came."""
     messages = query.epoch(0, ["a"], ["b"])
