@@ -39,7 +39,7 @@ ZERO, ONE = TopicPartition("visits", 0), TopicPartition("visits", 1)
         (parsing.offsets, '{"visits":{"0":23,"1":-2}}', Offsets({ZERO: 23, ONE: -2})),
         (parsing.offsets, '{"visits":{"0":"23"}}', Offsets({ZERO: 23})),
         (parsing.times, '{"visits":{"0":1700000000000}}', Times({ZERO: 1_700_000_000_000})),
-        (parsing.time, "1700000000000", Time(1_700_000_000_000)),
+        (parsing.moment, "1700000000000", Time(1_700_000_000_000)),
     ],
 )
 def test_a_text_is_the_value_that_spark_would_read(read: Callable[[str], object], text: str, value: object) -> None:
@@ -72,7 +72,7 @@ def test_a_text_is_the_value_that_spark_would_read(read: Callable[[str], object]
         (parsing.offsets, '{"visits":{"first":1}}', "JSON"),
         (parsing.times, '{"visits":{"0":-1}}', "since 1970"),
         (parsing.times, "latest", "milliseconds"),
-        (parsing.time, "2023-01-01", "a whole number"),
+        (parsing.moment, "2023-01-01", "a whole number"),
     ],
 )
 def test_another_text_is_answered_with_what_should_stand_there(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ottla.client.cluster import TopicPartition
@@ -60,6 +60,7 @@ def test_every_offset_is_in_exactly_one_split(
 
 
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=6), st.integers(1, 80))
+@example([22], 22)
 def test_there_are_at_least_as_many_as_asked_for_where_there_are_offsets_enough(counts: list[int], least: int) -> None:
     ranges = [Range(TopicPartition("t", index), 5, 5 + count) for index, count in enumerate(counts)]
     made = splits(ranges, {}, split_bytes=2**40, least=least)

@@ -32,7 +32,7 @@ class OttlaReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        with options.cluster(patience_ms=options.driver_patience_ms) as cluster:
+        with options.reached(patience_ms=options.driver_patience_ms) as cluster:
             found = ranges(cluster, options)
             profiles = Sampler(cluster).profiles(found, split_bytes=options.split_bytes, least=options.min_partitions)
             return planning.splits(
@@ -54,9 +54,9 @@ class OttlaReader(DataSourceReader):
 def ranges(cluster: Cluster, options: SourceOptions) -> list[Range]:
     """What a batch reads: from the start to the end that the options name, as far as the cluster has it."""
     partitions, ids = positions.wanted(cluster, options)
+    first = offsets.earliest(cluster, partitions)  # asked before the starts, and the last after the stops: both move
     starts = positions.starts(cluster, options, partitions)
     stops = positions.stops(cluster, options, partitions)
-    first = offsets.earliest(cluster, partitions)
     last = offsets.latest(cluster, partitions, committed=options.committed)
     found = []
     for where in partitions:

@@ -12,11 +12,12 @@ what to write instead. The table in docs/spark.md is made by `table` and a test 
 from __future__ import annotations
 
 import difflib
+import time
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 from ottla.client.cluster import Cluster
-from ottla.client.failure import Failed
+from ottla.client.failure import Failed, Unreachable
 from ottla.client.security import PLAIN, Security, security
 from ottla.spark.source.parsing import (
     EARLIEST,
@@ -33,11 +34,11 @@ from ottla.spark.source.parsing import (
     duration_ms,
     integer,
     isolation,
+    moment,
     offsets,
     partitions,
     pattern,
     string,
-    time,
     times,
     topics,
 )  # fmt: skip
@@ -65,6 +66,7 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+PAUSE_S: Final = 0.2  # between attempts to reach a cluster
 SECURITY: Final = ("kafka.security.", "kafka.ssl.", "kafka.sasl.")
 
 
@@ -129,6 +131,17 @@ class Options:
         """The cluster that the options name; `patience_ms` makes it wait longer for one that is away."""
         timeout_s = max(self.request_timeout_ms, patience_ms) / 1000
         return Cluster(self.bootstrap, security=self.security, client_id=self.client_id, timeout_s=timeout_s)
+
+    def reached(self, *, patience_ms: int) -> Cluster:
+        """The same, and one that cannot be reached at all is waited for that long."""
+        deadline = time.monotonic() + patience_ms / 1000
+        while True:
+            try:
+                return self.cluster(patience_ms=patience_ms)
+            except Unreachable:
+                if time.monotonic() + PAUSE_S > deadline:
+                    raise
+            time.sleep(PAUSE_S)
 
 
 def _parsed(row: Row, text: str) -> Any:
@@ -217,7 +230,7 @@ class SourceOptions(Options):
     )  # fmt: skip
     starting_timestamp: Time | None = option(
         "startingTimestamp",
-        time,
+        moment,
         "Start at the first record with this timestamp (ms) or a later one. Wins over the other two.",
     )
     starting_offsets_by_timestamp: Times | None = option(
@@ -231,7 +244,7 @@ class SourceOptions(Options):
         "endingOffsets", offsets, "Batch only: where to end, before this offset.", None, "`latest`"
     )
     ending_timestamp: Time | None = option(
-        "endingTimestamp", time, "Batch only: end before the first record with this timestamp or a later one."
+        "endingTimestamp", moment, "Batch only: end before the first record with this timestamp or a later one."
     )
     ending_offsets_by_timestamp: Times | None = option(
         "endingOffsetsByTimestamp", times, "Batch only: the same for each partition."
@@ -293,8 +306,8 @@ class SourceOptions(Options):
     )  # fmt: skip
     retries: int = option(
         "fetchOffset.numRetries", integer(0, INT_MAX),
-        "With `fetchOffset.retryIntervalMs`: the driver waits for a cluster that is away for the product of both, if "
-        "that is longer than `kafka.request.timeout.ms`.", 3,
+        "With `fetchOffset.retryIntervalMs`: the driver waits for a cluster that is away for the product of both; a "
+        "stream for `kafka.request.timeout.ms` if that is longer.", 3,
     )  # fmt: skip
     retry_interval_ms: int = option("fetchOffset.retryIntervalMs", integer(0, INT_MAX), "See there.", 1_000)
 

@@ -159,5 +159,5 @@ def times(text: str) -> Times:
     return Times(found)
 
 
-def time(text: str) -> Time:
+def moment(text: str) -> Time:
     return Time(integer(0)(text))

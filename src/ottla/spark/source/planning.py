@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
+ROUNDING = 1e-6  # of an offset: a share such as 7/22 of 22 comes out a little below 7
+
 
 @dataclass(frozen=True)
 class Split(InputPartition):
@@ -67,7 +69,7 @@ class Profile(NamedTuple):
         low, high = self.bytes_before[after - 1], self.bytes_before[after]
         part = (position - low) / (high - low) if high > low else 1.0
         first, span = self.offsets[after - 1], self.offsets[after] - self.offsets[after - 1]
-        return first + min(max(int(span * part), 0), span)
+        return first + min(max(int(span * part + ROUNDING), 0), span)
 
 
 def even(start: int, stop: int, size: float = 0.0) -> Profile:

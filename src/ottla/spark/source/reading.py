@@ -16,7 +16,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import logging
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 COLUMNS_BYTES: Final = 4 << 20  # about so much in one Arrow batch; docs/spark.md has the measurements
 M_TRIM_THRESHOLD: Final = -1  # names of malloc.h
 M_MMAP_THRESHOLD: Final = -3
-CONNECT_PAUSE_S: Final = 0.2
 MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 GONE: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 KEEP: Final = "set failOnDataLoss to false to read what is left"
@@ -252,16 +250,7 @@ def _key(options: SourceOptions) -> tuple[object, ...]:
 
 def _take(options: SourceOptions) -> Cluster:
     """The connection of the last split, or a new one: the planner has reached the cluster, so it is waited for."""
-    if (kept := _kept.pop(_key(options), None)) is not None:
-        return kept
-    deadline = time.monotonic() + options.poll_timeout_ms / 1000
-    while True:
-        try:
-            return options.cluster(patience_ms=options.poll_timeout_ms)
-        except Unreachable:
-            if time.monotonic() + CONNECT_PAUSE_S > deadline:
-                raise
-        time.sleep(CONNECT_PAUSE_S)
+    return _kept.pop(_key(options), None) or options.reached(patience_ms=options.poll_timeout_ms)
 
 
 def _give_back(cluster: Cluster, options: SourceOptions) -> None:
