@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.spark")
 
+SPLIT_BYTES: Final = 128 << 20  # of a task, unless options say otherwise; each task costs some 50 ms by itself
+
 
 class OttlaReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -34,11 +36,12 @@ class OttlaReader(DataSourceReader):
         options = self._options
         with options.reached(patience_ms=options.driver_patience_ms) as cluster:
             found = ranges(cluster, options)
-            profiles = Sampler(cluster).profiles(found, split_bytes=options.split_bytes, least=options.min_partitions)
+            split_bytes = options.split_bytes or SPLIT_BYTES
+            profiles = Sampler(cluster).profiles(found, split_bytes=split_bytes, least=options.min_partitions)
             return planning.splits(
                 found,
                 profiles,
-                split_bytes=options.split_bytes,
+                split_bytes=split_bytes,
                 least=options.min_partitions,
                 records_max=options.max_records_per_partition,
             )

@@ -155,7 +155,8 @@ def table(options: type[Options]) -> str:
     """The rows as a table in Markdown."""
     lines = ["| option | default | what it does |", "| --- | --- | --- |"]
     for row in options.rows().values():
-        default = f"`{row.default}`" if row.default and not row.default.startswith("(") else row.default
+        plain = not row.default or row.default.startswith("(") or "`" in row.default  # said in words
+        default = row.default if plain else f"`{row.default}`"
         lines.append(f"| `{row.name}` | {default} | {row.text} |")
     return "\n".join(lines)
 
@@ -261,7 +262,12 @@ class SourceOptions(Options):
     max_records_per_partition: int | None = option(
         "maxRecordsPerPartition", integer(1), "At most so many offsets in one task."
     )
-    split_bytes: int = option("ottla.split.bytes", integer(1), "About so many bytes of the log in one task.", 128 << 20)
+    split_bytes: int | None = option(
+        "ottla.split.bytes", integer(1),
+        "About so many bytes of the log in one task. A stream is only cut if this or `minPartitions` says so: the "
+        "order of records holds within a task.",
+        None, "`134217728` (batch), no cut (stream)",
+    )  # fmt: skip
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
         integer(1),

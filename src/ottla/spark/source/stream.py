@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.spark")
 
+# A partition is one task, whose rows go on in their order: a query that copies a topic relies on it. Unless asked.
+UNCUT: Final = 1 << 62
 END_S: Final = 15  # so long at most the planner takes to tell its group how far it came
 GROUP_TIMEOUT_MS: Final = 5_000  # showing progress holds nobody up for longer
 
@@ -216,7 +218,7 @@ class Planner:
                 )
         if self._sampler is None:
             self._sampler = Sampler(self._lookout.cluster)
-        least, split_bytes = self._options.min_partitions, self._options.split_bytes
+        least, split_bytes = self._options.min_partitions, self._options.split_bytes or UNCUT
         wanted = [Range(where, *span, end.ids.get(where.topic)) for where, span in sorted(spans.items())]
         made = planning.splits(
             wanted,
