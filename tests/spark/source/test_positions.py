@@ -58,7 +58,8 @@ def options(**given: str) -> SourceOptions:
         ({"subscribe": "placed"}, PLACES),
         ({"subscribe": "placed-too,placed"}, [*PLACES, TopicPartition("placed-too", 0)]),
         ({"subscribePattern": "placed.*"}, [*PLACES, TopicPartition("placed-too", 0)]),
-        ({"subscribePattern": "place"}, []),
+        ({"subscribePattern": "^place$"}, []),
+        ({"subscribePattern": "laced-t"}, [TopicPartition("placed-too", 0)]),
         ({"assign": '{"placed":[2,0]}'}, [PLACES[0], PLACES[2]]),
     ],
 )

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer
 from judge import until
 from process import Ottla
 from pyspark.errors import StreamingQueryException
-from spark.test_planner import groups, lags, metadata
+from spark.source.test_planner import groups, lags, metadata
 from spark.topics import Topics, eventually, numbers
 
 from ottla.client.cluster import TopicPartition

@@ -113,7 +113,7 @@ class ParquetArchive:
             if path not in gone:
                 os.link(path, beside / path.name)
         exchange(beside, folder)
-        shutil.rmtree(beside)
+        # What was exchanged stays until this folder's next time: a reader may be in the middle of listing it.
         return len(gone)
 
     def _small(self, path: Path) -> bool:

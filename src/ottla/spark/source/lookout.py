@@ -64,7 +64,7 @@ class Lookout:
     def wants(self, where: TopicPartition) -> bool:
         """Do the options ask for this partition?"""
         if self._pattern is not None:
-            return self._pattern.fullmatch(where.topic) is not None
+            return self._pattern.search(where.topic) is not None
         if self._options.subscribe is not None:
             return where.topic in self._options.subscribe
         return where in (self._options.assign or ())

@@ -217,7 +217,8 @@ class SourceOptions(Options):
         None, "(one of three)",
     )  # fmt: skip
     subscribe_pattern: str | None = option(
-        "subscribePattern", pattern, "Read every topic whose whole name matches this regular expression.",
+        "subscribePattern", pattern,
+        "Read every topic in whose name this regular expression is found, as Spark does it; `^` and `$` for all of it.",
         None, "(one of three)",
     )  # fmt: skip
     assign: tuple[TopicPartition, ...] | None = option(

@@ -28,11 +28,11 @@ class Wanted(NamedTuple):
 def wanted(cluster: Cluster, options: SourceOptions) -> Wanted:
     """The partitions that subscribe, subscribePattern or assign stand for; Failed for those that do not exist.
 
-    A pattern matches the whole name, and never Kafka's own topics; it may match nothing yet."""
+    A pattern may be found anywhere in a name, as in Spark, but not in those of Kafka's own topics; or nowhere yet."""
     if options.subscribe_pattern is not None:
         found = cluster.topics()
-        whole = re.compile(options.subscribe_pattern)
-        names = sorted(name for name, topic in found.items() if whole.fullmatch(name) and not topic.internal)
+        pattern = re.compile(options.subscribe_pattern)
+        names = sorted(name for name, topic in found.items() if pattern.search(name) and not topic.internal)
     elif options.subscribe is not None:
         names = sorted(options.subscribe)
         found = _existing(cluster, names)
