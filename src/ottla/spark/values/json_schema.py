@@ -16,6 +16,7 @@ The type says what is read. Ranges, patterns and required fields are for whoever
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import types
@@ -44,7 +45,8 @@ def load(source: Any) -> tuple[types.DataType, str]:
         text, what = source.text, str(source)
         others = {name: parsed(other.text, str(other)) for name, other in source.needed().items()}
     else:
-        text, what = schema_text(source)[0], f"the schema {source}" if len(str(source)) < 80 else "the schema"
+        brief = isinstance(source, Path) or len(str(source)) < 80  # else it is the schema itself
+        text, what = schema_text(source)[0], f"the schema {source}" if brief else "the schema"
     return Reader(parsed(text, what), others, what).whole(), what
 
 
