@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 RESULTS = ROOT / "bench" / "results"
 README = ROOT / "bench" / "README.md"
-BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 QUICK = (
     "replay 100 B, 16 kB, acks=1, none, 1", "replay 100 B, 128 kB, acks=1, none, 1", "one record, 50 conn., acks=1",
     "fetch 1 MB, 1 conn.", "fetch 16 kB", "consume 100 B", "end to end, 500/s, acks=-1", "start", "memory",
@@ -109,14 +108,6 @@ def machine() -> dict[str, object]:
     return {**about, "python": platform.python_version()}
 
 
-def write_table(text: str) -> None:
-    page = README.read_text()
-    head, _, rest = page.partition(BEGIN)
-    _, _, foot = rest.partition(END)
-    assert foot, f"{README.name} has no place for the table"
-    README.write_text(head + BEGIN + text + END + foot)
-
-
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="*", default=[], help="only rows whose name contains one of these")
@@ -141,7 +132,7 @@ def main(words: Sequence[str] | None = None) -> int:
     shown = [row for row in rows if row.name in results]
     text = f"{conditions(report)}\n\n{table.verdict(shown, results)}\n\n{table.markdown(shown, results)}"
     if len(shown) == len(rows) and all(len(sides) == len(SIDES) for sides in results.values()):
-        write_table(text)
+        table.insert(README, "table", text)
     print(text)
     return 0
 

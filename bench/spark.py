@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 RESULTS = ROOT / "bench" / "results"
 README = ROOT / "bench" / "README.md"
-BEGIN, END = "<!-- spark: begin -->\n", "<!-- spark: end -->\n"
 WARM = 5  # the topic of the first run is so many times smaller
 QUICK = 0.02
 MEMORY = "3g"
@@ -249,14 +248,6 @@ def markdown(rows: Sequence[SparkRow], report: dict[str, Any]) -> str:
     return "\n".join([head, *body]) + "\n"
 
 
-def write_table(text: str) -> None:
-    page = README.read_text()
-    head, _, rest = page.partition(BEGIN)
-    _, _, foot = rest.partition(END)
-    assert foot, f"{README.name} has no place for the table"
-    README.write_text(head + BEGIN + text + END + foot)
-
-
 def tune(factor: float, repeat: int) -> None:
     """The connector with settings that may matter, in turns, on the smaller records; the fastest last."""
     with world() as place:
@@ -302,7 +293,7 @@ def main(words: Sequence[str] | None = None) -> int:
     report = measured([row for row in rows if row.name in chosen], repeat, decoder=DECODER in chosen)
     text = markdown(rows, report)
     if chosen == names and factor == 1.0:
-        write_table(text)
+        table.insert(README, "spark", text)
     print(text)
     return 0
 

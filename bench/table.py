@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from bench.rows import Goal, Row, Sample
 
@@ -109,3 +110,12 @@ def met(row: Row, sides: dict[str, Numbers]) -> bool:
 def verdict(rows: Sequence[Row], results: Results) -> str:
     reached = sum(met(row, results[row.name]) for row in rows if row.name in results)
     return f"{reached} of {len(rows)} rows meet their goals."
+
+
+def insert(page: Path, name: str, text: str) -> None:
+    """Replace what stands in a page between the marks of this name."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+    head, _, rest = page.read_text().partition(begin)
+    _, _, foot = rest.partition(end)
+    assert foot, f"{page.name} has no place for the table {name}"
+    page.write_text(head + begin + text + end + foot)

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 import judge
 from process import Ottla
 
-from ottla.client import Cluster, Identity, TopicPartition, fetch, offsets
+from ottla.client import offsets
+from ottla.client.cluster import Cluster, TopicPartition
+from ottla.client.fetching import fetch
 from ottla.records import batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ottla.client import Piece
+    from ottla.client.fetching import Piece
+    from ottla.client.transaction import Identity
 
 Broker = Ottla | judge.Kafka
 TIMEOUT_S = 30.0

@@ -6,10 +6,9 @@ from collections.abc import Callable
 import pytest
 from process import Ottla
 
-from ottla.client import GROUP, TRANSACTION, Cluster, Failed, Refused, TopicPartition, Unreachable
 from ottla.client import cluster as module
-from ottla.client.cluster import places
-from ottla.client.failure import check
+from ottla.client.cluster import GROUP, TRANSACTION, Cluster, TopicPartition, places
+from ottla.client.failure import Failed, Refused, Unreachable, check
 from ottla.embed import BrokerProcess, BrokerThread
 from ottla.errors import ErrorCode
 from ottla.pytest_plugin import Namespace
@@ -127,17 +126,18 @@ def test_waiting_has_an_end(ottla_broker: Broker) -> None:
         cluster.retrying(for_ever, what="it")
 
 
-def test_a_cluster_that_is_away_is_waited_for_if_asked() -> None:
+def test_a_cluster_that_is_away_is_waited_for_if_asked(caplog: pytest.LogCaptureFixture) -> None:
     broker = Ottla()
     starting = threading.Timer(0.5, broker.start)
     starting.start()
     try:
         with pytest.raises(Unreachable):
             Cluster(broker.bootstrap)
-        with Cluster(broker.bootstrap, patient=True) as cluster:
+        with Cluster(broker.bootstrap, patience_s=30) as cluster:
             assert cluster.id
+        assert caplog.text.count("Waiting for it.") == 1
         with pytest.raises(Failed, match="is no port"):
-            Cluster("127.0.0.1:port", patient=True)
+            Cluster("127.0.0.1:port", patience_s=30)
     finally:
         starting.join()
         broker.close()

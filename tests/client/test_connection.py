@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from ottla.client import Connection, Failed, Unreachable
 from ottla.client import connection as module
-from ottla.client.connection import ANSWER_SIZE_MAX
+from ottla.client.connection import ANSWER_SIZE_MAX, Connection
+from ottla.client.failure import Failed, Unreachable
 from ottla.embed import BrokerProcess, BrokerThread
 from ottla.wire import codec, frame
 from ottla.wire.messages.metadata import (

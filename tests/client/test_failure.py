@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from ottla.client import Failed, OutOfRange, Refused, Unreachable
-from ottla.client.failure import check, passes
+from ottla.client.failure import Failed, Refused, Unreachable, check, passes
+from ottla.client.fetching import OutOfRange
 from ottla.errors import ErrorCode
 
 

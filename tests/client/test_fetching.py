@@ -13,15 +13,18 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.client import Cluster, Failed, OutOfRange, Refused, Sender, TopicPartition, fetch, fetching, offsets
-from ottla.client.fetching import Recreated, walk
+from ottla.client import fetching, offsets
+from ottla.client.cluster import Cluster, TopicPartition
+from ottla.client.failure import Failed, Refused
+from ottla.client.fetching import OutOfRange, Recreated, fetch, walk
+from ottla.client.producing import Sender
 from ottla.errors import ErrorCode
 from ottla.records import batch, legacy
 
 if TYPE_CHECKING:
     from client.records import Broker
 
-    from ottla.client import Topic
+    from ottla.client.cluster import Topic
 
 COUNT = 10  # records of a batch
 

@@ -9,8 +9,9 @@ from client.records import fresh
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 
-from ottla.client import Cluster, Committed, Refused, TopicPartition
-from ottla.client.groups import OFFSET_FETCH, commit, committed, delete_group
+from ottla.client.cluster import Cluster, TopicPartition
+from ottla.client.failure import Refused
+from ottla.client.groups import OFFSET_FETCH, Committed, commit, committed, delete_group
 from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -11,7 +11,9 @@ import judge
 import pytest
 from client.records import fresh, numbers, read, values
 
-from ottla.client import Cluster, Sender, TopicPartition, fetch
+from ottla.client.cluster import Cluster, TopicPartition
+from ottla.client.fetching import fetch
+from ottla.client.producing import Sender
 from ottla.client.transaction import identify
 from ottla.wire.messages.topics import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 

@@ -9,7 +9,10 @@ from client.records import fresh, numbers
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
-from ottla.client import Cluster, Failed, Refused, Sender, TopicPartition, offsets
+from ottla.client import offsets
+from ottla.client.cluster import Cluster, TopicPartition
+from ottla.client.failure import Failed, Refused
+from ottla.client.producing import Sender
 from ottla.client.transaction import end, enlist, identify
 from ottla.records import batch
 

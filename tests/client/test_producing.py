@@ -10,8 +10,10 @@ from client.proxy import CUT, LOSE, Proxy
 from client.records import fresh, numbers, read, restart
 from process import Ottla
 
-from ottla.client import Cluster, Failed, Identity, Refused, Sender, TopicPartition
-from ottla.client.transaction import identify
+from ottla.client.cluster import Cluster, TopicPartition
+from ottla.client.failure import Failed, Refused
+from ottla.client.producing import Sender
+from ottla.client.transaction import Identity, identify
 from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -15,8 +15,10 @@ import pytest
 from client.certificates import PASSWORD, Certificates
 from client.records import fresh, numbers, read
 
-from ottla.client import PLAIN, Cluster, Connection, Failed, Refused, Security, Sender, Unreachable, security
-from ottla.client.security import credentials, scram_steps
+from ottla.client.cluster import Cluster
+from ottla.client.failure import Failed, Refused, Unreachable
+from ottla.client.producing import Sender
+from ottla.client.security import PLAIN, Security, credentials, scram_steps, security
 from ottla.errors import ErrorCode
 from ottla.tools.session import guarded
 from ottla.wire.messages.auth import (
@@ -28,6 +30,8 @@ from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ottla.client.connection import Connection
 
 pytestmark = pytest.mark.xdist_group("client")
 

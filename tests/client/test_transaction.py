@@ -9,9 +9,11 @@ import pytest
 from client.records import decided, fresh, numbers, read, restart
 from process import Ottla
 
-from ottla.client import TRANSACTION, Cluster, Committed, Failed, Identity, Refused, Sender, TopicPartition
-from ottla.client.groups import committed
-from ottla.client.transaction import add_offsets, end, enlist, identify, newer_protocol, ongoing
+from ottla.client.cluster import TRANSACTION, Cluster, TopicPartition
+from ottla.client.failure import Failed, Refused
+from ottla.client.groups import Committed, committed
+from ottla.client.producing import Sender
+from ottla.client.transaction import Identity, add_offsets, end, enlist, identify, newer_protocol, ongoing
 from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:

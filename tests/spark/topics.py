@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 if TYPE_CHECKING:
@@ -74,3 +74,21 @@ def eventually(true: Callable[[], object], timeout_s: float = WAIT_S) -> None:
     while not true():
         assert time.monotonic() < end, "it did not come to hold in time"
         time.sleep(0.02)
+
+
+def committed(bootstrap: str, topic: str) -> list[Any]:
+    """Every record of a topic that was committed, partition by partition."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True}
+    consumer = Consumer({**settings, "isolation.level": "read_committed"})
+    partitions = consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
+    found, ended = [], 0
+    while ended < len(partitions):
+        message = consumer.poll(WAIT_S)
+        assert message is not None, f"{topic} does not end"
+        if message.error():
+            ended += 1
+        else:
+            found.append(message)
+    consumer.close()
+    return sorted(found, key=lambda each: (each.partition(), each.offset()))

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from typer.testing import CliRunner
 
-from ottla.client import Connection
 from ottla.client.cluster import places
+from ottla.client.connection import Connection
 from ottla.embed import BrokerProcess, BrokerThread
 from ottla.pytest_plugin import Namespace
 from ottla.records import batch

@@ -12,6 +12,7 @@ connection of its own by `lease` and gives it back by `release`.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
     from ottla.client.connection import Address
     from ottla.client.security import Security
+
+log = logging.getLogger("ottla.client")
 
 GROUP: Final = 0  # the two kinds of coordinators, as FindCoordinator counts them
 TRANSACTION: Final = 1
@@ -77,8 +80,8 @@ class Known(NamedTuple):
 class Cluster:
     """Connections to the brokers of a cluster, made when they are needed.
 
-    What is wrong with the address or with security is said at once; with `patient`, a cluster that is away is waited
-    for, as long as for anything else.
+    What is wrong with the address or with security is said at once. A cluster that is away is waited for, as long as
+    `patience_s` says.
     """
 
     def __init__(
@@ -88,7 +91,7 @@ class Cluster:
         security: Security = PLAIN,
         client_id: str = "ottla",
         timeout_s: float = TIMEOUT_S,
-        patient: bool = False,
+        patience_s: float = 0.0,
     ) -> None:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
@@ -103,13 +106,22 @@ class Cluster:
         self._id: str | None = None
         places(bootstrap)  # which may be wrong for ever
         try:
-            if patient:
-                self.retrying(lambda: self._refresh([]), what="connecting")
-            else:
-                self._refresh([])
+            self._meet(Patience(self, patience_s))
         except BaseException:
             self.close()
             raise
+
+    def _meet(self, patience: Patience) -> None:
+        told = False
+        while True:
+            try:
+                self._refresh([])
+                return
+            except Failed as error:
+                patience.bear(error)
+                if not told:
+                    log.warning("%s Waiting for it.", error)
+                    told = True
 
     @property
     def id(self) -> str | None:
@@ -330,8 +342,9 @@ class Cluster:
 class Patience:
     """How long to bear with a cluster, and what to do meanwhile: forget what was known, wait longer each time."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, timeout_s: float | None = None) -> None:
         self._cluster = cluster
+        self._timeout_s = cluster.timeout_s if timeout_s is None else timeout_s
         self.progress()
         self._worked = False  # what has worked is there, so it may be gone for a while only
 
@@ -350,7 +363,7 @@ class Patience:
         if self._since is None:
             self._since = now
         missing = isinstance(error, Refused) and error.code in MISSING and not self._worked
-        if now + self._pause_s > self._since + min(self._cluster.timeout_s, MISSING_S if missing else float("inf")):
+        if now + self._pause_s > self._since + min(self._timeout_s, MISSING_S if missing else float("inf")):
             raise error
         if pause:
             time.sleep(self._pause_s)

@@ -6,19 +6,17 @@ A rate is that of the last few looks. Internal topics are left out, and so are g
 from __future__ import annotations
 
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import check
 from ottla.client.groups import committed
 from ottla.client.offsets import earliest, latest
+from ottla.spark.pipeline.meter import Rate
 from ottla.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
-
-WINDOW_S: Final = 10.0
 
 
 class TopicView(NamedTuple):
@@ -79,17 +77,3 @@ class Watch:
 
     def _rate(self, kind: str, name: str, count: int) -> float:
         return self._rates.setdefault((kind, name), Rate()).at(time.monotonic(), count)
-
-
-class Rate:
-    """How fast a count grows."""
-
-    def __init__(self) -> None:
-        self._marks: deque[tuple[float, int]] = deque()
-
-    def at(self, now: float, count: int) -> float:
-        self._marks.append((now, count))
-        while len(self._marks) > 2 and self._marks[1][0] <= now - WINDOW_S:
-            self._marks.popleft()
-        began, first = self._marks[0]
-        return max(0.0, (count - first) / (now - began)) if now > began else 0.0

@@ -16,7 +16,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, ConsumerGroupListing
 
-from ottla.client import GROUP, Cluster
+from ottla.client.cluster import GROUP, Cluster
 from ottla.client.failure import check
 from ottla.tools.lag import PEEK_SIZE_MAX, Lag, Place, committed, lags, spans
 from ottla.tools.output import warn

@@ -11,10 +11,9 @@ import typer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from ottla.client import Cluster, security
-from ottla.client import Failed as Failed  # what every command raises
-from ottla.client.cluster import places, silence
-from ottla.client.security import MODULES, Security
+from ottla.client.cluster import Cluster, places, silence
+from ottla.client.failure import Failed as Failed  # what every command raises
+from ottla.client.security import MODULES, Security, security
 from ottla.tools.output import warn
 
 if TYPE_CHECKING:

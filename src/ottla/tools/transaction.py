@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ottla.client import TRANSACTION, Cluster, Connection, Failed, Refused
-from ottla.client.failure import check
+from ottla.client.cluster import TRANSACTION, Cluster
+from ottla.client.connection import Connection
+from ottla.client.failure import Failed, Refused, check
 from ottla.errors import ErrorCode
 from ottla.tools.lag import Place
 from ottla.wire.messages.transactions import (

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from spark.launching import OTTLA, Launched, finished
+from spark.topics import committed
 
 from ottla.spark.pipeline import Run
 from ottla.spark.pipelines import activity
@@ -103,20 +104,7 @@ def produce(bootstrap: str, topic: str, values: list[str]) -> None:
 
 
 def read(bootstrap: str, topic: str) -> list[dict[str, Any]]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "enable.partition.eof": True})
-    count = len(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(count)])
-    found: list[dict[str, Any]] = []
-    ended = 0
-    while ended < count:
-        message = consumer.poll(30)
-        assert message, "no answer"
-        if message.error():
-            ended += 1
-        else:
-            found.append(json.loads(message.value()))
-    consumer.close()
-    return in_order(found)
+    return in_order([json.loads(message.value()) for message in committed(bootstrap, topic)])
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,22 +13,15 @@ from uuid import uuid4
 
 import pandas
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from spark.launching import OTTLA, Launched, finished
+from spark.topics import committed
 
 from ottla.client.failure import Failed
 from ottla.spark.pipeline import Run
-from ottla.spark.pipelines.articles import (
-    PIPELINE,
-    Memory,
-    feed_items,
-    from_feeds,
-    people,
-    plain,
-    recommended,
-    records,
-    signature,
-)
+from ottla.spark.pipelines.articles import PIPELINE, Memory, plain, recommended, signature
+from ottla.spark.pipelines.feeds import feed_items, from_feeds
+from ottla.spark.pipelines.newsroom import people, records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,12 +59,12 @@ def test_killed_and_resumed_each_stage_says_everything_once(ottla: Ottla, tmp_pa
         running.kill()
     finished(command, folder=folder, bootstrap=ottla.bootstrap)
 
-    raw = [message.value() for message in read(ottla.bootstrap, "articles")]
+    raw = [message.value() for message in committed(ottla.bootstrap, "articles")]
     clean = values(ottla.bootstrap, "articles-clean")
     check_clean(raw, clean, values(ottla.bootstrap, "articles-rejected"))
     unique, duplicates = values(ottla.bootstrap, "articles-unique"), values(ottla.bootstrap, "articles-duplicates")
     check_unique(clean, unique, duplicates)
-    check_recommended(unique, read(ottla.bootstrap, "users"), values(ottla.bootstrap, "recommendations"))
+    check_recommended(unique, committed(ottla.bootstrap, "users"), values(ottla.bootstrap, "recommendations"))
 
 
 def produce(bootstrap: str) -> None:
@@ -160,25 +153,7 @@ def check_recommended(unique: list[dict[str, Any]], users: list[Any], found: lis
 
 
 def values(bootstrap: str, topic: str) -> list[dict[str, Any]]:
-    return [json.loads(message.value()) for message in read(bootstrap, topic)]
-
-
-def read(bootstrap: str, topic: str) -> list[Any]:
-    """Every record of a topic that was committed, partition by partition."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "isolation.level": "read_committed"})
-    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-    found, ended = [], 0
-    while ended < len(partitions):
-        message = consumer.poll(30)
-        assert message is not None, f"{topic} does not end"
-        if message.error():
-            ended += 1
-        else:
-            found.append(message)
-    consumer.close()
-    return sorted(found, key=lambda each: (each.partition(), each.offset()))
+    return [json.loads(message.value()) for message in committed(bootstrap, topic)]
 
 
 def test_a_batch_of_recommendations_that_comes_again_is_written_once(

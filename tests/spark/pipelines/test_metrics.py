@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from spark.launching import OTTLA, Launched, finished
+from spark.topics import committed
 
 from ottla.spark.pipeline import Run, Wrong
 from ottla.spark.pipelines import metrics
@@ -48,15 +49,15 @@ def test_killed_and_resumed_every_event_is_in_its_window_or_put_aside(ottla: Ott
         running.kill()
     finished(command, folder=folder, bootstrap=ottla.bootstrap)
 
-    windows, alerts, aside = by_hand(read(ottla.bootstrap, "metrics"))
+    windows, alerts, aside = by_hand(committed(ottla.bootstrap, "metrics"))
     assert len(alerts) > 4, "the made-up trouble must show"
     assert {each["reason"] for each in aside} == {"broken", "future", "late"}
-    found = [json.loads(message.value()) for message in read(ottla.bootstrap, "metrics-windows")]
+    found = [json.loads(message.value()) for message in committed(ottla.bootstrap, "metrics-windows")]
     assert len(found) == len(windows)
     compare(found, windows)
-    told = [json.loads(message.value()) for message in read(ottla.bootstrap, "metrics-alerts")]
+    told = [json.loads(message.value()) for message in committed(ottla.bootstrap, "metrics-alerts")]
     assert alert_stories(told) == alert_stories(alerts)
-    late = [json.loads(message.value()) for message in read(ottla.bootstrap, "metrics-late")]
+    late = [json.loads(message.value()) for message in committed(ottla.bootstrap, "metrics-late")]
     keep = ("partition", "offset", "reason", "so_far")
     assert sorted([each[name] for name in keep] for each in late) == sorted([each[n] for n in keep] for each in aside)
 
@@ -157,24 +158,6 @@ def alert_stories(alerts: list[dict[str, Any]]) -> dict[tuple[str, str], list[tu
     return dict(stories)
 
 
-def read(bootstrap: str, topic: str) -> list[Any]:
-    """Every record of a topic that was committed, partition by partition."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "isolation.level": "read_committed"})
-    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-    found, ended = [], 0
-    while ended < len(partitions):
-        message = consumer.poll(30)
-        assert message is not None, f"{topic} does not end"
-        if message.error():
-            ended += 1
-        else:
-            found.append(message)
-    consumer.close()
-    return sorted(found, key=lambda each: (each.partition(), each.offset()))
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_batches_may_be_cut_anywhere(seed: int) -> None:
     """The rows are the same, and of one window or alert in the same order, whatever comes together."""
@@ -226,7 +209,7 @@ def test_made_up_events_go_to_the_topic_and_end_about_now(ottla: Ottla, tmp_path
     options = {"metrics": "made-up"}
     run = Run(pipeline=PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path, options=options, count=20_000)
     metrics.generate(run)
-    moments = [message.timestamp()[1] / 1000 for message in read(ottla.bootstrap, "made-up")]
+    moments = [message.timestamp()[1] / 1000 for message in committed(ottla.bootstrap, "made-up")]
     assert len(moments) == 20_000
     assert max(moments) <= datetime.now(UTC).timestamp() + 600
     with pytest.raises(Wrong, match="without a rate need a number"):

@@ -74,6 +74,10 @@ class Wish:
             raise Failed(f"prefix {prefix} cannot begin the name of a topic: use letters, digits, dots, - and _")
         return cls(tuple(names), tuple(patterns), prefix)
 
+    def name_or(self, name: str) -> str:
+        """The first topic that is called by its name; for made-up input, which must go somewhere."""
+        return self.names[0] if self.names else name
+
     def chosen(self, topics: Mapping[str, Topic]) -> dict[str, bool]:
         """Topic → whether it was named (or else found by a pattern)."""
         found = {

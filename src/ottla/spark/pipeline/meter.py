@@ -34,7 +34,8 @@ class Count:
         self.batch: int | None = None
         self.lag: int | None = None
         self._seen: tuple[int, str] | None = None
-        self._marks = deque([(time.monotonic(), 0)])
+        self._rate = Rate()
+        self._rate.at(time.monotonic(), 0)
 
     def read(self, query: "StreamingQuery") -> Progress:
         last = query.lastProgress
@@ -47,15 +48,21 @@ class Count:
                     self.rows += taken(one)
             self.batch = last["batchId"]
             self.lag = lag(last["sources"])
-        return Progress(self.name, self.batch, self.rows, self._rate(), self.lag)
+        return Progress(self.name, self.batch, self.rows, self._rate.at(time.monotonic(), self.rows), self.lag)
 
-    def _rate(self) -> float:
-        now = time.monotonic()
-        self._marks.append((now, self.rows))
+
+class Rate:
+    """How fast a count grows: over the last few looks at it, not from one to the next."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def at(self, now: float, count: int) -> float:
+        self._marks.append((now, count))
         while len(self._marks) > 2 and self._marks[1][0] < now - WINDOW_S:
             self._marks.popleft()
-        began, rows = self._marks[0]
-        return (self.rows - rows) / (now - began) if now > began else 0.0
+        began, first = self._marks[0]
+        return max(0.0, (count - first) / (now - began)) if now > began else 0.0
 
 
 def taken(progress: Any) -> int:

@@ -23,30 +23,24 @@ Try it:
     ottla pipeline run articles --generate --option feeds=https://example.org/feed.xml,news.atom       real feeds
 """
 
-import html
 import json
 import re
 import unicodedata
-import urllib.request
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
 from functools import cache, partial
 from html.parser import HTMLParser
-from itertools import count
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
-from xml.etree import ElementTree
 
 from pyspark.sql import functions as F
 from pyspark.sql import types
 
-from ottla.client.failure import Failed
 from ottla.spark.pipeline import Option, Pipeline, Run, main
-from ottla.spark.pipeline.generating import Record
+from ottla.spark.pipelines.feeds import from_feeds
+from ottla.spark.pipelines.newsroom import people, records
 from ottla.spark.values.udf import over_columns
 
 if TYPE_CHECKING:
@@ -334,144 +328,6 @@ def generate(run: Run) -> None:
         run.send(from_feeds(run))
     else:
         run.send(records(run["articles"], run.seed, datetime.now(UTC), 1 / run.rate if run.rate else 1.0))
-
-
-SUBJECTS: Final = {
-    "sport": "football match goal league coach player season stadium referee penalty striker champion",
-    "music": "opera concert orchestra singer album guitar festival melody audience composer violin stage",
-    "space": "rocket orbit satellite telescope planet launch astronaut galaxy mission crater lander comet",
-    "food": "recipe garlic butter oven flavour chef restaurant dough basil kitchen roasted pepper",
-    "money": "market shares inflation interest bank investor profit merger currency dividend budget deficit",
-    "health": "vaccine hospital patient doctor therapy virus clinic symptom surgery nurse diet sleep",
-}
-COMMON: Final = (
-    "today people said after that with from their city during this week about many other over when which while "
-    "report early according however another months later local national little should between without every"
-)
-
-
-def people(topic: str, seed: int, number: int) -> Iterator[Record]:
-    random = Random(f"people {seed}")
-    for person in range(number):
-        liked = random.sample(list(SUBJECTS), 2)
-        words = [word for subject in liked for word in random.sample(SUBJECTS[subject].split(), 3)]
-        value = {"interests": {word: round(random.uniform(0.2, 1.0), 2) for word in words}}
-        yield Record(topic, f"user-{person + 1}", json.dumps(value))
-
-
-def records(topic: str, seed: int, start: datetime, step_s: float = 1.0) -> Iterator[Record]:
-    """Without end: new stories, and now and then one again, the same or rewritten a little by another feed."""
-    random = Random(seed)
-    told: list[dict[str, Any]] = []
-    for number in count():
-        luck = random.random()
-        if luck < 0.1 and told:
-            article = random.choice(told[-200:])
-        elif luck < 0.25 and told:
-            article = rewritten(random, random.choice(told[-200:]), number)
-        else:
-            article = story(random, number)
-            told.append(article)
-        at = start + timedelta(seconds=number * step_s)
-        item = {**article, "html": marked_up(random, article["words"]), "published": at.isoformat()}
-        del item["words"]
-        yield Record(topic, item["id"], json.dumps(item))
-
-
-def story(random: Random, number: int) -> dict[str, Any]:
-    subject = random.choice(list(SUBJECTS))
-    own, common = SUBJECTS[subject].split(), COMMON.split()
-    words = [random.choice(own if random.random() < 0.3 else common) for _ in range(random.randint(60, 150))]
-    title = " ".join(random.sample(own, 4)).capitalize()
-    return {"id": f"story-{number}", "feed": f"feed-{random.randint(1, 5)}", "title": title, "words": words}
-
-
-def rewritten(random: Random, article: dict[str, Any], number: int) -> dict[str, Any]:
-    """Two or three words are others."""
-    words = list(article["words"])
-    for _ in range(random.randint(2, 3)):
-        words[random.randrange(len(words))] = random.choice(COMMON.split())
-    return {**article, "id": f"again-{number}", "feed": f"feed-{random.randint(6, 9)}", "words": words}
-
-
-def marked_up(random: Random, words: list[str]) -> str:
-    """A text as pages have it: paragraphs, links, entities, scripts, uneven white space."""
-    parts, paragraph = ["<script>var seen = 1 < 2;</script>"], []
-    for word in words:
-        luck = random.random()
-        word = f"<a href='/x?a=1&amp;b=2'>{word}</a>" if luck < 0.05 else f"<b>{word}</b>" if luck < 0.1 else word
-        paragraph.append(word + ("&nbsp;" if luck > 0.95 else "\n  " if luck > 0.9 else " "))
-        if luck < 0.03:
-            parts.append(f"<p>{''.join(paragraph)}</p>")
-            paragraph = []
-    return "".join([*parts, f"<p>{''.join(paragraph)}</p>"])
-
-
-def from_feeds(run: Run) -> Iterator[Record]:
-    """Items of RSS and Atom feeds, again and again unless the run is to end; the stages know what they have seen."""
-    places = [place.strip() for place in run["feeds"].split(",") if place.strip()]
-    while True:
-        for place in places:
-            for item in feed_items(place, fetched(place)):
-                yield Record(run["articles"], item["id"], json.dumps(item))
-        if run.once:
-            return
-        run.pause(run.seconds("every"))
-        if run.stopping:
-            return
-
-
-def fetched(place: str) -> bytes:
-    try:
-        if place.startswith(("http://", "https://")):
-            with urllib.request.urlopen(place, timeout=30) as answer:
-                return bytes(answer.read())
-        return Path(place).read_bytes()
-    except OSError as error:
-        raise Failed(f"cannot read the feed {place} ({error}): give a file or an address of RSS or Atom") from None
-
-
-def feed_items(place: str, content: bytes) -> Iterator[dict[str, Any]]:
-    try:
-        root = ElementTree.fromstring(content)
-    except ElementTree.ParseError as error:
-        raise Failed(f"{place} is no RSS or Atom feed, since it is no XML: {error}") from None
-    channel = root.find("channel")
-    named = {bare(element.tag): element.text or "" for element in (root if channel is None else channel)}
-    for entry in (element for element in root.iter() if bare(element.tag) in ("item", "entry")):
-        parts = {bare(part.tag): part for part in entry}
-        link = parts["link"].get("href") or parts["link"].text if "link" in parts else None
-        markup = next(
-            (whole(parts[name]) for name in ("encoded", "content", "description", "summary") if name in parts), ""
-        )
-        when = next((parts[name].text for name in ("pubDate", "published", "updated", "date") if name in parts), None)
-        name = next((parts[name].text for name in ("guid", "id") if name in parts), None) or link
-        if name:
-            title = whole(parts["title"]) if "title" in parts else ""
-            yield {"id": name.strip(), "feed": named.get("title") or place, "title": title, "html": markup,
-                   "published": instant(when)}  # fmt: skip
-
-
-def bare(tag: str) -> str:
-    return tag.rpartition("}")[2]
-
-
-def whole(element: ElementTree.Element) -> str:
-    """The text of an element; Atom may have XHTML in it instead."""
-    inner = "".join(ElementTree.tostring(child, encoding="unicode") for child in element)
-    return html.escape(element.text or "") + inner if inner else element.text or ""
-
-
-def instant(when: str | None) -> str | None:
-    """A time as ISO 8601, from that of Atom or of RSS; None if it is neither."""
-    try:
-        return datetime.fromisoformat((when or "").strip()).isoformat()
-    except ValueError:
-        pass
-    try:
-        return parsedate_to_datetime(when or "").isoformat()
-    except (ValueError, TypeError):
-        return None
 
 
 PIPELINE = Pipeline(

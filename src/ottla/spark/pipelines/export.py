@@ -248,8 +248,7 @@ class Export:
 
 def generate(run: Run) -> None:
     """Readings of sensors, in the first of the topics that is a name (or `readings`)."""
-    names = Wish.parse(run["topics"]).names
-    topic = names[0] if names else "readings"
+    topic = Wish.parse(run["topics"]).name_or("readings")
     run.ensure_topic(topic, partitions=4)
     run.send(readings(topic, run.seed))
 

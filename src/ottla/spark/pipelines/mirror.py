@@ -256,8 +256,7 @@ def shared_out(
 
 def generate(run: Run) -> None:
     """Orders by customer, in the first of the topics that is a name (or `orders`)."""
-    names = Wish.parse(run["topics"]).names
-    topic = names[0] if names else "orders"
+    topic = Wish.parse(run["topics"]).name_or("orders")
     run.ensure_topic(topic, partitions=4)
     run.send(orders(topic, run.seed))
 

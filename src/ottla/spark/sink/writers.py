@@ -58,7 +58,7 @@ class Sink:
         self._used = columns(schema, options.topic)
 
     def _open(self) -> Cluster:
-        return self._options.reached(patience_ms=self._options.delivery_timeout_ms)
+        return self._options.cluster(patience_ms=self._options.delivery_timeout_ms)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         from ottla.spark.sink.writing import Writer  # brings pyarrow, which a driver that commits has no use for

@@ -34,7 +34,7 @@ class OttlaReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        with options.reached(patience_ms=options.driver_patience_ms) as cluster:
+        with options.cluster(patience_ms=options.driver_patience_ms) as cluster:
             found = ranges(cluster, options)
             split_bytes = options.split_bytes or SPLIT_BYTES
             profiles = Sampler(cluster).profiles(found, split_bytes=split_bytes, least=options.min_partitions)

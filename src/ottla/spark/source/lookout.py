@@ -7,7 +7,6 @@ once in `LOOK_S`, and always before a batch is made.
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from typing import TYPE_CHECKING, Final
@@ -24,27 +23,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
     from ottla.spark.source.options import SourceOptions
 
-log = logging.getLogger("ottla.spark")
-
 LOOK_S: Final = 1.0
-CONNECT_PAUSE_S: Final = 0.2
-
-
-def connected(options: SourceOptions) -> Cluster:
-    """The cluster that the options name; one that is away is waited for, within the bounds that they set."""
-    patience_s = max(options.request_timeout_ms, options.driver_patience_ms) / 1000
-    since = time.monotonic()
-    told = False
-    while True:
-        try:
-            return options.cluster(patience_ms=options.driver_patience_ms)
-        except Unreachable as error:
-            if time.monotonic() + CONNECT_PAUSE_S > since + patience_s:
-                raise
-            if not told:
-                log.warning("%s Trying for %.0f s.", error, patience_s)
-                told = True
-            time.sleep(CONNECT_PAUSE_S)
 
 
 class Lookout:
@@ -58,7 +37,8 @@ class Lookout:
     @property
     def cluster(self) -> Cluster:
         if self._cluster is None:
-            self._cluster = connected(self._options)
+            patience_ms = max(self._options.request_timeout_ms, self._options.driver_patience_ms)
+            self._cluster = self._options.cluster(patience_ms=patience_ms)
         return self._cluster
 
     def wants(self, where: TopicPartition) -> bool:

@@ -12,12 +12,11 @@ what to write instead. The table in docs/spark.md is made by `table` and a test 
 from __future__ import annotations
 
 import difflib
-import time
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 from ottla.client.cluster import Cluster
-from ottla.client.failure import Failed, Unreachable
+from ottla.client.failure import Failed
 from ottla.client.security import PLAIN, Security, security
 from ottla.spark.source.parsing import (
     EARLIEST,
@@ -66,7 +65,6 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-PAUSE_S: Final = 0.2  # between attempts to reach a cluster
 SECURITY: Final = ("kafka.security.", "kafka.ssl.", "kafka.sasl.")
 
 
@@ -128,20 +126,14 @@ class Options:
         """What one row cannot tell alone."""
 
     def cluster(self, *, patience_ms: int = 0) -> Cluster:
-        """The cluster that the options name; `patience_ms` makes it wait longer for one that is away."""
-        timeout_s = max(self.request_timeout_ms, patience_ms) / 1000
-        return Cluster(self.bootstrap, security=self.security, client_id=self.client_id, timeout_s=timeout_s)
-
-    def reached(self, *, patience_ms: int) -> Cluster:
-        """The same, and one that cannot be reached at all is waited for that long."""
-        deadline = time.monotonic() + patience_ms / 1000
-        while True:
-            try:
-                return self.cluster(patience_ms=patience_ms)
-            except Unreachable:
-                if time.monotonic() + PAUSE_S > deadline:
-                    raise
-            time.sleep(PAUSE_S)
+        """The cluster that the options name; one that is away, now or later, is waited for that long."""
+        return Cluster(
+            self.bootstrap,
+            security=self.security,
+            client_id=self.client_id,
+            timeout_s=max(self.request_timeout_ms, patience_ms) / 1000,
+            patience_s=patience_ms / 1000,
+        )
 
 
 def _parsed(row: Row, text: str) -> Any:

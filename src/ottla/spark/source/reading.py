@@ -250,7 +250,7 @@ def _key(options: SourceOptions) -> tuple[object, ...]:
 
 def _take(options: SourceOptions) -> Cluster:
     """The connection of the last split, or a new one: the planner has reached the cluster, so it is waited for."""
-    return _kept.pop(_key(options), None) or options.reached(patience_ms=options.poll_timeout_ms)
+    return _kept.pop(_key(options), None) or options.cluster(patience_ms=options.poll_timeout_ms)
 
 
 def _give_back(cluster: Cluster, options: SourceOptions) -> None:

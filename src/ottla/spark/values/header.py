@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final
 import numpy
 import pyarrow as pa
 
+from ottla.records import batch
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -92,7 +94,7 @@ def message_index(value: bytes) -> tuple[tuple[int, ...], int]:
 def index_bytes(indexes: tuple[int, ...]) -> bytes:
     if indexes == FIRST_MESSAGE:
         return b"\0"
-    return b"".join(zigzag(number) for number in (len(indexes), *indexes))
+    return b"".join(map(batch.varint, (len(indexes), *indexes)))
 
 
 def varint(value: bytes, at: int) -> tuple[int, int]:
@@ -106,13 +108,3 @@ def varint(value: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return (result >> 1) ^ -(result & 1), at
     raise ValueError("its list of message indexes is no list of varints")
-
-
-def zigzag(number: int) -> bytes:
-    rest = (number << 1) ^ (number >> 31)
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
