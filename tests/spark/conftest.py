@@ -18,16 +18,21 @@ TIMEOUT_S = 180
 CLEANING = {"log.cleaner.backoff.ms": "50"}  # a compacted topic is compacted while the test looks on
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first fixtures on a new machine fetch jars and start JVMs: that time is not the test's."""
+    """One worker, and so one JVM, for all that use the session; the others may run beside it.
+
+    The first fixtures on a new machine fetch jars and start JVMs: that time is not the test's.
+    """
     for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
         if "spark" in item.path.parts and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S, func_only=True))
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """For tests that carry `pytest.mark.xdist_group("spark")`, so that one JVM serves them all."""
     with sessions.session(tmp_path_factory.mktemp("spark")) as session:
         yield session
 

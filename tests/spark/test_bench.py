@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 ROWS = [row for row in rows(0.0005) if row.size == 100]
 
 

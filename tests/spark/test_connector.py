@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.parametrize("form", [THEIRS, OURS])]
+pytestmark = pytest.mark.parametrize("form", [THEIRS, OURS])
 
 PARTITIONS: Final = 2
 # Far more than the consumer, two sockets and Spark hold back on the way from the broker to a task that waits.

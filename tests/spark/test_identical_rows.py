@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from spark.filling import Broker
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 LARGE: Final = int(os.environ.get("OTTLA_SPARK_RECORDS", "200000"))
 EACH: Final = 125 * len(CODECS)  # rows in a partition of a plain topic
 PARTITIONS: Final = filling.PARTITIONS

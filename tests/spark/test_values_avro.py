@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 EVERYTHING: dict[str, Any] = {
     "type": "record",
     "name": "Everything",

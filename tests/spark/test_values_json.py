@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 ORDER: dict[str, Any] = {
     "$schema": "http://json-schema.org/draft-07/schema#",
     "title": "Order",

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from ottla.spark.values.protobuf_schema import Schema
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 EVERYTHING = """
 syntax = "proto3";
 package shop;

@@ -21,8 +21,6 @@ from ottla.spark.values.registry import Missing
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NUMBER = {"type": "record", "name": "Number", "fields": [{"name": "x", "type": "long"}]}
 
 

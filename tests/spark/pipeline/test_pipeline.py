@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from process import Ottla
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 OPTIONS = (
     Option("window", "1 minute", "How long."),
     Option("size", "1_000", "How many."),

@@ -43,7 +43,6 @@ def test_trouble_is_borne_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
         impatient.bear("the broker is away")
 
 
-@pytest.mark.xdist_group("spark")
 def test_a_killed_worker_is_borne_and_an_error_is_not(spark: SparkSession) -> None:
     assert sorted(spread(spark, [1, 2, 3], double)) == [2, 4, 6]
     trouble = Trouble(3600)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from process import Ottla
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 SPARK = Path(pyspark.__file__).parent
 COPY = '''

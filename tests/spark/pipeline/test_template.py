@@ -15,7 +15,7 @@ from ottla.spark.pipeline.template import written
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 
 def test_its_test_passes(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from process import Ottla
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
 
 COUNT = 3000
 START = datetime(2026, 1, 30, 6, tzinfo=UTC)

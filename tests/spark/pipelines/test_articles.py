@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from process import Ottla
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 COUNT = 400
 SCORE = 1.5

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     Broker = Ottla | Kafka
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from process import Ottla
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from process import Ottla
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 COUNT = 6000  # of four hosts: five minutes
 WINDOW_S, LATE_S = 30, 10

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     Broker = Ottla | judge.Kafka
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @pytest.fixture(scope="module")
 def east(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ottla]:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     Broker = Ottla | judge.Kafka
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 WAIT_S: Final = 120
 _numbers = itertools.count()
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from process import Ottla
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 COUNTS: Final = {0: 100, 1: 50, 2: 0}
 FIRST: Final = 20  # of partition 0: what was before is gone
 TOPIC: Final = "batch"
