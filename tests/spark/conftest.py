@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import judge
@@ -14,21 +15,33 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+HERE = Path(__file__).parent
 TIMEOUT_S = 180
 CLEANING = {"log.cleaner.backoff.ms": "50"}  # a compacted topic is compacted while the test looks on
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker, and so one JVM, for all that use the session; the others may run beside it.
+    """One worker, and so one JVM, for all that use the session; one for the tests that share a fixture of their module.
 
-    The first fixtures on a new machine fetch jars and start JVMs: that time is not the test's.
+    All others may run beside them. The first fixtures on a new machine fetch jars and start JVMs: that time is not the
+    test's.
     """
     for item in items:
+        if not item.path.is_relative_to(HERE):
+            continue
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
-        if "spark" in item.path.parts and item.get_closest_marker("timeout") is None:
+        elif any(made.scope == "module" for made in fixtures(item)):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S, func_only=True))
+
+
+def fixtures(item: pytest.Item) -> Iterator[pytest.FixtureDef[object]]:
+    found = getattr(item, "_fixtureinfo", None)
+    for made in found.name2fixturedefs.values() if found else ():
+        yield made[-1]
 
 
 @pytest.fixture(scope="session")

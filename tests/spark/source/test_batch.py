@@ -31,7 +31,7 @@ FIRST: Final = 20  # of partition 0: what was before is gone
 TOPIC: Final = "batch"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # as the broker: the tests of a module need not follow each other
 def filled(ottla: Ottla) -> Ottla:
     filling.create(ottla, TOPIC, len(COUNTS))
     client = Confluent(ottla.bootstrap)

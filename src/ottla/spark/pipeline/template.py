@@ -36,8 +36,8 @@ from random import Random
 
 from pyspark.sql import functions as F
 
-from ottla.spark.pipeline.generating import Record
 from ottla.spark.pipeline import Option, Pipeline, Run, main
+from ottla.spark.pipeline.generating import Record
 
 OPTIONS = (
     Option("orders", "$name-orders", "The topic to read."),
