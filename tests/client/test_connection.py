@@ -9,8 +9,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from ottla.client import connection as module
-from ottla.client.connection import ANSWER_SIZE_MAX, Connection
+from ottla.client import channel
+from ottla.client.channel import ANSWER_SIZE_MAX
+from ottla.client.connection import Connection
 from ottla.client.failure import Failed, Unreachable
 from ottla.embed import BrokerProcess, BrokerThread
 from ottla.wire import codec, frame
@@ -131,7 +132,7 @@ def test_an_answer_out_of_order_ends_the_connection() -> None:
 
 
 def test_a_large_answer_grows_its_buffer_as_it_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE", 1000)
+    monkeypatch.setattr(channel, "PIECE", 1000)
     with stranger(versions((3, 1, 5)), described(50, 2)) as address:
         connection = Connection(address, TIMEOUT_S)
         found = connection.ask(MetadataRequest(topics=[]), MetadataResponse)
@@ -154,7 +155,7 @@ def test_who_comes_late_for_an_answer_gets_it() -> None:
 
 def test_an_answer_that_trickles_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes in time, all of them together do not."""
-    monkeypatch.setattr(module, "RATE_MIN", 1 << 30)
+    monkeypatch.setattr(channel, "RATE_MIN", 1 << 30)
     answer = described(1, 2)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 

@@ -6,22 +6,19 @@
 `send` and `receive` are the two halves of `ask`, for callers that keep several requests on their way. The broker is
 asked first what it speaks, and each request goes out in the newest version that both know.
 
-An answer is received into one buffer and decoded in place: records come out as a view of it and are copied nowhere.
-Whatever goes wrong ends the connection, for what comes after a torn answer cannot be told apart from its rest. All
-waiting has an end: an answer must begin within `timeout_s` and must not trickle.
+An answer is received into one buffer and decoded in place, and a request goes out in the parts that it consists of:
+records are copied nowhere (channel.py). Whatever goes wrong ends the connection, for what comes after a torn answer
+cannot be told apart from its rest.
 """
 
 from __future__ import annotations
 
-import contextlib
-import select
 import socket
-import ssl
-import struct
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
+from ottla.client.channel import Channel, Part
 from ottla.client.failure import Failed, Refused, Unreachable, check
 from ottla.client.security import PLAIN
 from ottla.wire import codec, frame
@@ -34,10 +31,6 @@ if TYPE_CHECKING:
 
 API_VERSIONS: Final = 18
 FEATURES_SINCE: Final = 3  # the version of ApiVersions whose answer tells them
-ANSWER_SIZE_MAX: Final = 512 << 20  # more than any broker may send for what is asked here; a length beyond it is none
-PIECE: Final = 16 << 20  # allocated at once; beyond it memory follows what arrives, not what a broker claims will
-RATE_MIN: Final = 64 << 10  # bytes a second: what comes slower than this does not count as an answer
-JOIN_MAX: Final = 1 << 16  # a header is joined to a body of this size; a larger one is sent by itself, uncopied
 TIMEOUT_S: Final = 30.0
 
 Address = tuple[str, int]
@@ -51,6 +44,19 @@ class Asked(NamedTuple):
     key: int
     version: int
     wait_s: float  # what the broker may take before it answers
+
+
+class Uncopied:
+    """Stands for the records in a request: they go out from where they lie."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: Part) -> None:
+        self.data = data
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
 
 
 class Connection:
@@ -75,7 +81,7 @@ class Connection:
         self._renew_at: float | None = None  # when to prove again who we are
         self._features: dict[str, int] | None = None
         self._versions = {API_VERSIONS: (0, 0)}
-        self._socket = self._open()
+        self._channel = Channel(self._open(), timeout_s)
         try:
             spoken = self.ask(ApiVersionsRequest(), ApiVersionsResponse)
             check(f"the broker at {self.name}", spoken.error_code)
@@ -140,16 +146,12 @@ class Connection:
         version = self.version(key, newest)
         self._count += 1
         head = frame.request_header(key, version, self._count, self._client_id)
-        body = codec.encode(request, version)
-        head = struct.pack(">i", len(head) + len(body)) + head
+        made = codec.encoder(type(request), version)(request)
+        body = (part.data if isinstance(part, Uncopied) else cast("bytes", part) for part in made)
         try:
             if not self.alive:
                 raise ConnectionError("connection closed")
-            if len(body) <= JOIN_MAX:
-                self._socket.sendall(head + body)
-            else:
-                self._socket.sendall(head)
-                self._socket.sendall(body)
+            self._channel.send([head, *body])
         except OSError as error:
             raise self._lost(error) from None
         except BaseException:  # interrupted: nobody knows how much was sent
@@ -183,43 +185,12 @@ class Connection:
 
     def ready(self, timeout_s: float = 0.0) -> bool:
         """Whether an answer has begun to arrive, or the connection has ended, within this time."""
-        if self._waiting or not self.alive:
-            return True
-        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
-            return True
-        waiting = select.poll()  # select itself fails in programs with a thousand open files
-        waiting.register(self._socket, select.POLLIN)
-        return bool(waiting.poll(timeout_s * 1000))
+        return bool(self._waiting) or not self.alive or self._channel.ready(timeout_s)
 
     def _take(self, wait_s: float) -> bytearray:
-        """The next frame, in a buffer of its own. Time counts from now: who asked long ago may have been busy since."""
         if not self.alive:
             raise ConnectionError("connection closed")
-        prefix = bytearray(4)
-        self._fill(prefix, 0, time.monotonic() + self._timeout_s + wait_s)
-        (size,) = struct.unpack(">i", prefix)
-        if not 4 <= size <= ANSWER_SIZE_MAX:
-            raise codec.DecodeError(f"a length of {size} bytes")
-        data = bytearray(min(size, PIECE))
-        deadline = time.monotonic() + self._timeout_s + size / RATE_MIN
-        self._fill(data, 0, deadline)
-        while (filled := len(data)) < size:
-            data += bytes(min(filled, size - filled))
-            self._fill(data, filled, deadline)
-        return data
-
-    def _fill(self, data: bytearray, position: int, deadline: float) -> None:
-        size = len(data)
-        with memoryview(data) as view:
-            while position < size:
-                self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-                count = self._socket.recv_into(view[position:])
-                if not count:
-                    raise ConnectionError("connection closed")
-                position += count
-                if position < size and time.monotonic() > deadline:
-                    raise TimeoutError
-        self._socket.settimeout(self._timeout_s)
+        return self._channel.receive(wait_s)
 
     def _authenticate(self) -> None:
         lifetime_ms = self._security.authenticate(self)
@@ -256,8 +227,7 @@ class Connection:
 
     def close(self) -> None:
         self.alive = False
-        with contextlib.suppress(OSError):
-            self._socket.close()
+        self._channel.close()
 
 
 __all__ = ["Address", "Connection", "Failed", "Refused", "Unreachable"]

@@ -24,6 +24,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Self
 
 from ottla.client.cluster import Patience, TopicPartition
+from ottla.client.connection import Uncopied
 from ottla.client.failure import Failed, Refused, Unreachable, passes
 from ottla.client.transaction import newer_protocol
 from ottla.errors import ErrorCode
@@ -218,7 +219,8 @@ class Sender:
         link.requests.append(chosen)
         topics: dict[str, list[PartitionProduceData]] = {}
         for lane, batch in chosen:
-            part = PartitionProduceData(index=lane.where.partition, records=memoryview(batch.data))
+            records = Uncopied(batch.data)
+            part = PartitionProduceData(index=lane.where.partition, records=records)  # type: ignore[arg-type]
             topics.setdefault(lane.where.topic, []).append(part)
         request = ProduceRequest(
             transactional_id=self._identity.transactional_id if self._identity else None,

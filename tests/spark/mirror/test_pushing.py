@@ -1,20 +1,18 @@
-"""Batches pushed to a leader: order, limits, errors, brokers that go away; with a real broker, and a bare socket."""
+"""Batches pushed to a leader: order, limits, errors, with a real broker."""
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING
 
 import pytest
 from spark import copies, filling
 
 from ottla.client.cluster import Cluster, TopicPartition
-from ottla.client.failure import Refused, Unreachable
+from ottla.client.failure import Refused
 from ottla.client.transaction import Identity, end, enlist, identify
 from ottla.records import batch
 from ottla.records.batch import Record
-from ottla.spark.mirror.endpoint import Endpoint
-from ottla.spark.mirror.pushing import Pipe, Pusher
+from ottla.spark.mirror.pushing import Pusher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,10 +25,9 @@ def test_batches_of_all_sizes_arrive_in_order(ottla: Ottla, fresh: Callable[[str
     topic = fresh("pushed")
     filling.create(ottla, topic, 1, max_message_bytes="20000000")
     where = TopicPartition(topic, 0)
-    endpoint = Endpoint(ottla.bootstrap, timeout_s=30)
     with Cluster(ottla.bootstrap) as cluster:
         identity = identify(cluster, topic, timeout_ms=60_000)
-        pusher = Pusher(endpoint, cluster, where, topic)
+        pusher = Pusher(cluster, where, topic)
         sequence, values = 0, []
         for transaction in range(2):
             enlist(cluster, identity, [where])
@@ -56,31 +53,13 @@ def test_what_the_broker_refuses_is_raised(ottla: Ottla, fresh: Callable[[str], 
     with Cluster(ottla.bootstrap) as cluster:
         identity = identify(cluster, topic, timeout_ms=60_000)
         enlist(cluster, identity, [where])
-        pusher = Pusher(Endpoint(ottla.bootstrap), cluster, where, topic)
+        pusher = Pusher(cluster, where, topic)
         pusher.begin()
         pusher.send([made(identity, 0, bytes(10)), made(identity, 1, bytes(5000))])
         with pytest.raises(Refused, match=r"it has \d+ bytes; raise the topic's max\.message\.bytes"):
             pusher.flush()
         pusher.close()
         end(cluster, identity, commit=False)
-
-
-def test_a_broker_that_goes_away_is_unreachable(ottla: Ottla) -> None:
-    with Cluster(ottla.bootstrap) as cluster:
-        address = ("127.0.0.1", ottla.port)
-        assert cluster.id
-        pipe = Pipe(Endpoint(ottla.bootstrap), address)
-        ours, theirs = socket.socketpair()
-        pipe._socket = ours
-        theirs.close()
-        with pytest.raises(Unreachable, match="went away"):
-            pipe.push(b"before", bytes(1 << 20), b"after", 9)
-        ours, theirs = socket.socketpair()
-        pipe._socket = ours
-        theirs.sendall(b"\x00\x00")
-        theirs.close()
-        with pytest.raises(Unreachable, match="went away"):
-            pipe.take(9)
 
 
 def made(identity: Identity, sequence: int, value: bytes) -> bytes:

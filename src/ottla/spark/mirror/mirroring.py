@@ -161,7 +161,7 @@ class Passage:
             self._source, part.where, start=position.offset, stop=part.stop, committed=True, bytes_max=job.fetch_bytes
         )
         copier: Copier | None = None
-        pusher = Pusher(job.target, self._target, part.to, job.transactional_id(part.to))
+        pusher = Pusher(self._target, part.to, job.transactional_id(part.to))
         try:
             while True:
                 if copier is None:
