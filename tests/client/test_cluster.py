@@ -1,5 +1,6 @@
 """Finding brokers, leaders and coordinators, and bearing with those that are not ready."""
 
+import socket
 import threading
 from collections.abc import Callable
 
@@ -92,6 +93,24 @@ def test_connections_are_shared_and_leased_ones_given_back(ottla_broker: Broker,
 def test_no_cluster_is_one_sentence(bootstrap: str) -> None:
     with pytest.raises(Failed, match=f"nothing answers at {bootstrap}"):
         Cluster(bootstrap)
+
+
+@pytest.mark.parametrize("host", ["my..host", "x" * 64 + ".example"])
+def test_a_host_that_cannot_be_is_one_sentence(host: str) -> None:
+    with pytest.raises(Failed, match=f"{host} cannot be the name of a host"):
+        Cluster(f"{host}:9092", patience_s=30)
+
+
+def test_topics_are_created_by_the_controller(ottla_broker: Broker, ottla_namespace: Namespace) -> None:
+    with Cluster(ottla_broker.bootstrap) as cluster:
+        (node,) = cluster.brokers()
+        assert cluster.controller() is cluster.brokers()[node]
+        elsewhere = socket.create_server(("127.0.0.1", 0))
+        cluster._brokers = {node: cluster._brokers[node], 7: elsewhere.getsockname()}
+        cluster._controller = 7  # until it is asked, and does not answer
+        cluster.timeout_s = 0.3
+        with elsewhere:
+            cluster.create(ottla_namespace.topic("made"), 1)
 
 
 def test_addresses_in_every_form() -> None:

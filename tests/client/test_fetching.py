@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from client.records import fresh, numbers, read, restart, values
@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from ottla.client import fetching, offsets
 from ottla.client.cluster import Cluster, TopicPartition
-from ottla.client.failure import Failed, Refused
+from ottla.client.connection import Connection
+from ottla.client.failure import Failed, Refused, Unreachable
 from ottla.client.fetching import OutOfRange, Recreated, fetch, walk
 from ottla.client.producing import Sender
 from ottla.errors import ErrorCode
 from ottla.records import batch, legacy
+from ottla.wire.messages.fetch import FetchResponse
 
 if TYPE_CHECKING:
     from client.records import Broker
@@ -103,6 +105,33 @@ def test_what_never_comes_is_not_waited_for_for_ever(either: Broker) -> None:
         with pytest.raises(Refused, match=r"offset 24 was asked for, the high watermark is 20"):
             got.extend(fetch(cluster, where, start=0, stop=25, wait_ms=100))
         assert list(values(got, 0, 25)) == list(range(20))
+
+
+def test_a_slow_store_is_waited_for(own: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker with tiered storage answers with nothing while what is asked for is still on its way to it."""
+    left, receive = [5], Connection.receive
+
+    def received(self: Connection, answer: type[Any]) -> Any:
+        found = receive(self, answer)
+        if answer is FetchResponse and left[0]:
+            left[0] -= 1
+            for topic in found.responses:
+                for one in topic.partitions:
+                    one.records = None
+        return found
+
+    with Cluster(own.bootstrap) as cluster:
+        where = filled(cluster, 5)
+        monkeypatch.setattr(Connection, "receive", received)
+        monkeypatch.setattr(offsets, "earliest_local", lambda cluster, where: 30)
+        assert read(cluster, where) == list(range(50))
+        assert not left[0]
+        left[0] = 5
+        pieces = list(fetch(cluster, where, start=30, stop=50))
+        assert list(values(pieces, 30, 50)) == [], "on its own disk nothing is nothing"
+        left[0] = 1 << 30
+    with Cluster(own.bootstrap, timeout_s=0.3) as cluster, pytest.raises(Unreachable, match="tiered storage"):
+        read(cluster, where)
 
 
 def test_a_topic_created_anew_is_another_one(either: Broker) -> None:

@@ -33,6 +33,7 @@ def test_beginning_and_end(either: Broker) -> None:
         for future in admin.delete_records([Place(where.topic, 0, 4)]).values():
             future.result(30)
         assert offsets.earliest(cluster, [other, where]) == {other: 0, where: 4}
+        assert offsets.earliest_local(cluster, where) == 4
         assert offsets.latest(cluster, []) == {}
 
 
@@ -64,6 +65,23 @@ def test_moments(either: Broker) -> None:
         assert offsets.at_time(cluster, {where: 1091}) == {where: None}
         with pytest.raises(Failed, match="-5 is no time"):
             offsets.at_time(cluster, {where: -5})
+
+
+def test_a_moment_in_an_open_transaction(either: Broker) -> None:
+    with Cluster(either.bootstrap) as cluster:
+        where = fresh(cluster)
+        identity = identify(cluster, f"moment-{where.topic}", timeout_ms=60_000)
+        enlist(cluster, identity, [where])
+        records = [batch.Record(index, 1000 + 10 * index, None, b"x") for index in range(10)]
+        who = {"producer_id": identity.producer_id, "producer_epoch": identity.epoch, "base_sequence": 0}
+        with Sender(cluster, identity=identity) as sender:
+            sender.send(where, [batch.build(records, transactional=True, **who)])
+            sender.flush()
+        assert offsets.at_time(cluster, {where: 1031}) == {where: (4, 1040)}
+        assert offsets.at_time(cluster, {where: 1031}, committed=True) == {where: None}
+        end(cluster, identity, commit=True)
+        identify(cluster, f"moment-{where.topic}", timeout_ms=60_000)  # which waits until the commit is marked
+        assert offsets.at_time(cluster, {where: 1031}, committed=True) == {where: (4, 1040)}
 
 
 def test_what_is_not_there_is_refused(own: Broker) -> None:

@@ -49,6 +49,7 @@ FIND_COORDINATOR: Final = 10
 NO_CREATION_SINCE: Final = 4  # before this version of Metadata, asking for a topic creates it
 BATCHED_COORDINATORS: Final = 4  # FindCoordinator answers a list from here on
 TOPIC_RESOURCE: Final = 2
+NOBODY: Final = -1  # in the place of a broker's id
 PAUSE_S: Final = 0.05
 PAUSE_S_MAX: Final = 1.0
 MISSING_S: Final = 3.0  # a topic that was just created is known everywhere by then; one that is not there is soon said
@@ -80,8 +81,8 @@ class Known(NamedTuple):
 class Cluster:
     """Connections to the brokers of a cluster, made when they are needed.
 
-    What is wrong with the address or with security is said at once. A cluster that is away is waited for, as long as
-    `patience_s` says.
+    What is wrong with the address or with security is said at once. A broker must answer within `timeout_s`. A cluster
+    that is away is waited for at the beginning as long as `patience_s` says, and later for the longer one of the two.
     """
 
     def __init__(
@@ -95,11 +96,13 @@ class Cluster:
     ) -> None:
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
+        self.patience_s = max(timeout_s, patience_s)
         self._security = security
         self._client_id = client_id
         self._open: dict[Address, Connection] = {}
         self._spare: dict[Address, list[Connection]] = {}
         self._brokers: dict[int, Address] = {}
+        self._controller = NOBODY
         self._topics: dict[str, Known] = {}
         self._coordinators: dict[tuple[str, int], Address] = {}
         self._features: dict[str, int] | None = None
@@ -156,6 +159,13 @@ class Cluster:
         lasting = [error for error in reasons if not isinstance(error, Unreachable)]
         raise lasting[0] if lasting else silence(self.bootstrap, reasons[-1])
 
+    def controller(self) -> Connection:
+        """The broker that changes topics. Where all of them pass requests on to it, as without ZooKeeper, any one."""
+        if self._controller not in self._brokers:
+            self._refresh([])
+        address = self._brokers.get(self._controller)
+        return self.anyone() if address is None else self._connect(address)
+
     def leader(self, where: TopicPartition) -> Connection:
         """The shared connection to the broker that leads a partition, as far as is known."""
         return self._connect(self.place(where))
@@ -181,6 +191,7 @@ class Cluster:
         """Ask again for leaders and coordinators, and connect anew where a connection has ended: after an error."""
         self._topics.clear()
         self._coordinators.clear()
+        self._controller = NOBODY
         self._features = None
         self._open = {address: one for address, one in self._open.items() if one.alive}
         self._spare = {address: [one for one in some if one.alive] for address, some in self._spare.items()}
@@ -199,7 +210,7 @@ class Cluster:
         request = CreateTopicsRequest(topics=[topic], timeout_ms=int(self.timeout_s * 1000))
 
         def attempt() -> None:
-            for answer in self.anyone().ask(request, CreateTopicsResponse).topics:
+            for answer in self.controller().ask(request, CreateTopicsResponse).topics:
                 if answer.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
                     said = f": {answer.error_message}" if answer.error_message else ""
                     check(f"creating topic {name}", answer.error_code, said)
@@ -220,7 +231,7 @@ class Cluster:
         return self.retrying(attempt, what=f"asking for the options of {topic}")
 
     def retrying(self, attempt: Callable[[], T], *, what: str) -> T:
-        """Try until it works. What passes by itself is borne for `timeout_s`; then its last error is raised.
+        """Try until it works. What passes by itself is borne for `patience_s`; then its last error is raised.
 
         `what` is being done is told with an error that does not tell it itself.
         """
@@ -292,6 +303,7 @@ class Cluster:
         answer = connection.ask(request, MetadataResponse)
         check("the cluster", answer.error_code)
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._controller = answer.controller_id
         self._id = answer.cluster_id
         found = {}
         for topic in answer.topics:
@@ -344,7 +356,7 @@ class Patience:
 
     def __init__(self, cluster: Cluster, timeout_s: float | None = None) -> None:
         self._cluster = cluster
-        self._timeout_s = cluster.timeout_s if timeout_s is None else timeout_s
+        self._timeout_s = cluster.patience_s if timeout_s is None else timeout_s
         self.progress()
         self._worked = False  # what has worked is there, so it may be gone for a while only
 

@@ -98,6 +98,8 @@ class Connection:
             raise Unreachable(f"no connection to the broker at {self.name} (no answer)") from None
         except OSError as error:
             raise Unreachable(f"no connection to the broker at {self.name} ({error.strerror or error})") from None
+        except UnicodeError:
+            raise Failed(f"{self.address[0]} cannot be the name of a host: correct the address") from None
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client import offsets
 from ottla.client.cluster import Patience
-from ottla.client.failure import Failed, Refused, check, passes
+from ottla.client.failure import Failed, Refused, Unreachable, check, passes
 from ottla.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.wire.schema import ZERO_UUID
@@ -237,7 +237,11 @@ class Reader:
         bound = data.last_stable_offset if self._committed else data.high_watermark
         if bound >= stop:
             self._empty += 1
-            return self._piece(data, records, position, stop) if self._empty >= EMPTY_MAX else None
+            if self._empty < EMPTY_MAX:
+                return None
+            if position < offsets.earliest_local(self._cluster, self._where):
+                raise Unreachable(f"{self._what} at offset {position}: the broker's tiered storage does not answer")
+            return self._piece(data, records, position, stop)
         kind = "last stable offset" if self._committed else "high watermark"
         more = f": offset {stop - 1} was asked for, the {kind} is {bound}"
         self._patience.bear(Refused(self._what, ErrorCode.OFFSET_NOT_AVAILABLE, more))

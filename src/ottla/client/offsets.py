@@ -24,11 +24,23 @@ ONE_SINCE: Final = 1  # before this version the answer is a list of offsets of a
 CONSUMER: Final = -1  # in the place of a follower's id
 LATEST: Final = -1  # in the place of a timestamp
 EARLIEST: Final = -2
+EARLIEST_LOCAL: Final = -4
+LOCAL_SINCE: Final = 8  # the version that knows it
 
 
 def earliest(cluster: Cluster, wheres: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """The first offset that is there, or will be."""
     return {where: offset for where, (offset, _) in _ask(cluster, dict.fromkeys(wheres, EARLIEST)).items()}
+
+
+def earliest_local(cluster: Cluster, where: TopicPartition) -> int:
+    """The first offset on the leader's own disk: what lies before it is in tiered storage, which may take its time.
+
+    A broker that is too old to tell has no such storage.
+    """
+    if cluster.leader(where).version(LIST_OFFSETS) < LOCAL_SINCE:
+        return earliest(cluster, [where])[where]
+    return _ask(cluster, {where: EARLIEST_LOCAL})[where][0]
 
 
 def latest(cluster: Cluster, wheres: Iterable[TopicPartition], *, committed: bool = False) -> dict[TopicPartition, int]:
@@ -37,12 +49,15 @@ def latest(cluster: Cluster, wheres: Iterable[TopicPartition], *, committed: boo
     return {where: offset for where, (offset, _) in found.items()}
 
 
-def at_time(cluster: Cluster, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int] | None]:
-    """Offset and timestamp of the first record of this time or later, in milliseconds; None where there is none."""
+def at_time(
+    cluster: Cluster, times: Mapping[TopicPartition, int], *, committed: bool = False
+) -> dict[TopicPartition, tuple[int, int] | None]:
+    """Offset and timestamp of the first record of this time or later, in milliseconds; None where there is none, or
+    with `committed` none before the last stable offset."""
     if negative := [where for where, time_ms in times.items() if time_ms < 0]:
         where = negative[0]
         raise Failed(f"{where.topic} partition {where.partition}: {times[where]} is no time, it is before 1970")
-    found = _ask(cluster, times)
+    found = _ask(cluster, times, isolation=1 if committed else 0)
     return {where: (offset, time_ms) if offset >= 0 else None for where, (offset, time_ms) in found.items()}
 
 

@@ -7,19 +7,23 @@ out by the same model, or the model is worth nothing.
 from __future__ import annotations
 
 import os
+import random
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from spark.sink_model import World
+from spark.sink_model import QUERY, Cluster, World
 
 from ottla.client.failure import Refused
 from ottla.spark.sink import exactly_once
-from ottla.spark.sink.decisions import Attempt, Decision, Part, Prepared, Ticket, decide, driver, made_in
+from ottla.spark.sink.decisions import Attempt, Decision, Part, Prepared, Ticket, attempts, decide, driver, made_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from spark.sink_model import Port
+
+    from ottla.client.transaction import Identity
 
 SEEDS: Final = int(os.environ.get("SEEDS", "200"))
 MUTANT_SEEDS: Final = 1000
@@ -44,6 +48,44 @@ def test_each_row_once_whatever_happens(timeouts: bool) -> None:
         assert wrong(world) is None, f"seed {seed}: {wrong(world)}"
         lost += bool(world.lost)
     assert lost <= (SEEDS // 10 if timeouts else 0)
+
+
+class Direct:
+    """The model's cluster without its actors."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(random.Random(0), newer=True, two_phase=True)
+        self.identify, self.end = self.cluster.identify, self.cluster.end
+        self.states, self.ongoing = self.cluster.states, self.cluster.ongoing
+
+    def last(self, query: str, *, surely: bool = True) -> Decision | None:
+        return self.cluster.last(True)
+
+    def record(self, fence: Identity, query: str, decision: Decision | None) -> None:
+        self.cluster.write(fence, decision=decision)
+        self.cluster.end(fence)
+        self.cluster.mark()
+
+    def attempt(self, epoch: int, task: int) -> Prepared:
+        part = exactly_once.begin(self, QUERY, epoch, task)
+        assert part is not None
+        identity = self.identify(part.name)
+        self.cluster.write(identity, [(epoch, task)])
+        part = part._replace(producer_id=identity.producer_id, epoch=identity.epoch)
+        return Prepared(QUERY, epoch, 1, part=part)
+
+    def commit(self, epoch: int, *messages: Prepared) -> None:
+        exactly_once.commit(self, epoch, messages, lambda: 0)
+
+
+def test_what_a_dead_run_took_over_is_swept_though_its_task_has_no_rows_any_more() -> None:
+    port = Direct()
+    port.commit(0, port.attempt(0, 0), port.attempt(0, 5))
+    port.attempt(1, 0), port.attempt(1, 5)  # and then the driver dies
+    port.commit(1, port.attempt(1, 0), Prepared(QUERY, 1, 0))
+    assert port.ongoing(attempts(QUERY)) == []
+    port.commit(2, port.attempt(2, 0), port.attempt(2, 5))
+    assert port.cluster.visible == Counter([(0, 0), (0, 5), (1, 0), (2, 0), (2, 5)])
 
 
 def decide_anew(last: Decision | None, query: str, epoch: int, messages: Sequence[Prepared]) -> Decision:

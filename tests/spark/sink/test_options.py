@@ -45,6 +45,8 @@ CONTRADICTIONS: Final = [
     ({"exactly_once": "true", "kafka_enable_idempotence": "false"}, "exactly.once needs"),
     ({"exactly_once": "true", "kafka_acks": "0"}, "exactly.once needs"),
     ({"ottla_two_phase": "true"}, "set exactly.once to true with it"),
+    ({"ottla_write_id": "a"}, "ottla.write.id is about rows that are written once: set exactly.once to true"),
+    ({"ottla_lost_batch": "1"}, "ottla.lost.batch is about rows that are written once"),
     ({"ottla_write_epoch": "1"}, "name that by ottla.write.id"),
     ({"ottla_write_id": "a/b"}, 'option ottla.write.id is "a/b", but should be a name without /'),
     ({"kafka_batch_size": "0"}, "between 1 and"),

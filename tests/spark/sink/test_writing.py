@@ -168,6 +168,12 @@ def test_batches_are_no_larger_than_the_topic_takes(broker: Ottla, cluster: Clus
     assert len(values(broker, name)[0]) == 500
 
 
+def test_batches_are_no_larger_than_a_request(broker: Ottla, cluster: Cluster, topic: str) -> None:
+    rows = {"value": strings(*("x" * 100 for _ in range(500)))}
+    write(cluster, rows, topic=topic, kafka_batch_size="100000", kafka_max_request_size="3000")
+    assert sum(map(len, values(broker, topic).values())) == 500
+
+
 def by_length(rows: pa.RecordBatch, partitions: int) -> pa.Array:
     lengths = [len(value) % partitions if value is not None else None for value in rows.column("value").to_pylist()]
     return pa.array(lengths, pa.int32())
@@ -186,6 +192,17 @@ def test_a_partitioner_of_ones_own(broker: Ottla, cluster: Cluster, topic: str) 
     write(cluster, rows, rows, topic=topic, ottla_partitioner=f"{__name__}:by_length")
     for index, some in values(broker, topic).items():
         assert {len(value) % PARTITIONS for value in some} == {index}
+
+
+def test_a_partitioner_chooses_where_the_column_does_not(broker: Ottla, cluster: Cluster, topic: str) -> None:
+    lengths = [number if number % PARTITIONS else number + 1 for number in range(20)]
+    column = pa.array([0 if index % 2 else None for index in range(20)], pa.int32())
+    rows = {"value": strings(*("x" * length for length in lengths)), "partition": column}
+    write(cluster, rows, rows, topic=topic, ottla_partitioner=f"{__name__}:by_length")
+    found = {index: sorted(map(len, some)) for index, some in values(broker, topic).items()}
+    assert found.pop(0) == sorted(2 * lengths[1::2])
+    for index, some in found.items():
+        assert some == sorted(length for length in 2 * lengths[::2] if length % PARTITIONS == index)
 
 
 ROW: Final = {"value": strings("v")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from pathlib import Path
 
@@ -132,6 +133,16 @@ def test_a_batch_that_cannot_be_read_is_refused(given: dict[str, str], sentence:
     with pytest.raises(Failed) as caught:
         options.for_batch()
     assert sentence in str(caught.value)
+
+
+def test_a_batch_warns_of_what_only_streams_heed(caplog: pytest.LogCaptureFixture) -> None:
+    given = SourceOptions.load({**BASE, "maxOffsetsPerTrigger": "5", "ottla.group": "g"})
+    with caplog.at_level(logging.WARNING, "ottla.spark"):
+        given.for_stream()
+        assert not caplog.text
+        given.for_batch()
+    assert "option maxOffsetsPerTrigger has no effect on a batch" in caplog.text
+    assert "option ottla.group has no effect on a batch" in caplog.text
 
 
 def test_latest_ends_a_batch_and_earliest_begins_it_in_every_spelling() -> None:

@@ -70,6 +70,8 @@ def test_a_text_is_the_value_that_spark_would_read(read: Callable[[str], object]
         (parsing.offsets, '{"visits":{"0":1.5}}', "JSON"),
         (parsing.offsets, '{"visits":[0]}', "JSON"),
         (parsing.offsets, '{"visits":{"first":1}}', "JSON"),
+        (parsing.offsets, '{"visits":{"0":99999999999999999999}}', "JSON"),
+        (parsing.times, '{"visits":{"0":99999999999999999999}}', "since 1970"),
         (parsing.times, '{"visits":{"0":-1}}', "since 1970"),
         (parsing.times, "latest", "milliseconds"),
         (parsing.moment, "2023-01-01", "a whole number"),

@@ -139,6 +139,16 @@ def test_few_records_wait_for_more_or_for_the_delay(ours: Topics) -> None:
     query.planner.stop()
 
 
+def test_many_records_do_not_wait_however_few_a_batch_takes(ours: Topics) -> None:
+    """Shares of a limit are rounded down, so a full batch may have fewer than the least."""
+    name = ours.make("many-", 3)
+    limits = {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "10", "maxTriggerDelay": "1h"}
+    query = Query(ours, subscribe=name, **limits)
+    ours.fill(name, numbers(0, 60))
+    assert [query.batch() for _ in range(5)] == [True] * 5
+    query.planner.stop()
+
+
 def test_new_partitions_are_read_from_their_start(topics: Topics) -> None:
     name = topics.make("grow-")
     topics.fill(name, numbers(0, 5))

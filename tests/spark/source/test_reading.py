@@ -17,7 +17,7 @@ from process import Ottla
 from pyspark.sql.pandas.types import to_arrow_schema
 from spark import filling
 
-from ottla.client import offsets
+from ottla.client import cluster, offsets
 from ottla.client.cluster import Cluster
 from ottla.client.failure import Failed
 from ottla.spark.source import reading
@@ -226,7 +226,10 @@ def test_records_that_retention_took_are_said_or_passed_over(broker: Broker, cap
     assert rows(early, options(broker, failOnDataLoss="false")) == []
 
 
-def test_a_topic_that_was_deleted_is_said_or_passed_over(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_that_was_deleted_is_said_or_passed_over(
+    broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "MISSING_S", 0.3)
     numbered(broker, "deleted", 20)
     split = whole(broker, "deleted")
     client = Confluent(broker.bootstrap)
@@ -257,6 +260,39 @@ def test_a_log_that_lost_its_end_is_said_or_passed_over(ottla: Ottla) -> None:
     with pytest.raises(Failed, match="short partition 0 at offset 30: the log ends at offset 20"):
         rows(beyond, options(ottla))
     assert rows(beyond, options(ottla, failOnDataLoss="false")) == []
+    across = Split("short", 0, 10, 40, split.topic_id)
+    impatient = {"kafka_request_timeout_ms": "300", "kafkaConsumer_pollTimeoutMs": "300"}
+    with pytest.raises(Failed, match=r"offset 20: the log ends before offset 40, records were lost.*failOnDataLoss"):
+        rows(across, options(ottla, **impatient))
+    found = rows(across, options(ottla, failOnDataLoss="false", **impatient))
+    assert [row["offset"] for row in found] == list(range(10, 20))
+
+
+def test_a_topic_made_anew_while_it_is_read_is_said_or_passed_over(ottla: Ottla) -> None:
+    client = Confluent(ottla.bootstrap)
+    for loss in ("true", "false"):
+        topic = f"swapped-{loss}"
+        numbered(ottla, topic, 200)
+        given = options(ottla, failOnDataLoss=loss, kafka_max_partition_fetch_bytes="100")
+        reader = reading._batches(whole(ottla, topic), given)
+        assert next(reader).num_rows
+        client.delete(topic)
+        filling.create(ottla, topic, 1)
+        client.produce(topic, [Record(filling.NOW_MS, None, b"another")] * 200)
+        if loss == "true":
+            with pytest.raises(Failed, match="made anew while it was read; set failOnDataLoss to false"):
+                list(reader)
+        else:
+            assert b"another" not in pa.Table.from_batches(list(reader)).column("value").to_pylist()
+    client.close()
+
+
+def test_one_answer_does_not_tell_that_a_topic_is_gone(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbered(ottla, "hidden", 20)
+    split, topics = whole(ottla, "hidden"), Cluster.topics
+    monkeypatch.setattr(Cluster, "topics", lambda self, names=None: {})
+    assert len(rows(split, options(ottla))) == 20
+    monkeypatch.setattr(Cluster, "topics", topics)
 
 
 def test_a_broker_that_is_away_is_waited_for_and_then_said(alone: Ottla) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,8 @@ from ottla.client import offsets
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Unreachable
 from ottla.spark.source.planning import Range, Split, splits
-from ottla.spark.source.sampling import SHARE, Sample, Sampler, Survey, sample_bytes
+from ottla.spark.source.sampling import SHARE, Sample, Sampler, Survey, sample_bytes, understood
+from ottla.wire.messages.fetch import PartitionData
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,6 +130,16 @@ def test_sampling_reads_a_small_part_of_the_log() -> None:
         read += sum(log.sample(offset).size for offset in survey.next)
         survey.add([log.sample(offset) for offset in survey.next])
     assert read < 3 * log.size / SHARE
+
+
+@pytest.mark.parametrize("magic", [0, 2])
+@pytest.mark.parametrize("length", [-(2**31), -30, -12, -1, 0, 13])
+def test_damaged_lengths_are_no_samples(length: int, magic: int) -> None:
+    data = struct.pack(">qiib", 0, length, 0, magic) + bytes(200)
+    assert (
+        understood(PartitionData(partition_index=0, error_code=0, high_watermark=0, records=memoryview(data)), 0)
+        is None
+    )
 
 
 def test_without_any_sample_all_offsets_count_the_same() -> None:

@@ -26,6 +26,7 @@ from ottla.client.producing import Sender
 from ottla.client.transaction import end, enlist, identify, ongoing
 from ottla.errors import ErrorCode
 from ottla.records import batch
+from ottla.records.compress import Codec
 from ottla.records.murmur2 import murmur2
 from ottla.spark.sink.decisions import Decision, decode
 from ottla.spark.sink.exactly_once import State
@@ -47,10 +48,11 @@ CONFIGS: Final = {
     "segment.bytes": str(4 << 20),
     "segment.ms": str(24 * 3_600_000),
     "min.cleanable.dirty.ratio": "0.1",
+    "max.message.bytes": str(16 << 20),  # a decision names a transaction for every task
 }
 # A decision is one record, so its transaction is open for milliseconds.
 TIMEOUT_MS: Final = 60_000
-STEP: Final = 256  # offsets in the first piece of a backward read
+STEP: Final = 16  # offsets in the first piece of a backward read: every task reads it
 STEP_MAX: Final = 1 << 14
 CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 COMMIT: Final = 1
@@ -132,6 +134,7 @@ class ClusterPort:
         record = batch.Record(0, time.time_ns() // 1_000_000, query.encode(), value, ())
         data = batch.build(
             [record],
+            codec=Codec.GZIP,  # the names in it are much alike
             producer_id=fence.producer_id,
             producer_epoch=fence.epoch,
             base_sequence=0,  # an epoch that was just handed out has written nothing

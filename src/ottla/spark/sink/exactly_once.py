@@ -126,6 +126,7 @@ def commit(
     last = None if alone else port.last(query)
     decision = decide(last, query, epoch, messages)
     if decision is not last:
+        decision = without_taken(port, decision)
         verify(port, decision, now_ms())
         record(port, fence, query, decision)
     finish(port, query, decision, accept_loss=lost_epoch == epoch)
@@ -160,6 +161,22 @@ def abandon(port: Port, query: str) -> None:
 def of(messages: Iterable[Prepared]) -> str | None:
     """The query that the messages are of; None if there are none, for then there is nothing to do."""
     return next((message.query for message in messages), None)
+
+
+def without_taken(port: Port, decision: Decision) -> Decision:
+    """The decision without ids that wait for their task's next rows and have an open transaction all the same.
+
+    An attempt of a run that is over has taken such an id with the ticket that follows, so nobody will take it any more;
+    left in the decision it would be spared by every sweep.
+    """
+    waiting = [part.name for part in decision.parts if part.producer_id == NOBODY]
+    states = port.states(waiting) if waiting else {}
+    free = tuple(part for part in decision.parts if part.name not in waiting or not is_open(states.get(part.name)))
+    return decision._replace(parts=free)
+
+
+def is_open(state: State | None) -> bool:
+    return state is not None and state.name == ONGOING
 
 
 def verify(port: Port, decision: Decision, now_ms: int) -> None:

@@ -179,5 +179,8 @@ class SinkOptions(Options):
             )
         if self.two_phase and not self.exactly_once:
             raise Failed("ottla.two.phase is about transactions: set exactly.once to true with it, or leave it out")
+        for name, value in (("ottla.write.id", self.write_id), ("ottla.lost.batch", self.lost_batch)):
+            if value is not None and not self.exactly_once:
+                raise Failed(f"{name} is about rows that are written once: set exactly.once to true with it")
         if self.write_epoch and self.write_id is None:
             raise Failed("ottla.write.epoch counts parts of one write: name that by ottla.write.id")

@@ -188,7 +188,7 @@ def task() -> TaskContext:
 
 def drop(cluster: Cluster, identity: Identity) -> None:
     """Abort the transaction of an attempt that failed, soon, if the cluster answers: readers need not wait for it."""
-    cluster.timeout_s = min(cluster.timeout_s, DROP_S)
+    cluster.timeout_s = cluster.patience_s = min(cluster.timeout_s, DROP_S)
     with suppress(Failed):
         end(cluster, identity, commit=False)
 

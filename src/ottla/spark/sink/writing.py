@@ -140,11 +140,12 @@ class Writer:
 
     def _partitions(self, topic: str, rows: pa.Table, target: Target) -> pa.ChunkedArray | pa.Array | None:
         """By column or by the user's own function; None where keys decide."""
-        if "partition" in self._used:
-            chosen, who = rows.column("partition"), "column partition"
-        elif self._partitioner is not None:
-            chosen, who = self._chosen(rows, target), f"{self._options.partitioner}"
-        else:
+        who = "column partition" if "partition" in self._used else str(self._options.partitioner)
+        chosen = rows.column("partition") if "partition" in self._used else None
+        if self._partitioner is not None and (chosen is None or chosen.null_count):
+            own = self._chosen(rows, target)
+            chosen = own if chosen is None else pc.coalesce(chosen, pa.chunked_array([own]))
+        if chosen is None:
             return None
         span = pc.min_max(chosen).as_py()
         if span["min"] is not None and not 0 <= span["min"] <= span["max"] < target.partitions:
@@ -194,7 +195,8 @@ class Writer:
             self._ask_for(topic)
             known = self._cluster.retrying(lambda: self._cluster.topic(topic), what=f"topic {topic}")
         target = self._targets[topic] = Target(
-            known.partitions, min(self._options.batch_bytes, self._message_bytes_max(topic))
+            known.partitions,
+            min(self._options.batch_bytes, self._options.request_bytes, self._message_bytes_max(topic)),
         )
         return target
 

@@ -12,6 +12,7 @@ what to write instead. The table in docs/spark.md is made by `table` and a test 
 from __future__ import annotations
 
 import difflib
+import logging
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
@@ -65,7 +66,11 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+log = logging.getLogger("ottla.spark")
+
 SECURITY: Final = ("kafka.security.", "kafka.ssl.", "kafka.sasl.")
+# What a job may have set for both, and Spark's own source warns of.
+STREAM_ONLY: Final = ("max_offsets_per_trigger", "min_offsets_per_trigger", "group", "group_id", "group_id_prefix")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +87,7 @@ class Options:
     request_timeout_ms: int = option(
         "kafka.request.timeout.ms",
         integer(1, INT_MAX),
-        "How long a broker that does not answer is asked again.",
+        "How long a broker may take to answer before it counts as away.",
         30_000,
     )
     security: Security = PLAIN  # of kafka.security.*, kafka.ssl.* and kafka.sasl.*, which the client reads
@@ -131,7 +136,7 @@ class Options:
             self.bootstrap,
             security=self.security,
             client_id=self.client_id,
-            timeout_s=max(self.request_timeout_ms, patience_ms) / 1000,
+            timeout_s=self.request_timeout_ms / 1000,
             patience_s=patience_ms / 1000,
         )
 
@@ -362,6 +367,9 @@ class SourceOptions(Options):
                         "read: name another offset"
                     )
         self._check_order()
+        for name in STREAM_ONLY:
+            if getattr(self, name) is not None:
+                log.warning("option %s has no effect on a batch, only on a stream", self.rows()[name].name)
         return self
 
     def _check_order(self) -> None:

@@ -136,7 +136,9 @@ def _number(value: object) -> int:
     """JSON's keys are text, and Spark's reader takes numbers written as text elsewhere too."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError(value)
-    return int(value)
+    if not -LONG_MAX <= (number := int(value)) <= LONG_MAX:
+        raise ValueError(value)
+    return number
 
 
 def offsets(text: str) -> Bound:

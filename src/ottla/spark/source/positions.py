@@ -111,7 +111,7 @@ def _at_times(
 ) -> dict[TopicPartition, int]:
     """The first offset that is as late; where there is none, the end, unless that would hide a mistake."""
     made = {}
-    for where, found in offsets.at_time(cluster, at).items():
+    for where, found in offsets.at_time(cluster, at, committed=options.committed).items():
         if found is None and name == "startingOffsets" and options.starting_strategy == "error":
             raise Failed(
                 f"{where.topic} partition {where.partition} has no record as late as timestamp {at[where]}: set an "

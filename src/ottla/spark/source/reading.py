@@ -27,7 +27,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ottla.client import offsets
 from ottla.client.failure import Failed, Refused, Unreachable
-from ottla.client.fetching import OutOfRange, fetch
+from ottla.client.fetching import OutOfRange, Recreated, fetch
 from ottla.errors import ErrorCode
 from ottla.records.compress import SIZE_MAX
 from ottla.records.native import decode_columns
@@ -36,7 +36,7 @@ from ottla.spark.source.data_source import columns
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.client.cluster import Cluster, TopicPartition
+    from ottla.client.cluster import Cluster, Topic, TopicPartition
     from ottla.client.fetching import Piece
     from ottla.records.columns import Columns
     from ottla.spark.source.options import SourceOptions
@@ -84,10 +84,17 @@ def _batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
                 break
             except OutOfRange:
                 start = _go_on(cluster, split, start, options)
+    except Recreated:
+        _lost(f"{_at(split, start)}: the topic was deleted and made anew while it was read", options)
     except Refused as error:
-        if error.code not in GONE:
+        if error.code in GONE:
+            _lost(f"{_at(split, start)}: the topic was deleted while it was read", options)
+        elif error.code == ErrorCode.OFFSET_NOT_AVAILABLE:
+            _lost(
+                f"{_at(split, start)}: the log ends before offset {split.stop}, records were lost{error.more}", options
+            )
+        else:
             raise Failed(f"{_at(split, start)}: {error}") from None
-        _lost(f"{_at(split, start)}: the topic was deleted while it was read", options)
     except Unreachable as error:
         raise Failed(f"{_at(split, start)}: {error}") from None
     _give_back(cluster, options)
@@ -189,7 +196,7 @@ class Shape:
 
 def _same_topic(cluster: Cluster, split: Split, options: SourceOptions) -> bool:
     """Whether the topic is the one that was planned for."""
-    found = cluster.topics([split.topic]).get(split.topic)
+    found = cluster.topics([split.topic]).get(split.topic) or _found_later(cluster, split.topic)
     if found is None:
         _lost(f"{_at(split, split.start)}: the topic was deleted", options)
         return False
@@ -197,6 +204,16 @@ def _same_topic(cluster: Cluster, split: Split, options: SourceOptions) -> bool:
         _lost(f"{_at(split, split.start)}: the topic was deleted and made anew, so these records are gone", options)
         return False
     return True
+
+
+def _found_later(cluster: Cluster, topic: str) -> Topic | None:
+    """A broker that has just started, or a topic that has: one answer does not tell that there is none."""
+    try:
+        return cluster.retrying(lambda: cluster.topic(topic), what=f"topic {topic}")
+    except Refused as error:
+        if error.code not in GONE:
+            raise
+        return None
 
 
 def _go_on(cluster: Cluster, split: Split, start: int, options: SourceOptions) -> int:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
-from ottla.client.fetching import BATCH_LENGTH_MIN, HEAD, LAST_DELTA, LAST_DELTA_POSITION, OVERHEAD
+from ottla.client.fetching import BATCH_LENGTH_MIN, HEAD, LAST_DELTA, LAST_DELTA_POSITION, LENGTH_MIN, OVERHEAD
 from ottla.spark.source.planning import Profile, even
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.wire.messages.folders import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -246,7 +246,10 @@ class Sampler:
         for _, mine in self._by_leader(places):
             queue = [(where, offset) for where in mine for offset in places[where]]
             sent: deque[Place] = deque()
-            connection = self._cluster.lease(mine[0])
+            try:
+                connection = self._cluster.lease(mine[0])
+            except Failed:
+                continue
             try:
                 while queue or sent:
                     while queue and len(sent) < TOGETHER:
@@ -294,7 +297,7 @@ def understood(answer: PartitionData, offset: int) -> Sample | None:
     position, base, after = 0, None, offset
     while position + OVERHEAD + BATCH_LENGTH_MIN <= len(data):
         first, length, magic = HEAD.unpack_from(data, position)
-        if position + OVERHEAD + length > len(data):
+        if length < (BATCH_LENGTH_MIN if magic >= MAGIC else LENGTH_MIN) or position + OVERHEAD + length > len(data):
             break
         delta = LAST_DELTA.unpack_from(data, position + LAST_DELTA_POSITION)[0] if magic >= MAGIC else 0
         base, after = first if base is None else base, first + delta + 1

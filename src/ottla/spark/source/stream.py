@@ -171,16 +171,16 @@ class Planner:
         self._watched(start)
         if self._target is None and self._lookout.idle(start.offsets):
             return start
-        end, losses = self._advance(start, limited=limited)
+        seen, end, losses = self._advance(start, limited=limited)
         if losses:
             self._tell(losses)
-        elif limited and self._too_early(pending(start, end)):
+        elif limited and self._too_early(start, seen):
             return start
         if not end.same_place(start):
             self._admitted_at = time.monotonic()
         return end
 
-    def _advance(self, start: Position, *, limited: bool) -> tuple[Position, list[Loss]]:
+    def _advance(self, start: Position, *, limited: bool) -> tuple[Seen, Position, list[Loss]]:
         """Losses are looked at again before they are believed: a broker that has just started may know too little."""
         limit = self._options.max_offsets_per_trigger if limited else None
         attempts = self._options.retries + 1
@@ -189,7 +189,7 @@ class Planner:
             end, losses = advance(start, seen, self._lookout.wants, target=self._target, limit=limit)
             attempts -= 1
             if not losses or attempts <= 0:
-                return end, losses
+                return seen, end, losses
             time.sleep(self._options.retry_interval_ms / 1000)
 
     def _tell(self, losses: list[Loss]) -> None:
@@ -198,9 +198,11 @@ class Planner:
         for loss in losses:
             log.warning("%s", loss.warning())
 
-    def _too_early(self, size: int) -> bool:
+    def _too_early(self, start: Position, seen: Seen) -> bool:
+        """By all that is there, however much of it a batch may take."""
         if self._target is not None:  # nothing more will come
             return False
+        size = pending(start, advance(start, seen, self._lookout.wants)[0])
         waited_ms = None if self._admitted_at is None else (time.monotonic() - self._admitted_at) * 1000
         return early(size, self._options.min_offsets_per_trigger, waited_ms, self._options.max_trigger_delay_ms)
 
