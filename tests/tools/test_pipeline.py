@@ -108,6 +108,27 @@ def test_stop_of_what_does_not_run(run: Run, tmp_path: Path) -> None:
     assert "visits does not run: killed since" in run("pipeline", "stop", "visits", **here).err
 
 
+MAKES = """
+from ottla.spark.pipeline import Pipeline
+
+def run(run):
+    pass
+
+def generate(run):
+    print("stopped" if run.stopping else f"makes {run.count}")
+
+PIPELINE = Pipeline("makes", "Makes.", run, (), generate)
+"""
+
+
+def test_input_is_made_up_also_after_a_stop(run: Run, tmp_path: Path) -> None:
+    """The wish to stop was for the run that has ended; the file is there until the next one begins."""
+    (tmp_path / "makes.py").write_text(MAKES)
+    state.ask_to_stop(tmp_path)
+    made = run("pipeline", "run", str(tmp_path / "makes.py"), "--folder", str(tmp_path), "--generate-only")
+    assert made.out == "makes 10000\n"
+
+
 def test_a_new_pipeline_is_python_and_replaces_nothing(run: Run, tmp_path: Path) -> None:
     shown = run("pipeline", "new", "word-count", "--folder", str(tmp_path))
     assert [line.split()[-1] for line in shown.lines[:2]] == [

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from spark import filling
 
 from ottla.client.failure import Failed
-from ottla.spark.pipeline import Option, Pipeline, Run, Wrong
+from ottla.spark.pipeline import Option, Pipeline, Run, Wrong, state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,6 +106,60 @@ def test_checkpoints_go_where_they_are_told(make: Callable[..., Run], tmp_path: 
     assert run.checkpoint("trial-a") == (tmp_path / "checkpoints" / "trial-a").as_uri()
     run.checkpoints = "s3a://bucket/place/"
     assert run.checkpoint("trial-a") == "s3a://bucket/place/trial-a"
+
+
+class Reader:
+    """Of a session: what options it was given."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+
+    def format(self, name: str) -> Reader:
+        return self
+
+    def options(self, **options: str) -> Reader:
+        self.given |= options
+        return self
+
+    def load(self) -> dict[str, str]:
+        return self.given
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda run, **given: run.stream("t", group="g", **given), lambda run, **given: run.table("t", **given)]
+)
+def test_what_was_aborted_is_left_out_unless_asked_for(make: Callable[..., Run], ask: Callable[..., Any]) -> None:
+    run = make()
+    run.spark = SimpleNamespace(read=Reader(), readStream=Reader())  # type: ignore[assignment]
+    assert ask(run)["kafka.isolation.level"] == "read_committed"
+    given = {"kafka.isolation.level": "read_uncommitted", "startingOffsets": "latest"}
+    assert ask(run, **given).items() > given.items()
+
+
+def test_aborted_records_are_neither_in_a_stream_nor_in_a_table(
+    make: Callable[..., Run], spark: SparkSession, ottla: Ottla, fresh: Callable[[str], str]
+) -> None:
+    topic = fresh("trial")
+    total, committed = filling.transactional(ottla, topic)
+    assert committed < total
+    run = make(bootstrap=ottla.bootstrap)
+    run.session = spark
+    assert run.table(topic).count() == committed
+    run.to_files(run.stream(topic, group=topic).select("value"), run.folder / "tables", name="trial-committed")
+    run.wait()
+    assert spark.read.parquet(str(run.folder / "tables")).count() == committed
+    assert run.table(topic, **{"kafka.isolation.level": "read_uncommitted"}).count() == total
+
+
+def test_only_a_run_in_its_folder_is_asked_to_stop_by_it(make: Callable[..., Run], tmp_path: Path) -> None:
+    run = make()
+    assert not run.stopping
+    state.ask_to_stop(tmp_path)
+    assert run.stopping
+    run.tenured = False
+    assert not run.stopping
+    run.ask_to_stop()
+    assert run.stopping
 
 
 def test_a_stream_to_files_ends_by_itself_and_goes_on_where_it_was(

@@ -94,6 +94,7 @@ class Run:
     folder: Path  # its own: checkpoints/, tables/, spark.log, and the files of `ottla.spark.pipeline.state`
     options: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
+    tenured: bool = True  # it runs in its folder, where it may be asked to stop; making up input alone, it does not
     every_s: float = 1.0  # a micro-batch begins so often; 0: as soon as the last one ended
     checkpoints: str | None = None  # where checkpoints go when the folder is not on storage that the cluster shares
     properties: Mapping[str, str] = field(default_factory=dict)  # Kafka's client options, without "kafka."
@@ -162,13 +163,12 @@ class Run:
 
     def stream(self, topics: str, *, group: str, **options: str) -> "DataFrame":
         """Topics, from their earliest record on, as rows that go on coming; progress is committed to the group."""
-        reader = self.spark.readStream.format("ottla").options(**self._kafka())
-        reader = reader.option("subscribe", topics).option("startingOffsets", "earliest").option("ottla.group", group)
-        return reader.options(**options).load()
+        begin = {"subscribe": topics, "startingOffsets": "earliest", "ottla.group": group}
+        return self.spark.readStream.format("ottla").options(**{**self._reading(), **begin, **options}).load()
 
     def table(self, topics: str, **options: str) -> "DataFrame":
         """Topics as they are now, as a table."""
-        return self.spark.read.format("ottla").options(**{**self._kafka(), "subscribe": topics, **options}).load()
+        return self.spark.read.format("ottla").options(**{**self._reading(), "subscribe": topics, **options}).load()
 
     def to_topic(
         self,
@@ -255,12 +255,16 @@ class Run:
         properties = {f"kafka.{name}": value for name, value in self.properties.items()}
         return {"kafka.bootstrap.servers": self.bootstrap, **properties}
 
+    def _reading(self) -> dict[str, str]:
+        """What was aborted is not there for a pipeline, unless it asks for it by an option."""
+        return {"kafka.isolation.level": "read_committed", **self._kafka()}
+
     # The end.
 
     @property
     def stopping(self) -> bool:
         """For loops of a pipeline's own: has somebody asked this run to stop?"""
-        return self._asked or (self.folder / STOP).exists()
+        return self._asked or (self.tenured and (self.folder / STOP).exists())
 
     def ask_to_stop(self) -> None:
         """Only sets a flag: a signal handler calls it at any moment."""

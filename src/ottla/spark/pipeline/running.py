@@ -140,6 +140,7 @@ def planned(pipeline: Pipeline, given: argparse.Namespace) -> Run:
         folder=folder,
         options=pairs("--option", given.option),
         once=given.once,
+        tenured=not given.generate_only,
         every_s=given.every,
         checkpoints=given.checkpoints,
         properties=pairs("--property", given.property),
@@ -160,6 +161,7 @@ def pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
 
 
 def generated(run: Run) -> int:
+    """Beside whatever runs in the folder: a wish to stop that lies there is for the run, or left of one that ended."""
     assert run.pipeline.generate, "planned refuses it"
     with Signals(run.ask_to_stop):
         run.pipeline.generate(run)
