@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -86,6 +87,35 @@ def test_the_position_goes_where_the_records_go(bench: Bench) -> None:
     assert bench.values() == [b"a", b"b", b"c", b"d"]
 
 
+def test_the_position_of_an_idle_partition_is_committed_anew(bench: Bench) -> None:
+    """A position that nobody renews expires, and then what was copied cannot be told from what others wrote."""
+    bench.produce("a", "b")
+    copied = bench.copy()
+    before = commits(bench.target)
+    assert bench.copy().position == copied.position
+    assert commits(bench.target) == before, "the position was only read"
+    (renewed,) = copy(bench.job, [replace(bench.part(), refresh=True)])
+    assert (renewed.error, renewed.position) == ("", copied.position)
+    assert commits(bench.target) > before
+    assert bench.values() == [b"a", b"b"]
+
+
+def test_a_new_position_is_committed_once(bench: Bench) -> None:
+    before = commits(bench.target)
+    (outcome,) = copy(bench.job, [replace(bench.part(), refresh=True)])
+    assert (outcome.error, outcome.records) == ("", 0)
+    assert commits(bench.target) == before + 2, "the offset and the marker behind it"
+
+
+def commits(broker: Ottla) -> int:
+    """How much has ever been committed there, by any group."""
+    topic = "__consumer_offsets"
+    with Cluster(broker.bootstrap) as cluster:
+        there = cluster.topics([topic])
+        wheres = [TopicPartition(topic, index) for index in range(there[topic].partitions)] if topic in there else []
+        return sum(offsets.latest(cluster, wheres).values())
+
+
 def test_what_was_sent_and_not_committed_is_sent_again(bench: Bench) -> None:
     """As if the task had been killed after its batches had arrived, and before the commit."""
     bench.produce("a", "b", "c")
@@ -94,7 +124,7 @@ def test_what_was_sent_and_not_committed_is_sent_again(bench: Bench) -> None:
         passage = mirroring.Passage(bench.job, bench.part(), source, target, mirroring._Progress())
         identity, position = passage._position(identity)
         copier = Copier(identity.producer_id, identity.epoch)
-        pusher = Pusher(bench.job.target, target, bench.where, bench.job.transactional_id(bench.where))
+        pusher = Pusher(target, bench.where, bench.job.transactional_id(bench.where))
         transaction = Transaction(bench.job, bench.part(), target, identity, position, copier, pusher)
         for piece in fetch(source, bench.where, start=0, stop=3, committed=True):
             transaction.add(piece)

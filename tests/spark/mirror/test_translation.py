@@ -94,9 +94,9 @@ def test_a_group_is_moved_only_by_its_mirror() -> None:
     assert fresh is not None
     assert fresh.offset == 50
     ours = (fresh.offset, fresh.metadata("mirror"))
-    assert wanted(position, 150, mirror="mirror", there=ours, start=0) is None, "it stands there already"
+    assert wanted(position, 150, mirror="mirror", there=ours, start=0) == fresh, "it stands there already, and stays"
     coarse = Position(200, "c", "t", OffsetMap([Run(100, 0, 1)]))
-    assert wanted(coarse, 150, mirror="mirror", there=ours, start=0) is None, "a map that was thinned sets nobody back"
+    assert wanted(coarse, 150, mirror="mirror", there=ours, start=0) == fresh, "a map that was thinned sets nobody back"
     back = wanted(position, 120, mirror="mirror", there=ours, start=0)
     assert back is not None
     assert back.offset == 20, "a group that was set back is followed"

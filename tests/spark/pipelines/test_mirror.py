@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import judge
@@ -22,8 +23,13 @@ from spark.launching import OTTLA, Launched, finished
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Failed
 from ottla.client.groups import committed
+from ottla.spark.mirror.endpoint import Endpoint
+from ottla.spark.mirror.mirroring import KEPT_S, Job, Outcome
 from ottla.spark.mirror.provenance import Provenance, Registry, refusal
+from ottla.spark.mirror.roster import Mirrored
+from ottla.spark.mirror.translation import OffsetMap, Position
 from ottla.spark.pipeline import Run
+from ottla.spark.pipelines import mirror
 from ottla.spark.pipelines.mirror import PIPELINE
 
 if TYPE_CHECKING:
@@ -67,6 +73,27 @@ class Mirrors:
 @pytest.fixture
 def mirrors(spark: SparkSession, tmp_path: Path) -> Mirrors:
     return Mirrors(spark, tmp_path)
+
+
+def test_every_run_renews_the_positions_of_idle_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --once from cron no run lasts until a position is old: the first look of each must renew it."""
+    where, now = TopicPartition("t", 0), 1_000_000.0
+    monkeypatch.setattr(mirror, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(mirror.offsets, "earliest", lambda cluster, wheres: dict.fromkeys(wheres, 0))
+    monkeypatch.setattr(mirror.offsets, "latest", lambda cluster, wheres, committed: dict.fromkeys(wheres, 5))
+    run = Run(pipeline=PIPELINE, bootstrap="nowhere:1", folder=Path(), options={"to": "nowhere:2"})
+    job = Job("mirror", Endpoint("nowhere:1"), Endpoint("nowhere:2"), "c")
+    here = mirror.Mirror(run, job, None, None, None, None)  # type: ignore[arg-type]
+    here._topics = [Mirrored("t", "t", "id", 1, Provenance("mirror", "t", ("c",)), 1 << 20)]
+
+    def planned() -> list[bool]:
+        return [part.refresh for part in here._plan()[0]]
+
+    assert planned() == [True], "nobody knows how old it is"
+    here._take([Outcome(where, where, Position(5, "c", "id", OffsetMap()))])
+    assert planned() == []
+    now += KEPT_S + 1
+    assert planned() == [True]
 
 
 @pytest.mark.parametrize("way", ["ottla-ottla", "kafka-ottla", "ottla-kafka"])

@@ -2,19 +2,21 @@
 
 Every now and then each group's committed offsets of mirrored topics are translated (see `translation`) and committed at
 the target under the same name. A group that has members at the target is left alone: the broker itself refuses our
-commit. So is one that has committed anything there by itself, for that is its own progress.
+commit. So is one that has committed anything there by itself, for that is its own progress. What was translated for a
+group that stands still is committed anew now and then, and whenever a run begins, since it would expire.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Final
 
 from ottla.client import offsets
 from ottla.client.failure import Failed, Refused, check
 from ottla.client.groups import Committed, commit, committed
 from ottla.errors import ErrorCode
-from ottla.spark.mirror.mirroring import GROUP
+from ottla.spark.mirror.mirroring import GROUP, KEPT_S
 from ottla.spark.mirror.translation import Position, wanted
 from ottla.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
 
@@ -44,7 +46,7 @@ class Followed:
             ) from None
         self._mirror = mirror
         self._leave_out = frozenset(leave_out)
-        self._done: dict[str, dict[TopicPartition, tuple[int, int | None]]] = {}
+        self._done: dict[str, tuple[float, dict[TopicPartition, tuple[int, int | None]]]] = {}  # when, and what
 
     def follow(
         self,
@@ -52,7 +54,10 @@ class Followed:
         target: Cluster,
         positions: Mapping[TopicPartition, tuple[TopicPartition, Position]],
     ) -> tuple[int, list[str]]:
-        """How many groups were moved at the target, and what went wrong. Positions: source → (target, position)."""
+        """How many groups were moved or renewed at the target, and what went wrong.
+
+        Positions: source → (target, position).
+        """
         moved, notes = 0, []
         starts = offsets.earliest(target, [to for to, _ in positions.values()])
         for group in self._groups(source):
@@ -93,7 +98,8 @@ class Followed:
             where: (offset, positions[where][1].offsets.translate(min(offset, positions[where][1].offset)))
             for where, offset in stands.items()
         }
-        if self._done.get(group) == now:
+        at, done = self._done.get(group, (0.0, None))
+        if done == now and time.monotonic() - at <= KEPT_S:
             return False
         there = committed(target, group, [positions[where][0] for where in stands])
         changes: dict[TopicPartition, Committed] = {}
@@ -110,5 +116,5 @@ class Followed:
             if found is not None:
                 changes[to] = Committed(found.offset, found.metadata(self._mirror))
         commit(target, group, changes)
-        self._done[group] = now
+        self._done[group] = (time.monotonic(), now)
         return bool(changes)

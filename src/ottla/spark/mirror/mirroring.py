@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ottla.spark.mirror.endpoint import Endpoint
 
 GROUP: Final = "ottla-mirror-"  # and the mirror's name: the group at the target that keeps its positions
+KEPT_S: Final = 12 * 3600.0  # what was committed at the target is committed anew after this time, or it would expire
 FENCED: Final = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 
 
@@ -150,13 +151,14 @@ class Passage:
         self._target = target
         self._progress = progress
         self._name = f"{part.where.topic} partition {part.where.partition}"
+        self._stored = False  # has this task committed a position?
 
     def copy(self, deadline: float) -> Position:
         job, part = self._job, self._part
         identity = identify(self._target, job.transactional_id(part.to), timeout_ms=job.transaction_timeout_ms)
         identity, position = self._position(identity)
         if position.offset >= part.stop:
-            return self._moved(identity, position)[1] if part.refresh else position
+            return self._moved(identity, position)[1] if part.refresh and not self._stored else position
         pieces = fetch(
             self._source, part.where, start=position.offset, stop=part.stop, committed=True, bytes_max=job.fetch_bytes
         )
@@ -240,7 +242,9 @@ class Passage:
     def _moved(self, identity: Identity, position: Position) -> tuple[Identity, Position]:
         stored = {self._part.to: Committed(position.offset, position.metadata())}
         add_offsets(self._target, identity, self._job.group, stored)
-        return end(self._target, identity, commit=True), position
+        after = end(self._target, identity, commit=True)
+        self._stored = True
+        return after, position
 
     def _check_untouched(self) -> None:
         to = self._part.to

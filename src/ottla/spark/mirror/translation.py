@@ -142,7 +142,7 @@ MARK: Final = "mirrored by "
 def wanted(
     position: Position, committed: int, *, mirror: str, there: tuple[int, str] | None, start: int
 ) -> Wanted | None:
-    """What to commit at the target for a group that stands at `committed`; None to leave it alone.
+    """What to commit at the target for a group that stands at `committed`, now or again; None to leave it alone.
 
     `there` is what the group has committed at the target, with its metadata: what no mirror wrote is its own progress
     there, which must not be touched. `start` is where the target's log begins by now.
@@ -155,5 +155,5 @@ def wanted(
         return None
     found = Wanted(max(translated, start), committed)
     if there is not None and there[1] == found.metadata(mirror) and there[0] >= found.offset:
-        return None  # it stands for the same offset; the map was finer then
+        return Wanted(there[0], committed)  # it stands for the same offset; the map was finer then
     return found

@@ -26,7 +26,7 @@ from ottla.client.groups import Committed, commit
 from ottla.client.security import security
 from ottla.spark.mirror.endpoint import Endpoint, properties
 from ottla.spark.mirror.following import Followed
-from ottla.spark.mirror.mirroring import Job, Outcome, Part, copy
+from ottla.spark.mirror.mirroring import KEPT_S, Job, Outcome, Part, copy
 from ottla.spark.mirror.roster import Roster, Wish
 from ottla.spark.pipeline import Option, Pipeline, Run, main
 from ottla.spark.pipeline.rounds import Rounds, Trouble, spread
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.spark")
 
 IDLE_S: Final = 0.1  # so long is waited when there is nothing new
-KEPT_S: Final = 12 * 3600.0  # a position is committed anew after this time, since those of idle groups expire
 FENCED_MAX: Final = 3  # so often in a row: not a twin of a task of ours, but another run
 
 OPTIONS = (
@@ -178,8 +177,9 @@ class Mirror:
                 if where not in ends:
                     continue
                 known = self._positions.get(where)
-                stale = now - self._stored_at.get(where, now) > KEPT_S
-                if known is None or known[1].offset < ends[where] or stale:
+                # At the first look too: runs that are all shorter would let the positions of idle partitions expire.
+                stale = known is None or now - self._stored_at.get(where, now) > KEPT_S
+                if known is None or stale or known[1].offset < ends[where]:
                     registered = one.provenance.ends.get(index, 0)
                     parts.append(
                         Part(where, to, one.topic_id, firsts[where], ends[where], registered, one.size_max, stale)
