@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,7 +42,7 @@ def test_what_is_staged_is_invisible_and_goes_with_the_run(tmp_path: Path) -> No
     ledger.commit([staged(ledger, 0, 10)], reached(10))
     staged(ledger, 10, 10)
     assert seen(tmp_path) == list(range(10))
-    # Killed here.
+    killed(ledger)
     again = FolderLedger(tmp_path, SHAPE)
     assert again.reached(IDS) == reached(10)
     assert seen(tmp_path) == list(range(10))
@@ -76,6 +81,7 @@ def test_killed_at_any_step_of_a_commit(tmp_path: Path, monkeypatch: pytest.Monk
     except Killed:
         finished = False
     monkeypatch.undo()
+    killed(ledger)
     assert finished == (step > 5)
     decided = step > 1
     visible = seen(tmp_path)
@@ -86,12 +92,130 @@ def test_killed_at_any_step_of_a_commit(tmp_path: Path, monkeypatch: pytest.Monk
     assert seen(tmp_path) == list(range(30 if decided else 10))
 
 
-def test_of_two_drivers_one_commits(tmp_path: Path) -> None:
-    first, second = FolderLedger(tmp_path, SHAPE), FolderLedger(tmp_path, SHAPE)
+@pytest.mark.parametrize("kind", ["folder", "delta"])
+def test_a_second_driver_is_refused_and_disturbs_nobody(tmp_path: Path, kind: str) -> None:
+    first = made(kind, tmp_path)
+    file = staged(first, 0, 10)
+    with pytest.raises(Failed, match=r"^another run writes to the table at .*: stop it, or choose another path$"):
+        made(kind, tmp_path)
+    first.commit([file], reached(10))
+    first.close()
+    second = made(kind, tmp_path)
+    assert second.reached(IDS) == reached(10)
+    second.close()
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from ottla.spark.export.exporting import Shape
+from ottla.spark.export.ledger import FolderLedger
+ledger = FolderLedger(Path(sys.argv[1]), Shape())
+print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_driver_that_was_killed_keeps_nobody_out(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"taken\n"
+        with pytest.raises(Failed, match="another run writes to the table"):
+            FolderLedger(tmp_path, SHAPE)
+        holder.kill()
+    FolderLedger(tmp_path, SHAPE).close()
+
+
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system that has none."""
+
+    def flock(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+@pytest.mark.usefixtures("no_locks")
+@pytest.mark.parametrize("kind", ["folder", "delta"])
+def test_of_two_drivers_one_commits_where_there_are_no_locks(tmp_path: Path, kind: str) -> None:
+    first = made(kind, tmp_path)
+    first.reached(IDS)
+    file = staged(first, 0, 10)
+    second = made(kind, tmp_path)
+    second.reached(IDS)
+    assert (first.staging / file.staged).exists(), "it may live"
     second.commit([staged(second, 0, 10)], reached(10))
-    first.staging.mkdir(parents=True)  # the second has swept it away
     with pytest.raises(Failed, match="another run writes to the table"):
-        first.commit([staged(first, 0, 10)], reached(10))
+        first.commit([file], reached(10))
+    visible = seen(tmp_path) if kind == "folder" else DeltaTable(tmp_path).to_pyarrow_table()["offset"].to_pylist()
+    assert visible == list(range(10))
+
+
+@pytest.mark.parametrize("kind", ["folder", "delta"])
+def test_no_commit_goes_over_files_that_are_gone(tmp_path: Path, kind: str) -> None:
+    ledger = made(kind, tmp_path)
+    ledger.commit([staged(ledger, 0, 10)], reached(10))
+    files = [staged(ledger, 10, 5), staged(ledger, 15, 5)]
+    shutil.rmtree(ledger.staging)
+    with pytest.raises(Failed, match=r"was written and is gone, so that nothing was added to the table"):
+        ledger.commit(files, reached(20))
+    ledger.close()
+    assert made(kind, tmp_path).reached(IDS) == reached(10)
+
+
+def test_a_committed_file_that_is_lost_is_told_until_somebody_has_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = FolderLedger(tmp_path, SHAPE)
+    file = staged(ledger, 0, 10)
+    link = os.link
+
+    def vanishing(*paths: Path) -> None:
+        link(*paths)
+        (ledger.staging / file.staged).unlink()
+
+    monkeypatch.setattr(os, "link", vanishing)
+    sentence = rf"{file.name} belongs to the table by .*, but is neither there nor in"
+    with pytest.raises(Failed, match=sentence):
+        ledger.commit([file], reached(10))
+    ledger.close()
+    with pytest.raises(Failed, match=sentence):
+        FolderLedger(tmp_path, SHAPE)
+    shutil.rmtree(ledger.staging)
+    again = FolderLedger(tmp_path, SHAPE)
+    assert again.reached(IDS) == reached(10)
+
+
+def test_files_that_others_remove_later_are_their_business(tmp_path: Path) -> None:
+    """As days are that nobody wants to keep any longer."""
+    ledger = FolderLedger(tmp_path, SHAPE)
+    ledger.commit([staged(ledger, 0, 10)], reached(10))
+    ledger.close()
+    for path in tmp_path.glob("*.parquet"):
+        path.unlink()
+    assert FolderLedger(tmp_path, SHAPE).reached(IDS) == reached(10)
+
+
+def test_a_commit_that_could_not_be_finished_is_finished_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, say, when the files go to their places: `close` must leave them for later."""
+    ledger = FolderLedger(tmp_path, SHAPE)
+    file = staged(ledger, 0, 10)
+
+    def full(path: Path, place: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        ledger.commit([file], reached(10))
+    ledger.close()
+    monkeypatch.undo()
+    assert FolderLedger(tmp_path, SHAPE).reached(IDS) == reached(10)
     assert seen(tmp_path) == list(range(10))
 
 
@@ -101,14 +225,18 @@ def test_old_commits_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for number in range(6):
         ledger.commit([staged(ledger, number, 1)], reached(number + 1))
     assert len(list((tmp_path / "_ottla" / "commits").iterdir())) == 3
+    ledger.close()
     assert FolderLedger(tmp_path, SHAPE).reached(IDS) == reached(6)
 
 
 def test_damage_and_places_that_cannot_be_written(tmp_path: Path) -> None:
-    FolderLedger(tmp_path / "a", SHAPE).commit([], reached(1))
+    ledger = FolderLedger(tmp_path / "a", SHAPE)
+    ledger.commit([], reached(1))
+    ledger.close()
     (tmp_path / "a" / "_ottla" / "commits" / f"{0:020}.json").write_text("{")
-    with pytest.raises(Failed, match="is damaged: restore it"):
-        FolderLedger(tmp_path / "a", SHAPE)
+    for _ in range(2):  # what fails does not keep the lock
+        with pytest.raises(Failed, match="is damaged: restore it"):
+            FolderLedger(tmp_path / "a", SHAPE)
     (tmp_path / "file").touch()
     with pytest.raises(Failed, match="cannot be written at"):
         FolderLedger(tmp_path / "file", SHAPE)
@@ -120,6 +248,7 @@ def test_delta_goes_on_where_it_was(tmp_path: Path) -> None:
     ledger.commit([staged(ledger, 0, 10)], reached(10))
     lost = staged(ledger, 10, 10)
     (ledger.staging / lost.staged).rename(tmp_path / lost.name)  # killed between the rename and the commit
+    killed(ledger)
     again = DeltaLedger(tmp_path, SHAPE, "cluster")
     assert again.reached(IDS) == reached(10)
     again.commit([staged(again, 10, 10)], reached(20))
@@ -127,24 +256,24 @@ def test_delta_goes_on_where_it_was(tmp_path: Path) -> None:
     assert again.reached({WHERE: "another id"}).offsets == {}
     assert sorted(DeltaTable(tmp_path).to_pyarrow_table()["offset"].to_pylist()) == list(range(20))
     DeltaTable(tmp_path).create_checkpoint()
+    again.close()
     assert DeltaLedger(tmp_path, SHAPE, "cluster").reached(IDS) == reached(20)
 
 
-def test_of_two_drivers_one_commits_to_delta(tmp_path: Path) -> None:
-    first, second = DeltaLedger(tmp_path, SHAPE, "cluster"), DeltaLedger(tmp_path, SHAPE, "cluster")
-    first.reached(IDS)
-    second.reached(IDS)
-    second.commit([staged(second, 0, 10)], reached(10))
-    first.staging.mkdir(parents=True, exist_ok=True)
-    with pytest.raises(Failed, match="another run writes to the table"):
-        first.commit([staged(first, 0, 10)], reached(10))
-    assert DeltaTable(tmp_path).to_pyarrow_table().num_rows == 10
-
-
 def test_a_delta_table_of_another_shape_is_told(tmp_path: Path) -> None:
-    DeltaLedger(tmp_path, SHAPE, "cluster")
-    with pytest.raises(Failed, match="is partitioned by nothing: set partition to none"):
-        DeltaLedger(tmp_path, Shape(headers=False, by_day=True), "cluster")
+    DeltaLedger(tmp_path, SHAPE, "cluster").close()
+    for _ in range(2):  # what fails does not keep the lock
+        with pytest.raises(Failed, match="is partitioned by nothing: set partition to none"):
+            DeltaLedger(tmp_path, Shape(headers=False, by_day=True), "cluster")
+
+
+def made(kind: str, path: Path) -> FolderLedger | DeltaLedger:
+    return FolderLedger(path, SHAPE) if kind == "folder" else DeltaLedger(path, SHAPE, "cluster")
+
+
+def killed(ledger: FolderLedger | DeltaLedger) -> None:
+    """What a kill does to a driver, seen from the file system: its lock is free, and all else is as it was."""
+    ledger._lock.release()
 
 
 def reached(offset: int) -> Reached:

@@ -6,7 +6,8 @@ files. The name is a partition, the number its next offset:
     ottla-export:<cluster id>:<topic id, or name where there are none>:<partition>  →  next offset
 
 so that the position is part of the table, survives checkpoints and clean-ups of its log, and is there for any reader.
-Two drivers that commit the same partition conflict, and the second is refused by Delta itself.
+Two drivers that commit the same partition conflict, and the second is refused by Delta itself; where the file system
+has locks, it is refused when it starts (`_ottla/lock`).
 
 Files go to their places before the commit. What is there without a commit (a driver that was killed between the two) is
 invisible to readers of Delta and removed by its VACUUM.
@@ -17,11 +18,10 @@ from __future__ import annotations
 import json
 import shutil
 import time
-import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.failure import Failed
-from ottla.spark.export.ledger import HIDDEN, Reached
+from ottla.spark.export.ledger import Reached, check_staged, prepared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,18 +49,12 @@ class DeltaLedger:
         if shape.by_day:
             self._schema = self._schema.append(pa.field(DAY, pa.date32()))
         self._by = [DAY] if shape.by_day else []
-        staging = path / HIDDEN
+        self._lock, self.staging = prepared(path)
         try:
-            shutil.rmtree(staging, ignore_errors=True)
-            self.staging = staging / uuid.uuid4().hex
-            self.staging.mkdir(parents=True)
-        except OSError as error:
-            raise Failed(f"the table cannot be written at {path} ({error.strerror}): choose another path") from None
-        try:
-            self._table = deltalake.DeltaTable.create(path, self._schema, mode="ignore", partition_by=self._by or None)
-        except deltalake.exceptions.DeltaError as error:
-            raise Failed(f"no Delta table can be made at {path}: {error}") from None
-        self._check()
+            self._table = self._made()
+        except BaseException:
+            self.close()
+            raise
 
     def reached(self, partitions: Mapping[TopicPartition, str]) -> Reached:
         self._table.update_incremental()
@@ -73,6 +67,7 @@ class DeltaLedger:
         return Reached(self._cluster, found, ids)
 
     def commit(self, files: Sequence[File], reached: Reached) -> None:
+        check_staged(self._path, self.staging, files)
         now_ms = int(time.time() * 1000)
         for file in files:
             place = self._path / file.name
@@ -109,15 +104,23 @@ class DeltaLedger:
             raise Failed(f"the Delta table at {self._path} refused a commit: {error}") from None
 
     def close(self) -> None:
-        shutil.rmtree(self._path / HIDDEN, ignore_errors=True)
+        shutil.rmtree(self.staging, ignore_errors=True)
+        self._lock.release()
 
     def _name(self, where: TopicPartition, topic_id: str) -> str:
         return f"{APPLICATION}:{self._cluster}:{topic_id}:{where.partition}"
 
-    def _check(self) -> None:
-        there = self._table.metadata().partition_columns
+    def _made(self) -> Any:
+        """The table, which may be there already."""
+        delta = self._delta
+        try:
+            table = delta.DeltaTable.create(self._path, self._schema, mode="ignore", partition_by=self._by or None)
+        except delta.exceptions.DeltaError as error:
+            raise Failed(f"no Delta table can be made at {self._path}: {error}") from None
+        there = table.metadata().partition_columns
         if there != self._by:
             raise Failed(
                 f"the Delta table at {self._path} is partitioned by {', '.join(there) or 'nothing'}: set partition to "
                 f"{'day' if there == [DAY] else 'none'}, or choose another path"
             )
+        return table

@@ -3,6 +3,7 @@
     table/
       orders-00000-….parquet            committed files, alone or in folders day=2026-11-15/
       _ottla/                           hidden from Spark, pyarrow and pandas
+        lock                            held by the one run that writes
         staging/<run>/….part            files of tasks, not yet or never committed
         commits/00000000000000000007.json
             {"cluster": id, "ids": {topic: id}, "offsets": {topic: {partition: next offset}},
@@ -14,7 +15,12 @@ renamed to their places, and the next start does what was left of that. So no ro
 sees a file that is not committed. (Between the first and the last rename a reader may see some files of a commit and
 not yet the others.)
 
+A staging folder goes when all its commits have their files in place: as long as it is there, a file that is neither in
+it nor in its place was lost, which is an error; once it is gone, what becomes of files is the business of others.
+
 It needs a file system that all tasks share and that has rename and link. For others there is Delta (`delta_ledger`).
+Where it has locks, a second driver is refused at once. Where it has none, what lies in the staging of others is left,
+since they may live.
 """
 
 from __future__ import annotations
@@ -28,9 +34,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
+from ottla.spark.export.lock import InUse, Lock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from ottla.spark.export.exporting import File, Shape
@@ -68,15 +75,14 @@ class FolderLedger:
         self._shape = shape
         self._commits = path / HIDDEN / "commits"
         self._all_staging = path / HIDDEN / "staging"
-        try:
-            self._commits.mkdir(parents=True, exist_ok=True)
-            self._number, self._last = self._read()
+        self._unfinished = False  # a commit may be decided whose files are not in their places
+        self._lock, self.staging = prepared(path, self._begin)
+
+    def _begin(self) -> None:
+        self._commits.mkdir(exist_ok=True)
+        self._number, self._last = self._read()
+        if self._number >= 0 and (self._all_staging / self._last["staging"]).exists():
             self._finish()
-            shutil.rmtree(self._all_staging, ignore_errors=True)
-            self.staging = self._all_staging / uuid.uuid4().hex
-            self.staging.mkdir(parents=True)
-        except OSError as error:
-            raise Failed(f"the table cannot be written at {path} ({error.strerror}): choose another path") from None
 
     def reached(self, partitions: Mapping[TopicPartition, str]) -> Reached:
         if self._number < 0:
@@ -100,6 +106,7 @@ class FolderLedger:
             "staging": self.staging.name,
             "files": [[file.staged, file.name] for file in files],
         }
+        check_staged(self._path, self.staging, files)
         draft = self.staging / "commit"
         with draft.open("w") as output:
             json.dump(document, output)
@@ -107,6 +114,7 @@ class FolderLedger:
             os.fsync(output.fileno())
         if self._shape.synced:
             _sync(self.staging)
+        self._unfinished = True
         try:
             os.link(draft, self._commit(self._number + 1))
         except FileExistsError:
@@ -117,10 +125,13 @@ class FolderLedger:
         _sync(self._commits)
         self._number, self._last = self._number + 1, document
         self._finish()
+        self._unfinished = False
         self._commit(self._number - KEPT).unlink(missing_ok=True)
 
     def close(self) -> None:
-        shutil.rmtree(self.staging, ignore_errors=True)
+        if not self._unfinished:  # else the next start needs what is there
+            shutil.rmtree(self.staging, ignore_errors=True)
+        self._lock.release()
 
     def _commit(self, number: int) -> Path:
         return self._commits / f"{number:020}.json"
@@ -136,19 +147,55 @@ class FolderLedger:
 
     def _finish(self) -> None:
         """Put the files of the last commit in their places; those that are there already are left."""
-        if self._number < 0:
-            return
         staging = self._all_staging / self._last["staging"]
         folders = set()
         for staged, name in self._last["files"]:
             place = self._path / name
-            if (staging / staged).exists():
-                place.parent.mkdir(exist_ok=True)
+            place.parent.mkdir(exist_ok=True)
+            try:
                 (staging / staged).replace(place)
-                folders.add(place.parent)
+            except FileNotFoundError:
+                if not place.exists():
+                    raise Failed(
+                        f"{place} belongs to the table by {self._commit(self._number)}, but is neither there nor in "
+                        f"{staging}: restore it, or remove {staging} to go on without it"
+                    ) from None
+            folders.add(place.parent)
         if self._shape.synced:
             for folder in folders:
                 _sync(folder)
+
+
+def prepared(path: Path, begin: Callable[[], None] = lambda: None) -> tuple[Lock, Path]:
+    """The right to write to a table, and a new staging folder; `begin` is called before those of others are swept."""
+    hidden = path / HIDDEN
+    try:
+        hidden.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = Lock(hidden)
+        except InUse:
+            raise InUse(f"another run writes to the table at {path}: stop it, or choose another path") from None
+        try:
+            begin()
+            if lock.real:
+                shutil.rmtree(hidden / "staging", ignore_errors=True)
+            staging = hidden / "staging" / uuid.uuid4().hex
+            staging.mkdir(parents=True)
+        except BaseException:
+            lock.release()
+            raise
+    except OSError as error:
+        raise Failed(f"the table cannot be written at {path} ({error.strerror}): choose another path") from None
+    return lock, staging
+
+
+def check_staged(path: Path, staging: Path, files: Sequence[File]) -> None:
+    """What is committed must be there, or the offsets would say that it is."""
+    if gone := [file.staged for file in files if not (staging / file.staged).exists()]:
+        raise Failed(
+            f"{staging / gone[0]} was written and is gone, so that nothing was added to the table at {path}: let "
+            "nobody else remove files there, and start again"
+        )
 
 
 def _sync(folder: Path) -> None:

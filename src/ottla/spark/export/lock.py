@@ -1,0 +1,38 @@
+"""A file that one process at a time holds: until it lets go or ends, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+from ottla.client.failure import Failed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAME = "lock"
+
+
+class InUse(Failed):
+    """Another process holds it."""
+
+
+class Lock:
+    """Taken when it is made. Not `real` on a file system that has no locks: there, everybody gets it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.real = True
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise InUse(f"{folder} is in use by another run: stop one of the two") from None
+        except OSError:
+            self.real = False
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
