@@ -19,7 +19,7 @@ from spark.topics import Topics
 from ottla.client.failure import Failed
 from ottla.spark.pipeline import Run, Wrong, state
 from ottla.spark.pipelines import restore
-from ottla.spark.pipelines.restore import Moment, moment
+from ottla.spark.pipelines.restore import Moment, Span, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -167,6 +167,7 @@ def test_at_offsets(accounts: Accounts, spark: SparkSession, tmp_path: Path, cap
     same(accounts.restored(spark, tmp_path, at='{"0": 300, "1": 20}', show="3"), accounts.state(kept))
     told = capfd.readouterr()
     assert f"{len(accounts.state(kept))} keys of accounts in {tmp_path}" in told.err
+    assert f", restored from {sum(kept)} records\n" in told.err
     assert "more keys" not in told.err, "nothing was compacted"
     assert "only showing top 3 rows" in told.out
     with pytest.raises(Wrong, match="at names partition 2, and accounts has 0 to 1"):
@@ -198,6 +199,70 @@ def test_a_past_that_is_gone_is_one_sentence(ottla: Ottla, spark: SparkSession, 
         restored(topic="nowhere")
 
 
+def test_the_past_of_a_partition_that_retention_has_emptied(ottla: Ottla, tmp_path: Path) -> None:
+    """It has no record that is later than any moment, so at each it is as it is now: empty, and nothing is gone."""
+    topics = Topics(ottla.bootstrap)
+    topic = topics.make("emptied-", 2, {"retention.ms": "-1"})
+    for number in range(10):
+        topics.producer.produce(topic, str(number), key="k", partition=number % 2, timestamp=START_MS + number)
+    assert topics.producer.flush(30) == 0
+    topics.cut(topic, 0, 5)
+    run = Run(pipeline=restore.PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path, options={"topic": topic})
+    late = restore.bounds(run, Moment(time_ms=START_MS + 60_000))
+    assert late == {0: Span(5, 5, 5), 1: Span(0, 5, 5)}
+    topics.cut(topic, 1, 4)
+    assert restore.bounds(run, Moment(time_ms=START_MS + 60_000)) == {0: Span(5, 5, 5), 1: Span(4, 5, 5)}
+    with pytest.raises(Failed, match="partition 1 starts at offset 4 now, after the moment asked for"):
+        restore.bounds(run, Moment(time_ms=START_MS + 5))
+
+
+def table(path: Path, value: str) -> Path:
+    """As Spark leaves one."""
+    path.mkdir(parents=True)
+    for name in ("part-00000-1.snappy.parquet", ".part-00000-1.snappy.parquet.crc", "_SUCCESS", "._SUCCESS.crc"):
+        (path / name).write_text(value)
+    return path
+
+
+@pytest.mark.parametrize("other", ["orders/", "notes.txt", "day=2026-01-31/", "_ottla/", "rows.parquet"])
+def test_a_folder_that_is_not_all_table_is_not_replaced(tmp_path: Path, other: str) -> None:
+    place = table(tmp_path / "tables", "old")
+    restore.check_replaceable(place)
+    restore.check_replaceable(tmp_path / "nowhere")
+    (place / "_delta_log").mkdir()
+    restore.check_replaceable(place)
+    (place / other).mkdir() if other.endswith("/") else (place / other).touch()
+    name = other.rstrip("/")
+    with pytest.raises(Failed, match=f"tables has {name} in it, which is of no table, and would be removed: choose"):
+        restore.check_replaceable(place)
+    run = Run(
+        pipeline=restore.PIPELINE, bootstrap="nowhere:1", folder=tmp_path, options={"topic": "t", "path": str(place)}
+    )
+    with pytest.raises(Failed, match="choose another path"):
+        restore.run(run)
+    assert (place / other).exists()
+    with pytest.raises(Failed, match="is no folder: choose another path"):
+        restore.check_replaceable(place / "_SUCCESS")
+
+
+def test_two_runs_to_one_path_do_not_mix_and_what_a_killed_one_left_goes(tmp_path: Path) -> None:
+    place = tmp_path / "tables" / "accounts"
+    with restore.beside(place) as first, restore.beside(place) as second:
+        table(first, "first")
+        table(second, "second")
+        restore.replace(first, place)
+        restore.replace(second, place)
+        assert {path.read_text() for path in place.iterdir()} == {"second"}
+        assert {path.read_text() for path in second.iterdir()} == {"first"}, "it goes when this ends"
+    assert list(place.parent.iterdir()) == [place]
+    left = place.parent / "_ottla-accounts-0123"
+    table(left / "table", "half")
+    (left / "lock").touch()
+    with restore.beside(place):
+        assert not left.exists()
+    assert {path.read_text() for path in place.iterdir()} == {"second"}
+
+
 def test_what_compaction_may_have_removed_is_counted(
     ottla: Ottla, spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -225,7 +290,8 @@ def test_killed_and_started_again(accounts: Accounts, ottla: Ottla, spark: Spark
     now = accounts.state(accounts.frame["offset"] >= 0)
     assert len(read(table, "parquet")) in (len(early), len(now))
     told = finished(command, folder=folder, bootstrap=ottla.bootstrap)
-    assert f"{len(now)} keys of accounts in {table}" in told
+    assert f"{len(now)} keys of accounts in {table}, restored from {COUNT:,} records\n" in told
+    assert f"restore done: {COUNT:,} rows read in this run\n" in told
     same(read(table, "parquet"), now)
 
 

@@ -10,7 +10,8 @@
 
 A record without a value is a tombstone: its key is not in the table. Only committed transactions count. A key that was
 written to several partitions, as happens when their number changed, has the value with the latest timestamp. The table
-is replaced as a whole, so whoever reads it has the old state or the new one, also when a run is killed.
+is replaced as a whole, so whoever reads it has the old state or the new one, also when a run is killed. A folder that
+has anything else in it than a table is refused.
 
 The past can only be rebuilt as far as it was kept. Compaction removes what was overwritten later: a key that changed
 after `at` may have lost the value it had then. The summary says how many keys that can be: those whose every record is
@@ -23,10 +24,15 @@ Try it:
     ottla pipeline run restore --once --option topic=accounts --option at=500 --folder earlier
 """
 
+import errno
+import glob
 import json
+import re
 import shutil
 import sys
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -38,8 +44,11 @@ from pyspark.sql import functions as F
 from ottla.client import offsets
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
+from ottla.spark.export.lock import NAME as LOCK
+from ottla.spark.export.lock import InUse, Lock
 from ottla.spark.pipeline import Option, Pipeline, Run, Wrong, main
 from ottla.spark.pipeline.generating import Record
+from ottla.spark.pipeline.rounds import Rounds
 from ottla.spark.pipelines.archive import HIDDEN, exchange
 from ottla.spark.pipelines.daily import FORMATS, delta
 
@@ -59,6 +68,7 @@ OPTIONS: Final = (
 COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
 MILLISECONDS: Final = 100_000_000_000  # a number from here on is a time: of March 1973 or later
 PARTITIONS: Final = 2
+OF_A_TABLE: Final = re.compile(r"part-.*\.parquet|_SUCCESS|_delta_log|\..*\.crc")
 EXPECTED: Final = (
     'a time such as 2026-01-31T12:00:00Z, milliseconds, an offset, or offsets such as {"0": 1200, "1": 1100}'
 )
@@ -96,12 +106,21 @@ class Span(NamedTuple):
 
 
 def run(run: Run) -> None:
-    spans = bounds(run, moment(run["at"]))
-    state = last(between(run, spans, later=False)).where("value is not null")
-    frame = state.select(*(F.col(name).cast(run[name]) if name in ("key", "value") else name for name in COLUMNS))
     path = Path(run["path"] or run.folder / "tables" / run["topic"]).absolute()
-    write(frame, path, run["format"])
-    tell(run, path, spans)
+    if run["format"] == "parquet":
+        check_replaceable(path)
+    rounds = Rounds("restore")
+    run.queries.append(rounds)  # type: ignore[arg-type]  # it is one to all who ask
+    try:
+        spans = bounds(run, moment(run["at"]))
+        state = last(between(run, spans, later=False)).where("value is not null")
+        frame = state.select(*(F.col(name).cast(run[name]) if name in ("key", "value") else name for name in COLUMNS))
+        write(frame, path, run["format"])
+        read_count = tell(run, path, spans)
+        reached = {TopicPartition(run["topic"], index): span.bound for index, span in spans.items()}
+        rounds.done(read_count, reached, reached)
+    finally:
+        rounds.stop()
 
 
 def bounds(run: Run, at: Moment) -> dict[int, Span]:
@@ -114,6 +133,7 @@ def bounds(run: Run, at: Moment) -> dict[int, Span]:
         starts = offsets.earliest(cluster, wheres)
         ends = offsets.latest(cluster, wheres, committed=True)
         chosen = dict(ends)
+        later: dict[TopicPartition, tuple[int, int] | None] = {}
         if at.time_ms is not None:
             later = offsets.at_time(cluster, dict.fromkeys(wheres, at.time_ms + 1))
             chosen |= {where: one[0] for where, one in later.items() if one is not None}
@@ -124,7 +144,8 @@ def bounds(run: Run, at: Moment) -> dict[int, Span]:
                 raise Wrong(f"at names partition {min(unknown)}, and {topic} has 0 to {len(wheres) - 1}")
             chosen = {where: at.offsets.get(where.partition, starts[where]) for where in wheres}
     for where in wheres:
-        if chosen[where] < starts[where] or (at.time_ms is not None and chosen[where] == starts[where] > 0):
+        # A first record that is later than the moment: those of then are gone. None that is later: nothing has changed.
+        if chosen[where] < starts[where] or (later.get(where) is not None and chosen[where] == starts[where] > 0):
             raise Failed(
                 f"{topic} partition {where.partition} starts at offset {starts[where]} now, after the moment asked "
                 "for: its state then is gone, ask for a later one"
@@ -139,8 +160,7 @@ def between(run: Run, spans: dict[int, Span], *, later: bool) -> "DataFrame":
         option: json.dumps({run["topic"]: {str(index): span[place] for index, span in ranges.items()}})
         for place, option in enumerate(("startingOffsets", "endingOffsets"))
     }
-    rows = run.table(run["topic"], **named, **{"kafka.isolation.level": "read_committed"})
-    return rows.where("key is not null")
+    return run.table(run["topic"], **named).where("key is not null")
 
 
 def last(rows: "DataFrame") -> "DataFrame":
@@ -156,30 +176,73 @@ def write(frame: "DataFrame", path: Path, format: str) -> None:
     if format == "delta":
         delta().write_deltalake(str(path), frame.toArrow(), mode="overwrite", schema_mode="overwrite")
         return
-    beside = path.parent / f"{HIDDEN}-{path.name}"
-    shutil.rmtree(beside, ignore_errors=True)
-    frame.write.mode("overwrite").parquet(beside.as_uri())
-    if path.exists():
-        exchange(beside, path)
-        shutil.rmtree(beside)
-    else:
-        beside.rename(path)
+    with beside(path) as fresh:
+        frame.write.parquet(fresh.as_uri())
+        check_replaceable(path)
+        replace(fresh, path)
 
 
-def tell(run: Run, path: Path, spans: dict[int, Span]) -> None:
+def check_replaceable(path: Path) -> None:
+    """What is in the table's place is removed, so it must be a table: the folder above it, say, has those of others."""
+    if path.exists() and not path.is_dir():
+        raise Failed(f"{path} is no folder: choose another path for the table")
+    others = sorted(one.name for one in path.iterdir() if not OF_A_TABLE.fullmatch(one.name)) if path.exists() else []
+    if others:
+        raise Failed(f"{path} has {others[0]} in it, which is of no table, and would be removed: choose another path")
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A name next to the table's that no other run has; what is there goes at the end, or with the next run."""
+    for lock in path.parent.glob(f"{HIDDEN}-{glob.escape(path.name)}-*/{LOCK}"):
+        sweep(lock.parent)
+    own = path.parent / f"{HIDDEN}-{path.name}-{uuid.uuid4().hex}"
+    own.mkdir(parents=True)
+    held = Lock(own)
+    try:
+        yield own / "table"
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+        held.release()
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a run has left that was killed; not that of one that lives."""
+    try:
+        left = Lock(folder)
+    except (InUse, OSError):
+        return
+    if left.real:
+        shutil.rmtree(folder, ignore_errors=True)
+    left.release()
+
+
+def replace(fresh: Path, path: Path) -> None:
+    """Put a table where there may be one; that one is then where the fresh one was."""
+    try:
+        fresh.rename(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        exchange(fresh, path)
+
+
+def tell(run: Run, path: Path, spans: dict[int, Span]) -> int:
+    """Show the table and say what it is made of; how many records that were."""
     table = read(run, path).orderBy("key")
     table.show(run.integer("show"), truncate=60)
     records, uncertain = between(run, spans, later=False).count(), 0
     if gaps(records, spans):
         before = between(run, spans, later=False).select("key").distinct()
         uncertain = between(run, spans, later=True).select("key").distinct().join(before, "key", "left_anti").count()
-    said = f"{table.count():,} keys of {run['topic']} in {path}"
+    said = f"{table.count():,} keys of {run['topic']} in {path}, restored from {records:,} records"
     if uncertain:
         said += (
             f"; {uncertain:,} more keys were written later and may have had a value then, which compaction has removed "
             "since"
         )
     print(said, file=sys.stderr, flush=True)
+    return records
 
 
 def gaps(records: int, spans: dict[int, Span]) -> bool:
