@@ -2,13 +2,18 @@
 
 A transaction holds some lines and, in a second topic that is compacted, how far they go in their file:
 
-    logs             key host      {"host": "web-1", "file": "/var/log/app.log", "line": "..."}
-    logs.positions   key inode     {"inode": 4711, "file": ..., "position": 90210, "head": 64, "print": "5d41..."}
+    logs             key host                {"host": "web-1", "file": "/var/log/app.log", "line": "..."}
+    logs.positions   key host/device:inode   {"device": 2049, "inode": 4711, "file": ..., "position": 90210,
+                                              "head": 64, "print": "5d41...", "at": 1769860800.0}
 
 So what was sent and what is remembered are the same thing. A new shipper for the same host ends the transaction of the
-old one, wherever it was, before it reads the positions. A file is known by its inode, and by a print of its first
-bytes, since inodes are used again. A file that was renamed (rotated) is read to its end under its new name; one that
-became shorter (copied and truncated) is read from its start. A line without an end is not a line yet.
+old one, wherever it was, before it reads the positions. A file is known by its device and inode, and by a print of its
+first bytes, since inodes are used again. However many links of a file match, it is read once. A file that was renamed
+(rotated) is read to its end under its new name; one that became shorter (copied and truncated) is read from its start.
+A line without an end is not a line yet. The position of a file that is gone for a week is removed.
+
+Devices may get other numbers when a machine starts, and positions of older releases (key host/inode) have none. Such a
+position holds for the file of this inode and print in the same folder, and is replaced when more of the file is sent.
 """
 
 from __future__ import annotations
@@ -17,21 +22,25 @@ import glob
 import hashlib
 import json
 import os
+import stat
 import threading
+import time
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client import offsets
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
+from ottla.client.security import security
 from ottla.spark.pipeline import Wrong
+from ottla.spark.pipeline.generating import librdkafka
 from ottla.spark.source import reading
 from ottla.spark.source.options import SourceOptions
 from ottla.spark.source.planning import Split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import BinaryIO
 
     from ottla.spark.pipeline import Run
 
@@ -39,6 +48,9 @@ CHUNK: Final = 1 << 20
 HEAD_MAX: Final = 256
 PAUSE_S: Final = 0.25
 TRANSACTION_S: Final = 60.0
+KEPT_S: Final = 7 * 86_400.0  # positions of files that are gone
+
+Key = tuple[int, int]  # device and inode
 
 
 @dataclass(frozen=True)
@@ -50,10 +62,33 @@ class Place:
     position: int = 0
     head: int = 0  # so many of its first bytes ...
     print: str = ""  # ... have this print
+    device: int = 0  # 0: an older release did not ask
+    at: float = 0.0  # when it was sent, in seconds since 1970
 
-    @classmethod
-    def of(cls, path: str) -> Place:
-        return cls(os.stat(path).st_ino, path)
+    @property
+    def key(self) -> Key:
+        return self.device, self.inode
+
+    @property
+    def name(self) -> str:
+        """The end of its key in the topic."""
+        return f"{self.device}:{self.inode}" if self.device else str(self.inode)
+
+    def continues(self, file: BinaryIO) -> bool:
+        """Does this file still begin with what was sent?"""
+        return os.fstat(file.fileno()).st_size >= self.position and printed(file, self.head) == self.print
+
+
+def places(host: str, records: Iterable[tuple[bytes, bytes | None]]) -> dict[Key, Place]:
+    """What the records of the positions say of a host; the last of each key counts."""
+    found: dict[str, Place] = {}
+    for key, value in records:
+        owner, _, name = key.decode().rpartition("/")
+        if owner == host and value is not None:
+            found[name] = Place(**json.loads(value))
+        elif owner == host:
+            found.pop(name, None)
+    return {place.key: place for place in found.values()}
 
 
 def lines(data: bytes) -> tuple[list[str], int]:
@@ -63,58 +98,146 @@ def lines(data: bytes) -> tuple[list[str], int]:
     return [line.removesuffix("\r") for line in text.split("\n")[:-1]], end
 
 
-def printed(path: str, size: int) -> str:
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read(size)).hexdigest()[:16]
+def printed(file: BinaryIO, size: int) -> str:
+    file.seek(0)
+    return hashlib.sha256(file.read(size)).hexdigest()[:16]
+
+
+def looked(path: str) -> Key | None:
+    """Which file this is; None if it is none, or none any more."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def listed(folder: str) -> dict[int, str]:
+    """The files of a folder by inode; none where we may not look, and then what was renamed there is not found."""
+    try:
+        with os.scandir(folder) as entries:
+            return {one.inode(): one.path for one in entries if one.is_file(follow_symlinks=False)}
+    except OSError:
+        return {}
+
+
+def removed(place: Place) -> bool:
+    """Is its device there, now that its file is not? A file system may only be away for a while."""
+    path = place.file
+    while True:
+        try:
+            return os.stat(path).st_dev == place.device
+        except FileNotFoundError:
+            path = os.path.dirname(path) or os.curdir
+        except OSError:
+            return False
 
 
 class Files:
     """The files that match some patterns, and what is new in them."""
 
-    def __init__(self, patterns: list[str], known: dict[int, Place]) -> None:
+    def __init__(self, patterns: list[str], known: dict[Key, Place], now: Callable[[], float] = time.time) -> None:
         self._patterns = patterns
         self._known = known
+        self._now = now
+        self._here = set(known)  # as of the last look
 
-    def new(self) -> Iterator[tuple[Place, list[str]]]:
-        """Lines that were not sent yet, with the place after them; a few of each file at a time."""
-        for path in self._paths():
+    def new(self, sizes: dict[Key, int] | None = None) -> Iterator[tuple[Place, list[str]]]:
+        """Lines that were not sent yet, with the place after them; a few of each file at a time. With sizes: only
+        those of these files, as far as they go."""
+        paths = self._paths()
+        self._here = set(paths)
+        for key, path in paths.items():
             try:
-                before = self._place(path)
-                with open(path, "rb") as file:
+                with open(path, "rb") as file:  # all we learn is of this one, whatever its name is by now
+                    before = self._place(file, path)
+                    if before.key != key:
+                        continue  # its name went to another while we were looking: the next look finds both
+                    size = CHUNK if sizes is None else min(CHUNK, sizes.get(key, 0) - before.position)
                     file.seek(before.position)
-                    found, size = lines(file.read(CHUNK))
-                    if not size and file.tell() - before.position == CHUNK:
+                    data = file.read(max(0, size))
+                    found, size = lines(data)
+                    if not size and len(data) == CHUNK:
                         raise Failed(f"a line in {path} is longer than {CHUNK} bytes: leave this file out of ship")
+                    position = before.position + size
+                    head = min(HEAD_MAX, position)
+                    mark = before.print if head == before.head else printed(file, head)
             except FileNotFoundError:
                 continue  # it was here a moment ago
             except OSError as error:
                 raise Failed(f"{path} cannot be read ({error.strerror}): correct ship, or the rights of it") from None
             if found:
-                head = before.head or min(HEAD_MAX, size)
-                yield replace(before, position=before.position + size, head=head, print=printed(path, head)), found
+                yield replace(before, position=position, head=head, print=mark, at=self._now()), found
 
     def sent(self, place: Place) -> None:
-        self._known[place.inode] = place
+        self._known[place.key] = place
 
-    def _paths(self) -> list[str]:
-        """What matches now, and before it what matched once and was renamed."""
-        matching = sorted({path for pattern in self._patterns for path in glob.glob(pattern) if os.path.isfile(path)})
-        inodes = {os.stat(path).st_ino for path in matching if os.path.exists(path)}
-        renamed = []
+    def sizes(self) -> dict[Key, int]:
+        """How long the files are now."""
+        found = {}
+        for key, path in self._paths().items():
+            try:
+                found[key] = os.path.getsize(path)
+            except OSError:
+                continue  # it was here a moment ago
+        return found
+
+    def gone(self) -> list[Place]:
+        """Places that nobody will ask for: of files that are long gone, or known by another device since."""
+        old = [place for place in self._known.values() if self._now() - place.at > KEPT_S]
+        return [place for place in old if place.key not in self._here and (self._again(place) or removed(place))]
+
+    def forget(self, place: Place) -> None:
+        del self._known[place.key]
+
+    def _again(self, place: Place) -> bool:
+        """Is there a later place of its file? In one folder there is one device, whatever its number."""
+        here = os.path.dirname(place.file)
+        later = [one for one in self._known.values() if one.inode == place.inode and one.at > place.at]
+        return any(os.path.dirname(one.file) == here for one in later)
+
+    def _paths(self) -> dict[Key, str]:
+        """A path of each file that matches now, and before them of what matched once and was renamed."""
+        names = {path for pattern in self._patterns for path in glob.glob(pattern)}
+        matching: dict[Key, str] = {}
+        for path in sorted(names, key=lambda path: (os.path.islink(path), path)):
+            if key := looked(path):
+                matching.setdefault(key, path)
+        renamed: dict[Key, str] = {}
+        folders: dict[str, dict[int, str]] = {}
         for place in self._known.values():
-            if place.inode not in inodes:
-                folder = Path(place.file).parent
-                siblings = [one for one in os.scandir(folder) if one.is_file()] if folder.is_dir() else []
-                renamed += [one.path for one in siblings if one.inode() == place.inode]
-        return [*renamed, *matching]
+            if place.key in matching:
+                continue
+            folder = os.path.dirname(place.file)
+            if folder not in folders:
+                folders[folder] = listed(folder or os.curdir)
+            found = folders[folder].get(place.inode)
+            if found and (key := looked(found)) and key not in matching and self._is(found, place):
+                renamed[key] = found
+        return renamed | matching
 
-    def _place(self, path: str) -> Place:
+    def _is(self, path: str, place: Place) -> bool:
+        try:
+            with open(path, "rb") as file:
+                return place.continues(file)
+        except OSError:
+            return False
+
+    def _place(self, file: BinaryIO, path: str) -> Place:
         """Where to go on in a file; at its start if it is not the one that it was."""
-        here = Place.of(path)
-        known = self._known.get(here.inode)
-        if known is None or os.path.getsize(path) < known.position or printed(path, known.head) != known.print:
-            return here
-        return replace(known, file=path)
+        found = os.fstat(file.fileno())
+        here = Place(found.st_ino, path, device=found.st_dev)
+        known = self._known.get(here.key)
+        if known is None or not known.continues(file):
+            known = next((place for place in self._others(here) if place.continues(file)), here)
+        return replace(known, file=path, device=here.device)
+
+    def _others(self, here: Place) -> Iterator[Place]:
+        """Places that may be of this file, whose device had another number or was not asked for."""
+        folder = os.path.dirname(here.file)
+        for place in self._known.values():
+            if place.inode == here.inode and (not place.device or os.path.dirname(place.file) == folder):
+                yield place
 
 
 class Shipper(threading.Thread):
@@ -135,9 +258,9 @@ class Shipper(threading.Thread):
         self._files = Files(chosen, self._read())
 
     def all(self) -> int:
-        """Send until nothing is new; how many lines it were."""
-        total = 0
-        while not self._run.stopping and (sent := self.round()):
+        """Send what the files have now, and not what they get meanwhile; how many lines it were."""
+        total, sizes = 0, self._files.sizes()
+        while not self._run.stopping and (sent := self.round(sizes)):
             total += sent
         return total
 
@@ -149,17 +272,24 @@ class Shipper(threading.Thread):
         except Failed as error:
             self.failure = error
             self._run.ask_to_stop()
+        except BaseException as error:
+            self.failure = Failed(f"shipping failed: {error} ({type(error).__name__})")
+            self._run.ask_to_stop()
+            raise
 
-    def round(self) -> int:
+    def round(self, sizes: dict[Key, int] | None = None) -> int:
         """One transaction, if anything is new."""
-        new = list(self._files.new())
-        if new:
-            self._send(new)
+        if new := list(self._files.new(sizes)):
+            self._send(new, [])
         for place, _ in new:
             self._files.sent(place)
+        if gone := self._files.gone():
+            self._send([], gone)
+        for place in gone:
+            self._files.forget(place)
         return sum(len(found) for _, found in new)
 
-    def _send(self, new: list[tuple[Place, list[str]]]) -> None:
+    def _send(self, new: list[tuple[Place, list[str]]], gone: list[Place]) -> None:
         from confluent_kafka import KafkaException
 
         try:
@@ -167,8 +297,12 @@ class Shipper(threading.Thread):
             for place, found in new:
                 for line in found:
                     value = json.dumps({"host": self._host, "file": place.file, "line": line}, ensure_ascii=False)
-                    self._put(self._topic, self._host, value)
-                self._put(self._positions, f"{self._host}/{place.inode}", json.dumps(asdict(place)))
+                    self._put(
+                        self._topic, self._host, value.encode(errors="replace")
+                    )  # names of files may be any bytes
+                self._put(self._positions, f"{self._host}/{place.name}", json.dumps(asdict(place)).encode())
+            for place in gone:
+                self._put(self._positions, f"{self._host}/{place.name}", None)
             self._producer.commit_transaction(TRANSACTION_S)
         except KafkaException as error:
             raise Failed(
@@ -176,7 +310,7 @@ class Shipper(threading.Thread):
                 "back, it goes on where it was"
             ) from None
 
-    def _put(self, topic: str, key: str, value: str) -> None:
+    def _put(self, topic: str, key: str, value: bytes | None) -> None:
         while True:
             try:
                 self._producer.produce(topic, value, key)
@@ -190,23 +324,22 @@ class Shipper(threading.Thread):
         except ModuleNotFoundError:
             raise Failed("ship needs confluent_kafka: pip install 'ottla[tools]'") from None
         name = f"ottla-ship-{self._topic}-{self._host}"
-        producer = Producer(
-            {
-                "bootstrap.servers": self._run.bootstrap,
-                "transactional.id": name,
-                "client.id": name,
-                "linger.ms": 5,
-                "log_level": 0,
-                **self._run.properties,
-            }
-        )
+        settings = {
+            "bootstrap.servers": self._run.bootstrap,
+            "transactional.id": name,
+            "client.id": name,
+            "linger.ms": 5,
+            "log_level": 0,
+            **librdkafka(security(self._run.properties)),
+        }
         try:
+            producer = Producer(settings)
             producer.init_transactions(TRANSACTION_S)
         except KafkaException as error:
             raise Failed(f"nothing can be shipped to {self._run.bootstrap}: {error.args[0].str()}") from None
         return producer
 
-    def _read(self) -> dict[int, Place]:
+    def _read(self) -> dict[Key, Place]:
         """What this host has sent, as far as it was committed."""
         properties = {f"kafka.{name}": value for name, value in self._run.properties.items()}
         options = SourceOptions.load(
@@ -221,10 +354,6 @@ class Shipper(threading.Thread):
         with options.cluster() as cluster:
             start = offsets.earliest(cluster, [where])[where]
             stop = offsets.latest(cluster, [where], committed=True)[where]
-        found = {}
-        for rows in reading.batches(Split(self._positions, 0, start, stop), options):
-            for key, value in zip(rows.column("key").to_pylist(), rows.column("value").to_pylist(), strict=True):
-                if key.decode().rpartition("/")[0] == self._host:
-                    place = Place(**json.loads(value))
-                    found[place.inode] = place
-        return found
+        batches = reading.batches(Split(self._positions, 0, start, stop), options)
+        columns = ((rows.column("key").to_pylist(), rows.column("value").to_pylist()) for rows in batches)
+        return places(self._host, (record for keys, values in columns for record in zip(keys, values, strict=True)))
