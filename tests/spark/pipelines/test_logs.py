@@ -1,32 +1,22 @@
-"""`logs`: lines are shipped once whatever happens to their files, and its table is whole at every moment."""
+"""`logs`: from files and from others to a table that has every line once, under its day and host."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-import threading
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from spark.launching import OTTLA, Launched, finished
-from spark.topics import Topics, eventually
+from spark.topics import Topics
 
-from ottla.client.failure import Failed
 from ottla.spark.pipeline import Run
 from ottla.spark.pipelines import logs
-from ottla.spark.pipelines.archive import Layout, ParquetArchive, archive, exchange
-from ottla.spark.pipelines.shipping import CHUNK, Files, Place, lines
+from ottla.spark.pipelines.archive import Layout, ParquetArchive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,213 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(600)
-
-
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
-def test_whole_lines() -> None:
-    assert lines(b"") == ([], 0)
-    assert lines(b"half") == ([], 0)
-    assert lines(b"one\ntwo\r\n\nhalf") == (["one", "two", ""], 10)
-    assert lines(b"\xff\n") == (["\ufffd"], 2)
-
-
-class Shipped:
-    """Files read as the shipper does; what is known survives, the reader does not."""
-
-    def __init__(self, *patterns: str) -> None:
-        self.patterns = list(patterns)
-        self.known: dict[int, Place] = {}
-        self.lines: list[str] = []
-
-    def round(self) -> list[str]:
-        files = Files(self.patterns, self.known)
-        before = len(self.lines)
-        for place, found in list(files.new()):
-            self.lines += found
-            files.sent(place)
-        return self.lines[before:]
-
-
-def test_a_file_that_grows(tmp_path: Path) -> None:
-    path = tmp_path / "app.log"
-    shipped = Shipped(f"{tmp_path}/*.log")
-    assert shipped.round() == []
-    path.write_text("one\ntw")
-    assert shipped.round() == ["one"]
-    assert shipped.round() == []
-    with path.open("a") as file:
-        file.write("o\nthree\n")
-    assert shipped.round() == ["two", "three"]
-
-
-def test_a_file_that_is_rotated(tmp_path: Path) -> None:
-    path = tmp_path / "app.log"
-    shipped = Shipped(f"{tmp_path}/*.log")
-    path.write_text("one\n")
-    shipped.round()
-    with path.open("a") as file:
-        file.write("two\n")
-    path.rename(tmp_path / "app.log.1")
-    path.write_text("three\n")
-    assert shipped.round() == ["two", "three"], "the rest of the old one first"
-    (tmp_path / "app.log.1").rename(tmp_path / "app.log.2")
-    assert shipped.round() == []
-
-
-def test_a_file_that_is_truncated_or_takes_the_place_of_another(tmp_path: Path) -> None:
-    path = tmp_path / "app.log"
-    shipped = Shipped(str(path))
-    path.write_text("one\ntwo\n")
-    shipped.round()
-    path.write_text("three\n")
-    assert shipped.round() == ["three"], "shorter than it was"
-    inode = path.stat().st_ino
-    path.write_text("another first line\n")
-    assert path.stat().st_ino == inode
-    assert shipped.round() == ["another first line"], "the same inode, another file"
-
-
-def test_a_line_that_is_too_long_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "app.log").write_bytes(b"x" * (CHUNK + 1))
-    with pytest.raises(Failed, match=r"a line in .*app.log is longer than 1048576 bytes: leave this file out of ship"):
-        Shipped(f"{tmp_path}/*.log").round()
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_nothing_is_shipped_twice_or_not_at_all(tmp_path: Path, seed: int) -> None:
-    random = Random(seed)
-    path, written = tmp_path / "app.log", list[str]()
-    shipped = Shipped(f"{tmp_path}/*.log", f"{tmp_path}/*.log.*")
-    for step in range(60):
-        deed = random.random()
-        if deed < 0.5:
-            with path.open("a") as file:
-                for number in range(random.randint(1, 5)):
-                    written.append(f"{step}.{number}")
-                    file.write(f"{step}.{number}\n")
-        elif deed < 0.65 and path.exists():
-            path.rename(tmp_path / f"app.log.{step}")
-        else:
-            shipped.round()
-    shipped.round()
-    assert sorted(shipped.lines) == sorted(written)
-
-
-# --- tables ----------------------------------------------------------------------------------------------------------
-
-
-def put(table: Path, batch: int, folders: dict[str, list[int]]) -> None:
-    for folder, numbers in folders.items():
-        (table / folder).mkdir(parents=True, exist_ok=True)
-        draft = table / folder / "_draft"
-        pq.write_table(pa.table({"number": pa.array(numbers, pa.int64())}), draft)
-        draft.rename(table / folder / f"batch-{batch:010}.parquet")
-
-
-def numbers(table: Path) -> list[int]:
-    return sorted(ds.dataset(table, partitioning="hive").to_table()["number"].to_pylist())
-
-
-def test_small_files_are_put_together(tmp_path: Path) -> None:
-    table = ParquetArchive(tmp_path, Layout(("day", "host"), (), 3, 10_000))
-    for batch in range(5):
-        put(tmp_path, batch, {"day=1/host=a": [batch]} | ({"day=1/host=b": [100 + batch]} if batch < 2 else {}))
-    before = numbers(tmp_path)
-    assert table.compact(before=4) == 4
-    assert sorted(path.name for path in (tmp_path / "day=1/host=a").iterdir()) == [
-        "batch-0000000003-all.parquet",
-        "batch-0000000004.parquet",
-    ], "batch 4 may come again"
-    assert numbers(tmp_path) == before
-    assert table.compact() == 0, "two are not many"
-    put(tmp_path, 5, {"day=1/host=a": [5]})
-    assert table.compact() == 3
-    assert numbers(tmp_path) == sorted([*before, 5])
-    assert pq.read_table(tmp_path / "day=1/host=a/batch-0000000005-all.parquet", partitioning=None)[
-        "number"
-    ].to_pylist() == [0, 1, 2, 3, 4, 5], "in the order of the batches"
-
-
-def test_large_files_are_left_alone(tmp_path: Path) -> None:
-    table = ParquetArchive(tmp_path, Layout(("day",), (), 2, 400))
-    for batch in range(4):
-        put(tmp_path, batch, {"day=1": [batch]})
-    assert table.compact() == 0
-
-
-def test_folders_change_places(tmp_path: Path) -> None:
-    for name in "ab":
-        (tmp_path / name).mkdir()
-        (tmp_path / name / name).touch()
-    exchange(tmp_path / "a", tmp_path / "b")
-    assert (tmp_path / "a" / "b").exists()
-    with pytest.raises(FileNotFoundError):
-        exchange(tmp_path / "a", tmp_path / "nowhere")
-
-
-KILLED = """
-import sys
-from pathlib import Path
-from ottla.spark.pipelines.archive import Layout, ParquetArchive
-table = ParquetArchive(Path(sys.argv[1]), Layout(("day",), (), 2, 1 << 20))
-print("ready", flush=True)
-while table.compact():
-    pass
-"""
-
-
-def test_readers_see_every_row_once_while_files_are_put_together_and_that_is_killed(tmp_path: Path) -> None:
-    random, expected = Random(1), list[int]()
-    wrong: list[str] = []
-    reads = 0
-    ended = threading.Event()
-    lock = threading.Lock()
-
-    def look() -> None:
-        """The table has what it had before, or what it has now: in any case every number once."""
-        nonlocal reads
-        while not ended.is_set():
-            with lock:
-                least = len(expected)
-            try:
-                found = numbers(tmp_path)
-            except FileNotFoundError:  # a list of files from before the exchange
-                continue
-            reads += 1
-            if len(set(found)) != len(found) or len(found) < least:
-                wrong.append(f"{len(found)} rows, {len(set(found))} different ones, {least} expected")
-
-    reader = threading.Thread(target=look)
-    for batch in range(25):
-        own = list(range(batch * 10, batch * 10 + 10))
-        put(tmp_path, batch, {f"day={batch % 2}": own})
-        with lock:
-            expected += own
-        if batch == 0:
-            reader.start()
-        if batch % 5 == 4:
-            process = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE)
-            assert process.stdout is not None
-            process.stdout.readline()
-            try:
-                process.wait(random.random() * 0.05)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            process.wait()
-            process.stdout.close()
-            assert numbers(tmp_path) == expected
-    ParquetArchive(tmp_path, Layout(("day",), (), 2, 1 << 20)).compact()
-    eventually(lambda: reads > 20)
-    ended.set()
-    reader.join()
-    assert wrong == []
-    assert numbers(tmp_path) == expected
-    assert len(list(tmp_path.rglob("*.parquet"))) == 2
-
-
-# --- the pipeline ----------------------------------------------------------------------------------------------------
 
 
 def made_up(count: int, topic: str, bootstrap: str = "nowhere", folder: Path = Path()) -> tuple[Run, list[Any]]:
@@ -354,72 +137,7 @@ def read(table: Path, format: str) -> pd.DataFrame:
     return DeltaTable(str(table)).to_pandas()
 
 
-SHIPPING = """
-import sys
-from pathlib import Path
-from ottla.spark.pipeline import Run
-from ottla.spark.pipelines import logs, shipping
-shipping.CHUNK = 10_000
-bootstrap, topic, path, folder = sys.argv[1:]
-run = Run(pipeline=logs.PIPELINE, bootstrap=bootstrap, folder=Path(folder), once=True)
-shipper = shipping.Shipper(run, topic, path, "here")
-while lines := shipper.round():
-    print(lines, flush=True)
-"""
-
-
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-def test_a_batch_that_comes_again_is_not_added_again(spark: SparkSession, tmp_path: Path, format: str) -> None:
-    spark.sparkContext.setLocalProperty("sql.streaming.queryId", "some-query")  # as it is in a batch
-    try:
-        for rows, batch in (([1, 2], 0), ([3, 4], 1), ([3, 4], 1), ([5], 2)):
-            table = archive(tmp_path, format, Layout(("day",), ("number",), 2, 1 << 20))
-            table.add(spark.createDataFrame([("1", number) for number in rows], "day string, number long"), batch)
-            table.compact(before=batch)
-    finally:
-        spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)  # type: ignore[arg-type]
-    assert sorted(read(tmp_path, format)["number"]) == [1, 2, 3, 4, 5]
-
-
-def test_a_shipper_that_is_killed_has_sent_nothing_twice(
-    ottla: Ottla, tmp_path: Path, fresh: Callable[[str], str]
-) -> None:
-    topics = Topics(ottla.bootstrap)
-    topic = topics.make(fresh("killed"), 2)
-    path = tmp_path / "app.log"
-    path.write_text("".join(f"line {number}\n" for number in range(20_000)))
-    command = [sys.executable, "-c", SHIPPING, ottla.bootstrap, topic, str(path), str(tmp_path)]
-    for rounds in (1, 3, 2):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            for _ in range(rounds):
-                assert int(process.stdout.readline()) > 0
-            process.kill()
-    last = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    assert 0 < sum(map(int, last)) < 20_000, "some were sent before"
-    assert sorted(shipped_lines(topics, topic)) == sorted(f"line {number}" for number in range(20_000))
-
-
-def shipped_lines(topics: Topics, topic: str) -> list[str]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": topics.bootstrap,
-            "group.id": "test",
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(2)])
-    found, ended = list[str](), 0
-    while ended < 2:
-        message = consumer.poll(30)
-        assert message is not None
-        if message.error():
-            ended += 1
-        else:
-            found.append(json.loads(message.value())["line"])
-    consumer.close()
-    return found
+LONG = 'a "quoted" word, ' * 20_000  # deeper than a stack, for a pattern that goes down with every sign
 
 
 def test_lines_that_somebody_else_sent(ottla: Ottla, spark: SparkSession, fresh: Callable[[str], str]) -> None:
@@ -430,8 +148,16 @@ def test_lines_that_somebody_else_sent(ottla: Ottla, spark: SparkSession, fresh:
         "2026-01-31 12:00:00,250 WARNING careful",
         "2026-13-41T99:00:00Z INFO no such time",
         '{"level": "ERROR", "at": "now"}',
-        '{"host": "", "file": null, "line": "2026-01-31T12:00:00+02:00 x"}',
+        '{"host": "", "file": "", "line": "2026-01-31T12:00:00+02:00 x"}',
         "",
+        "2026-01-31T12:00:00Z ERROR first\nsecond\rthird\x85fourth\u2028fifth\n",
+        "progress\rWARN slow",
+        '{"file": "a.py", "line": 42, "message": "careful"}',
+        '{"host": "a", "file": "a.py", "line": 42}',
+        '{"host": "a", "file": null, "line": "x"}',
+        '{"host": "a", "file": "a.py", "line": "x", "message": "careful"}',
+        ' {"line" : "a \\"b\\" \\\\", "file":"a.py","host":"web-2"}\n',
+        json.dumps({"host": "a", "file": "b", "line": LONG}),
     ]
     for value in values:
         topics.producer.produce(topic, value, key="db-1", timestamp=1_767_225_600_000)
@@ -449,6 +175,44 @@ def test_lines_that_somebody_else_sent(ottla: Ottla, spark: SparkSession, fresh:
         ("db-1", "2026-01-31", "12:00:00.250", "WARNING", "WARNING careful", None),
         (*midnight, "INFO", "INFO no such time", None),
         (*midnight, "ERROR", '{"level": "ERROR", "at": "now"}', None),
-        ("unknown", "2026-01-31", "10:00:00.000", None, "x", None),
+        ("unknown", "2026-01-31", "10:00:00.000", None, "x", ""),
         (*midnight, None, "", None),
+        ("db-1", "2026-01-31", "12:00:00.000", "ERROR", values[6].partition(" ")[2], None),
+        (*midnight, "WARN", "progress\rWARN slow", None),
+        *((*midnight, None, value, None) for value in values[8:12]),
+        ("web-2", "2026-01-01", "00:00:00.000", None, 'a "b" \\', "a.py"),
+        ("a", "2026-01-01", "00:00:00.000", None, LONG, "b"),
     ]
+
+
+def test_hosts_become_folders_whatever_their_names_are(spark: SparkSession, tmp_path: Path) -> None:
+    plain = ["web-1", "db.example.org", "fe80::1", "büro", "p" * 200]
+    strange: list[bytes] = [
+        b"web-1\n",
+        b"a/b",
+        b"a\0b",
+        b"\xff",
+        b"\xfe",
+        b"\xff\xff",
+        b"=",
+        "ü".encode() * 120,
+        b"x" * 300,
+        b"x" * 301,
+        b"." * 1000,
+    ]
+    keys = [*(name.encode() for name in plain), *strange]
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    records = [(bytearray(key), bytearray(b"line"), moment, 0, offset) for offset, key in enumerate(keys)]
+    rows = spark.createDataFrame(records, "key binary, value binary, timestamp timestamp, partition int, offset long")
+    table = ParquetArchive(tmp_path, Layout(logs.BY, logs.ORDER, 2, 1 << 20))
+    spark.sparkContext.setLocalProperty("sql.streaming.queryId", "some-query")
+    try:
+        table.add(logs.parsed(rows), 0)
+    finally:
+        spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)  # type: ignore[arg-type]
+        table.close()
+    found = pd.read_parquet(tmp_path).sort_values("offset")
+    hosts = found["host"].astype(str).to_list()
+    assert hosts[: len(plain)] == plain
+    assert len(set(hosts)) == len(keys), "different ones stay different"
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,60}-[0-9a-f]{8}", name) for name in hosts[len(plain) :])

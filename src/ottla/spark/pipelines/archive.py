@@ -9,6 +9,13 @@ places, which the file system does at once. Whoever looks sees the one or the ot
 missing, wherever we are killed. (A reader that has made its list of files before, and opens them after, is told that a
 file is gone, and reads again.) Only batches that Spark has committed are put together: another may come again.
 
+    table/_ottla/lock        held (flock) by who writes: nobody else does; not where a file system knows no locks
+                 query       the id of the query (in its checkpoint) whose batches these are
+                 staging/, compacting/
+
+Another query, or the same begun from the beginning, counts its batches from 0 and would replace files that have other
+rows: it is refused.
+
 Delta: the number of the batch is committed with its rows, so one that comes again is known; and Delta puts files
 together in a commit of its own, which readers see or do not see.
 """
@@ -17,6 +24,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import re
 import shutil
@@ -29,6 +37,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from ottla.client.failure import Failed
+from ottla.spark.pipeline.state import locked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +72,14 @@ class Archive(Protocol):
         """Put small files together, of batches before this one, or of all when no batch can come again; how many."""
         ...
 
+    def own(self, query: str) -> None:
+        """Refuse a query that may not write here; `add` asks by itself."""
+        ...
+
+    def close(self) -> None:
+        """Let others write."""
+        ...
+
 
 def archive(path: Path, format: str, layout: Layout) -> Archive:
     return DeltaArchive(path, layout) if format == "delta" else ParquetArchive(path, layout)
@@ -75,9 +92,32 @@ class ParquetArchive:
         self._touched: set[Path] | None = None  # folders with new files; None: any may have some
         self._staging = path / HIDDEN / "staging"
         self._beside = path / HIDDEN / "compacting"
-        shutil.rmtree(path / HIDDEN, ignore_errors=True)  # of a run that was killed
+        self._query = path / HIDDEN / "query"
+        self._owner = ""
+        self._lock = taken(path)
+
+    def own(self, query: str) -> None:
+        if self._owner == query:
+            return
+        owner = self._query.read_text() if self._query.exists() else ""
+        if owner and owner != query:
+            raise Failed(
+                f"{self._path} has the batches of another run, or of this one before it began anew: go on in the "
+                "folder of that run, remove the table to write it anew, or choose another by --option path=..."
+            )
+        if not owner:
+            draft = self._query.with_suffix(".new")
+            draft.write_text(query)
+            draft.replace(self._query)
+        for left in (self._staging, self._beside):  # by a run that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        self._owner = query
+
+    def close(self) -> None:
+        os.close(self._lock)
 
     def add(self, rows: DataFrame, batch: int) -> None:
+        self.own(query_of(rows))
         by, order = self._layout.by, self._layout.order
         ordered = rows.repartition(*by).sortWithinPartitions(*by, *order)
         ordered.write.mode("overwrite").partitionBy(*by).parquet(self._staging.as_uri())
@@ -118,6 +158,36 @@ class ParquetArchive:
 
     def _small(self, path: Path) -> bool:
         return path.stat().st_size < self._layout.small_bytes
+
+
+def taken(path: Path) -> int:
+    """The lock of a table, as a descriptor: it is free again when that is closed, or its process ends."""
+    try:
+        (path / HIDDEN).mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / HIDDEN / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise Failed(
+            f"the table {path} cannot be written ({error.strerror}): choose another by --option path=..., "
+            "or correct the rights of it"
+        ) from None
+    try:
+        free = locked(descriptor, fcntl.LOCK_EX)
+    except OSError:  # this file system knows no locks
+        free = True
+    if not free:
+        os.close(descriptor)
+        raise Failed(
+            f"another run writes to {path}: stop it by `ottla pipeline stop`, or choose another table by "
+            "--option path=..."
+        )
+    return descriptor
+
+
+def query_of(rows: DataFrame) -> str:
+    """The id of the query that these rows are a batch of."""
+    query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    assert query, "batches come from a streaming query"
+    return query
 
 
 def number(path: Path) -> int:
@@ -165,10 +235,14 @@ class DeltaArchive:
         self._path = str(path)
         self._layout = layout
 
+    def own(self, query: str) -> None:
+        """Any may: Delta keeps the numbers of each, and its writers do not disturb each other."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
     def add(self, rows: DataFrame, batch: int) -> None:
-        query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        assert query, "batches come from a streaming query"
-        name = f"ottla:{query}"  # of this checkpoint: in another, the numbers begin again
+        name = f"ottla:{query_of(rows)}"  # of this checkpoint: in another, the numbers begin again
         table = self._table()
         if table is not None and (last := table.transaction_version(name)) is not None and last >= batch:
             return

@@ -3,9 +3,10 @@
     files ─ ship ─► logs ── logs ─► tables/logs/day=2026-01-31/host=web-1/   at, level, message, file, partition, offset
 
 On each host, `--option ship=` sends the lines of its files as they are written, each exactly once
-(`pipelines/shipping.py`); anything else may write to the topic too: a record is {"host", "file", "line"} as JSON, or
-simply a line, with the host as its key. `at` is the time that a line tells (ISO 8601, or as web servers write it), else
-that of the record; `level` is the first word of the line that is one.
+(`pipelines/shipping.py`); anything else may write to the topic too: a record is {"host", "file", "line"} as JSON, these
+three and all of them text, or simply a line, with the host as its key. `at` is the time that a line tells (ISO 8601, or
+as web servers write it), else that of the record; `level` is the first word of the line that is one. A host whose name
+is no name for a folder (too long, or with other than letters, digits and .-_:@) gets one that is, with a print of it.
 
 A query writes every micro-batch to the table, each line once, and puts the many small files of a folder together, while
 others read (`pipelines/archive.py`). Delta or Parquet.
@@ -58,11 +59,20 @@ ORDER: Final = ("partition", "offset")  # as they came: the lines of a host are 
 COLUMNS: Final = ("at", "level", "message", "file", "partition", "offset")
 PARTITIONS: Final = 4
 
-ISO: Final = r"^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?:Z|[+-]\d\d:?\d\d)?)\s*(.*)"
+# What the shipper writes and nobody by chance: a structured log that has a `line` has more, or numbers. The plus signs
+# keep Java from trying again, and so from a stack that overflows on a long line.
+TEXT: Final = r'"(?:[^"\\]|\\.)*+"'
+MEMBER: Final = rf'"(?:host|file|line)"\s*:\s*{TEXT}\s*'
+OURS: Final = rf"(?s)\A\s*\{{\s*{MEMBER}(?:,\s*{MEMBER}){{2}}\}}\s*\z"
+# At most 255 bytes with `host=` before it, also when it is not ASCII.
+HOST: Final = r"\A(?:[\p{L}\p{N}._:@-]{1,60}|[A-Za-z0-9._-]{1,200})\z"
+
+# (?s): a message may have several lines, and Java sees the ends of more than others do.
+ISO: Final = r"(?s)^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?(?:Z|[+-]\d\d:?\d\d)?)\s*(.*)"
 WEB: Final = r"\[(\d\d/[A-Z][a-z][a-z]/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\]"
 WEB_FORMAT: Final = "dd/MMM/yyyy:HH:mm:ss Z"
 LEVELS: Final = ("TRACE", "DEBUG", "INFO", "NOTICE", "WARN", "WARNING", "ERROR", "CRITICAL", "FATAL")
-LEVEL: Final = rf"^.{{0,100}}?\b({'|'.join(LEVELS)})\b"
+LEVEL: Final = rf"(?s)^.{{0,100}}?\b({'|'.join(LEVELS)})\b"
 
 
 def run(run: Run) -> None:
@@ -103,13 +113,17 @@ def store(run: Run) -> None:
 
     query = run.each_batch(lines(run), add, name="logs")
     if run.once:
-        run.wait(query)
-        tidy(run, table, files)
+        try:
+            run.wait(query)
+            tidy(run, table, query.id, files)
+        finally:
+            table.close()
 
 
-def tidy(run: Run, table: Archive, files: int) -> None:
+def tidy(run: Run, table: Archive, query: str, files: int) -> None:
     """At the end of a run that ended by itself no batch can come again."""
     if files and not run.stopping:
+        table.own(query)
         table.compact()
 
 
@@ -124,11 +138,12 @@ def parsed(rows: "DataFrame") -> "DataFrame":
     """A row for each line; of a record that was not shipped by us, the value is the line and the key the host."""
     text = F.col("value").cast("string")
     shipped = rows.where("value is not null").select(
-        "*", text.alias("text"), F.from_json(text, SHIPPED).alias("shipped")
+        "*", text.alias("text"), F.when(text.rlike(OURS), F.from_json(text, SHIPPED)).alias("shipped")
     )
-    ours = F.col("shipped.line").isNotNull()
+    ours = F.expr("shipped.host is not null and shipped.file is not null and shipped.line is not null")
+    host = F.when(ours, F.col("shipped.host")).otherwise(F.col("key").cast("string"))
     named = shipped.select(
-        F.coalesce(F.when(ours, F.col("shipped.host")), F.col("key").cast("string"), F.lit("unknown")).alias("host"),
+        folder(F.coalesce(F.nullif(host, F.lit("")), F.lit("unknown"))).alias("host"),
         F.when(ours, F.col("shipped.file")).alias("file"),
         F.when(ours, F.col("shipped.line")).otherwise(F.col("text")).alias("line"),
         "timestamp",
@@ -143,7 +158,14 @@ def parsed(rows: "DataFrame") -> "DataFrame":
         }
     )
     day = F.date_format("at", "yyyy-MM-dd").alias("day")
-    return found.select(day, F.when(F.col("host") == "", "unknown").otherwise(F.col("host")).alias("host"), *COLUMNS)
+    return found.select(day, "host", *COLUMNS)
+
+
+def folder(host: "Column") -> "Column":
+    """A host as it can be in the name of a folder; different ones stay different, also those that are no text."""
+    plain = F.substring(F.regexp_replace(host, "[^A-Za-z0-9._-]", "_"), 1, 60)
+    mark = F.substring(F.sha2(host.cast("binary"), 256), 1, 8)
+    return F.when(host.rlike(HOST), host).otherwise(F.concat(plain, F.lit("-"), mark))
 
 
 def told(line: "Column") -> "Column":
