@@ -6,9 +6,10 @@
 Every stage is a query of its own from topic to topic, exactly once, and may run by itself (`stage`) or with the others.
 
     clean       HTML becomes text, Unicode and white space get one form; what is no article is rejected with the reason
-    unique      an article is a duplicate if its id, or most of its text, was seen among the last `remember` articles.
-                Likeness of texts is that of their sets of four-word phrases, estimated by MinHash. Which of two came
-                first is the order of `articles-clean`, which therefore has one partition.
+    unique      an article is a duplicate if its id, or most of its text, was seen among the last `remember` articles
+                that were none. Likeness of texts is that of their sets of four-word phrases, estimated by MinHash.
+                Which of two came first is the order of `articles-clean`, which therefore has one partition: the answer
+                is the same however Spark cuts the topic into batches.
     recommend   a user has words and weights; an article's score is the sum of the weights of the words that it has,
                 each times 1 + ln(how often). From `score` on it is recommended. Users are read anew for every batch.
 
@@ -21,8 +22,11 @@ Try it:
     ottla pipeline run articles --generate --rate 20
     ottla consume recommendations
     ottla pipeline run articles --generate --option feeds=https://example.org/feed.xml,news.atom       real feeds
+
+Items are written by strangers: whatever one says, it is cleaned or rejected, and the queries go on.
 """
 
+import html
 import json
 import re
 import unicodedata
@@ -31,13 +35,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cache, partial
-from html.parser import HTMLParser
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 from pyspark.sql import types
 
+from ottla.client.failure import Failed
 from ottla.spark.pipeline import Option, Pipeline, Run, main
 from ottla.spark.pipelines.feeds import from_feeds
 from ottla.spark.pipelines.newsroom import people, records
@@ -75,7 +79,13 @@ COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 PARTITIONS: Final = 4
 PHRASE: Final = 4  # words
 HASHES: Final = 128
+AT_ONCE: Final = 4096  # phrases hashed together: a text of a million words takes no more memory than that
 WORD: Final = re.compile(r"\w{3,}")
+# A topic takes records of a little more than a million bytes, and one that it refuses would stop the query for ever.
+RECORD_MAX: Final = 1_000_000  # bytes
+REJECTED_MAX: Final = 100_000  # characters of an article as it came, each at most six bytes in JSON
+ID_MAX: Final = 4_000  # characters; as many ids as `remember` says are kept
+TITLE_MAX: Final = 1_000  # characters of a title in a recommendation, of which there is one for every user
 
 
 def run(run: Run) -> None:
@@ -94,7 +104,7 @@ def run(run: Run) -> None:
 
 def rows(run: Run, option: str, group: str, schema: str) -> "DataFrame":
     """Articles of a topic, with where they lie and the text as it came."""
-    text = F.col("value").cast("string")
+    text = F.make_valid_utf8(F.col("value").cast("string"))  # Python would refuse the whole batch for one wrong byte
     frame = run.stream(run[option], group=group, maxOffsetsPerTrigger=run["rows"], **COMMITTED)
     return frame.select("offset", text.alias("value"), F.from_json(text, schema).alias("article")).select(
         "offset", "value", "article.*"
@@ -108,16 +118,18 @@ def clean(run: Run) -> "StreamingQuery":
     articles = rows(run, "articles", "articles-clean", RAW)
     as_text = over_columns(texts, types.StringType())
     cleaned = articles.withColumn("title", as_text("title")).withColumn("text", as_text("html"))
+    good = F.to_json(F.struct("id", "feed", "title", "text", "published"))
     reason = (
-        F.when(F.col("id").isNull(), "it is no JSON, or has no id")
+        F.when(F.coalesce("id", F.lit("")) == "", "it is no JSON, or has no id")
+        .when(F.length("id") > ID_MAX, f"its id has more than {ID_MAX} characters")
         .when(F.coalesce("text", F.lit("")) == "", "it has no text")
+        .when(F.octet_length(good) > RECORD_MAX, f"it has more than {RECORD_MAX} bytes")
         .otherwise(F.lit(None))
     )
-    good = F.to_json(F.struct("id", "feed", "title", "text", "published"))
-    bad = F.to_json(F.struct(reason.alias("reason"), F.col("value").alias("article")))
+    bad = F.to_json(F.struct(reason.alias("reason"), F.substring("value", 1, REJECTED_MAX).alias("article")))
     output = cleaned.select(
         F.when(reason.isNull(), run["clean"]).otherwise(run["rejected"]).alias("topic"),
-        F.col("id").alias("key"),
+        F.substring("id", 1, ID_MAX).alias("key"),
         F.when(reason.isNull(), good).otherwise(bad).alias("value"),
     )
     return run.to_topic(output, None, name="articles-clean")
@@ -129,45 +141,69 @@ def texts(column: "pa.Array") -> "pa.Array":
     return pa.array([None if each is None else plain(each) for each in column.to_pylist()], pa.string())
 
 
+HIDDEN: Final = {"script", "style", "noscript", "template"}
+INLINE: Final = {"a", "abbr", "b", "code", "em", "font", "i", "mark", "q", "s", "small", "span", "strong", "sub", "sup",
+                 "u"}  # fmt: skip
+# Markup as browsers know it. What is not closed reaches to the end, so that every character is looked at once: the
+# parser of Python's library takes hours for a megabyte of `<a `, and raises on `<![`.
+MARKUP: Final = re.compile(
+    r"""<!--(?:-?>|.*?(?:--!?>|\Z))
+      | <(?:[!?]|/(?![a-z]))[^>]*+>?
+      | <(?P<end>/?)(?P<name>[a-z][^\s/>]*+)(?:[^>=]++|=\s*+(?:"[^"]*+"?|'[^']*+'?|[^\s>"'][^\s>]*+)?)*+>?""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE | re.ASCII,
+)
+NO_MARKUP_IN: Final = {
+    name: re.compile(rf"</(?:\w++:)?{name}(?=[\s/>])", re.IGNORECASE | re.ASCII) for name in ("script", "style")
+}
+NO_CHARACTER: Final = re.compile(r"&#[0-9]{100,};?")  # Python makes no number of thousands of digits
+PIECE: Final = re.compile(r".{1,1000}(?!\S)|.{1,1000}", re.DOTALL)
+
+
 def plain(markup: str) -> str:
     """What a reader sees of HTML, in one form: NFKC, one space between words."""
-    reader = Reader()
-    reader.feed(markup)
-    reader.close()
-    return " ".join(unicodedata.normalize("NFKC", "".join(reader.parts)).split())
+    text = "".join(visible(markup))
+    # In pieces, at white space if there is any: marks above letters are sorted in a time that grows with their square.
+    return " ".join("".join(unicodedata.normalize("NFKC", piece) for piece in PIECE.findall(text)).split())
 
 
-class Reader(HTMLParser):
+def visible(markup: str) -> Iterator[str]:
     """Text alone; tags that begin a new line or cell stand for a space."""
+    at = hidden = 0
+    while found := MARKUP.search(markup, at):
+        if not hidden:
+            yield text_of(markup[at : found.start()])
+        at = found.end()
+        if found["name"] is None:
+            continue
+        name = found["name"].lower().rpartition(":")[2]  # XHTML may have a prefix
+        if name in HIDDEN and found["end"]:
+            hidden -= hidden > 0
+        elif name in HIDDEN and not found[0].endswith("/>"):
+            hidden += 1
+            if name in NO_MARKUP_IN:
+                closing = NO_MARKUP_IN[name].search(markup, at)
+                at = closing.start() if closing else len(markup)
+        if name not in INLINE:
+            yield " "
+    if not hidden:
+        yield text_of(markup[at:])
 
-    HIDDEN: Final = {"script", "style", "noscript", "template"}
-    INLINE: Final = {"a", "abbr", "b", "code", "em", "font", "i", "mark", "q", "s", "small", "span", "strong", "sub",
-                     "sup", "u"}  # fmt: skip
 
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.parts: list[str] = []
-        self._hidden = 0
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self._hidden += tag in self.HIDDEN
-        if tag not in self.INLINE:
-            self.parts.append(" ")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._hidden -= tag in self.HIDDEN and self._hidden > 0
-        if tag not in self.INLINE:
-            self.parts.append(" ")
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self.parts.append(data)
+def text_of(markup: str) -> str:
+    return html.unescape(NO_CHARACTER.sub("\ufffd", markup))
 
 
 # Unique.
 
 
 def unique(run: Run) -> "StreamingQuery":
+    with run.cluster() as cluster:
+        partitions = cluster.topic(run["clean"]).partitions
+    if partitions != 1:
+        raise Failed(
+            f"topic {run['clean']} has {partitions} partitions, and which of two articles came first is known only "
+            "within one: give a topic with one partition, with --option clean=..."
+        )
     articles = rows(run, "clean", "articles-unique", CLEAN).where("id is not null and text is not null")
     step = looking(run["unique"], run["duplicates"], run.integer("remember"), run.number("likeness"))
     output = (
@@ -193,7 +229,7 @@ def looking(good: str, bad: str, remember: int, likeness: float) -> "Callable[..
         import pandas
 
         ids, signatures = state.get if state.exists else ("[]", b"")
-        memory = Memory(json.loads(ids), bytes(signatures))
+        memory = Memory(json.loads(ids), bytes(signatures), remember)
         found = []
         for article in pandas.concat(list(frames)).sort_values("offset").itertuples():
             other = memory.seen(article.id, article.text, likeness)
@@ -202,7 +238,7 @@ def looking(good: str, bad: str, remember: int, likeness: float) -> "Callable[..
             else:
                 duplicate = {"id": article.id, "of": other[0], "likeness": other[1]}
                 found.append((bad, article.id, json.dumps(duplicate)))
-        ids, signatures = memory.kept(remember)
+        ids, signatures = memory.kept()
         state.update((json.dumps(ids), bytearray(signatures)))
         yield pandas.DataFrame(found, columns=["topic", "key", "value"])
 
@@ -210,38 +246,55 @@ def looking(good: str, bad: str, remember: int, likeness: float) -> "Callable[..
 
 
 class Memory:
-    """Ids and signatures of articles, the oldest first."""
+    """Ids and signatures of the last `remember` articles, the oldest first.
 
-    def __init__(self, ids: Iterable[str], signatures: bytes) -> None:
+    It forgets with every article that it takes up, not at the end of a batch: where batches end is chance.
+    """
+
+    def __init__(self, ids: Iterable[str], signatures: bytes, remember: int) -> None:
         import numpy
 
-        self.ids = list(ids)
-        self._known = {name: place for place, name in enumerate(self.ids)}
+        self._remember = max(0, remember)
+        self._ids = list(ids)
+        self._known = {name: place for place, name in enumerate(self._ids)}
         self._signatures = numpy.frombuffer(signatures, numpy.uint32).reshape(-1, HASHES)
+
+    @property
+    def _first(self) -> int:
+        """The place of the oldest that is not forgotten."""
+        return max(0, len(self._ids) - self._remember)
 
     def seen(self, name: str, text: str, likeness: float) -> tuple[str, float] | None:
         """The article that this is a duplicate of, and how like it is; or None, and it is remembered."""
-        import numpy
-
-        if name in self._known:
+        first = self._first
+        if self._known.get(name, -1) >= first:
             return name, 1.0
         mine = signature(text)
-        if self.ids:
-            alike = (self._signatures[: len(self.ids)] == mine).mean(axis=1)
+        if first < len(self._ids):
+            alike = (self._signatures[first : len(self._ids)] == mine).mean(axis=1)
             best = int(alike.argmax())
             if alike[best] >= likeness:
-                return self.ids[best], float(alike[best])
-        if len(self.ids) == len(self._signatures):  # room for as many again, so that not every article copies all
-            more = numpy.zeros((max(64, len(self.ids)), HASHES), numpy.uint32)
-            self._signatures = numpy.concatenate([self._signatures, more])
-        self._signatures[len(self.ids)] = mine
-        self._known[name] = len(self.ids)
-        self.ids.append(name)
+                return self._ids[first + best], float(alike[best])
+        if len(self._ids) == len(self._signatures):
+            self._make_room()
+        self._signatures[len(self._ids)] = mine
+        self._known[name] = len(self._ids)
+        self._ids.append(name)
         return None
 
-    def kept(self, remember: int) -> tuple[list[str], bytes]:
-        first = max(0, len(self.ids) - remember)
-        return self.ids[first:], self._signatures[first : len(self.ids)].tobytes()
+    def _make_room(self) -> None:
+        """For as many again, so that not every article copies all; what is forgotten goes."""
+        import numpy
+
+        first = self._first
+        self._ids = self._ids[first:]
+        self._known = {name: place for place, name in enumerate(self._ids)}
+        more = numpy.zeros((max(64, len(self._ids)), HASHES), numpy.uint32)
+        self._signatures = numpy.concatenate([self._signatures[first:], more])
+
+    def kept(self) -> tuple[list[str], bytes]:
+        first = self._first
+        return self._ids[first:], self._signatures[first : len(self._ids)].tobytes()
 
 
 def signature(text: str) -> "NDArray[Any]":
@@ -253,7 +306,8 @@ def signature(text: str) -> "NDArray[Any]":
     phrases = {" ".join(words[at : at + PHRASE]) for at in range(max(1, len(words) - PHRASE + 1))}
     hashes = numpy.array([zlib.crc32(phrase.encode()) for phrase in phrases], numpy.uint64)
     factor, offset = functions()
-    least = ((factor * hashes + offset) >> numpy.uint64(32)).min(axis=1)
+    parts = [hashes[at : at + AT_ONCE] for at in range(0, len(hashes), AT_ONCE)]
+    least = numpy.min([(factor * part + offset).min(axis=1) >> numpy.uint64(32) for part in parts], axis=0)
     return numpy.asarray(least, numpy.uint32)
 
 
@@ -278,7 +332,11 @@ def recommend(run: Run) -> "StreamingQuery":
 def recommended(run: Run, articles: "DataFrame", batch: int) -> None:
     """Score the articles of a batch for the users of this moment. A batch that comes again is found to be written."""
     counted = over_columns(weights, types.MapType(types.StringType(), types.DoubleType()))
-    words = articles.select("id", "title", F.explode(counted(F.concat_ws(" ", "title", "text"))).alias("word", "often"))
+    words = articles.select(
+        "id",
+        F.substring("title", 1, TITLE_MAX).alias("title"),
+        F.explode(counted(F.concat_ws(" ", "title", "text"))).alias("word", "often"),
+    )
     scored = (
         words.join(F.broadcast(interests(run)), "word")
         .groupBy("user", "id", "title")

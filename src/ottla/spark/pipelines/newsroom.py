@@ -1,6 +1,7 @@
 """Made-up articles, some of them twice or rewritten, and made-up readers with their interests; the same by seed."""
 
 import json
+from collections import deque
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import count
@@ -35,13 +36,13 @@ def people(topic: str, seed: int, number: int) -> Iterator[Record]:
 def records(topic: str, seed: int, start: datetime, step_s: float = 1.0) -> Iterator[Record]:
     """Without end: new stories, and now and then one again, the same or rewritten a little by another feed."""
     random = Random(seed)
-    told: list[dict[str, Any]] = []
+    told: deque[dict[str, Any]] = deque(maxlen=200)
     for number in count():
         luck = random.random()
         if luck < 0.1 and told:
-            article = random.choice(told[-200:])
+            article = random.choice(told)
         elif luck < 0.25 and told:
-            article = rewritten(random, random.choice(told[-200:]), number)
+            article = rewritten(random, random.choice(told), number)
         else:
             article = story(random, number)
             told.append(article)
