@@ -18,13 +18,14 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from spark import registries
+from spark.mutating import mutated
 
 from ottla.client.failure import Failed
 from ottla.spark.values import Registry, avro
-from ottla.spark.values.avro_schema import load
+from ottla.spark.values.avro_schema import leaves_out, load
 from ottla.spark.values.header import header
 from ottla.spark.values.outcome import FAILFAST, Outcome
-from ottla.spark.values.registry import Reference
+from ottla.spark.values.registry import Reference, Unfit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,6 +155,195 @@ def test_logical_types_are_the_readers() -> None:
     value = written(plain, {"at": 86_400_000})
     assert read([value], moment, plain) == [{"at": dt.datetime(1970, 1, 2, tzinfo=dt.UTC)}]
     assert read([value], plain, moment) == [{"at": 86_400_000}]
+
+
+def of(kind: Any, name: str = "R", **more: Any) -> dict[str, Any]:
+    """A record with one field, x."""
+    return {"type": "record", "name": name, "fields": [{"name": "x", "type": kind, **more}]}
+
+
+INTS, FLOATS = ["null", "int", "long", "string"], ["float", "double", "string"]
+MOMENTS: list[Any] = [{"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-millis"}]
+MONEY = {"type": "fixed", "size": 4, "logicalType": "decimal", "precision": 6, "scale": 2}
+PLACE, AREA = of("string", "Place"), of("string", "Area")
+
+
+@pytest.mark.parametrize(
+    ("union", "choice", "member", "seen"),
+    [
+        (INTS, ("long", 5_000_000_000), 1, 5_000_000_000),
+        (INTS, ("long", 7), 1, 7),
+        (INTS, ("int", 7), 0, 7),
+        (FLOATS, ("double", 0.1), 1, 0.1),
+        (FLOATS, ("double", 0.5), 1, 0.5),
+        (FLOATS, ("float", 0.5), 0, 0.5),
+        (["double", "long", "int"], ("int", 7), 2, 7),
+        (MOMENTS, ("long", BEFORE_1970), 1, BEFORE_1970),
+        (MOMENTS, ("int", dt.date(1970, 1, 2)), 0, dt.date(1970, 1, 2)),
+        ([PLACE, AREA, "string"], ("Area", {"x": "Brno"}), 1, {"x": "Brno"}),
+        ([PLACE, {"type": "map", "values": "string"}], {"y": "Brno"}, 1, [("y", "Brno")]),
+        (
+            [{**MONEY, "name": "A"}, {**MONEY, "name": "B", "scale": 1}, "bytes"],
+            ("B", Decimal("-1.5")),
+            1,
+            Decimal("-1.5"),
+        ),
+    ],
+)
+def test_a_value_of_a_union_is_of_the_branch_it_was_written_as(union: Any, choice: Any, member: int, seen: Any) -> None:
+    schema = of({"type": "array", "items": union})
+    value = written(schema, {"x": [choice]})
+    (row,) = read([value], schema)
+    assert {name: each for name, each in row["x"][0].items() if each is not None} == {f"member{member}": seen}
+    reader = load(schema)
+    column = avro.decoded(pa.array([value], pa.binary()), reader, reader, None, False, Outcome(FAILFAST))
+    assert avro.encoded(column, reader, b"").to_pylist() == [value]
+
+
+@pytest.mark.parametrize(
+    ("wrote", "wants", "value", "member", "seen"),
+    [
+        ("long", INTS, 7, 1, 7),
+        (["null", "long"], INTS, 7, 1, 7),
+        (["string", "int"], ["string", "int", "long"], ("int", 7), 1, 7),
+        (["string", "int"], ["string", "float", "double"], ("int", 7), 1, 7.0),
+        ("float", ["string", "double", "float"], 0.5, 1, 0.5),
+        ("string", ["long", "bytes"], "tea", 1, b"tea"),
+        (PLACE, [AREA, PLACE], {"x": "Brno"}, 1, {"x": "Brno"}),
+        ([AREA, PLACE], [PLACE, "string", AREA], ("Area", {"x": "Brno"}), 2, {"x": "Brno"}),
+    ],
+)
+def test_a_value_is_of_the_branch_that_the_readers_schema_resolves_it_to(
+    wrote: Any, wants: Any, value: Any, member: int, seen: Any
+) -> None:
+    (row,) = read([written(of(wrote), {"x": value})], of(wants), of(wrote))
+    assert {name: each for name, each in row["x"].items() if each is not None} == {f"member{member}": seen}
+
+
+def test_beside_a_union_all_else_is_as_without_one() -> None:
+    both = {"type": "array", "items": ["null", PLACE]}
+    fields = [{"name": "x", "type": both}, {"name": "y", "type": INTS}, {"name": "z", "type": ["int", "long"]}]
+    schema = {"type": "record", "name": "R", "fields": [*fields, {"name": "n", "type": "float"}]}
+    value = written(schema, {"x": [{"x": "Brno"}, None], "y": "tea", "z": 7, "n": 0.5})
+    expected = {
+        "x": [{"x": "Brno"}, None],
+        "y": {"member0": None, "member1": None, "member2": "tea"},
+        "z": 7,
+        "n": 0.5,
+    }
+    assert read([value], schema) == [expected]
+    moved = {**schema, "fields": [{"name": "first", "type": ["null", PLACE], "default": None}, *schema["fields"]]}
+    moved["fields"][1] = {"name": "x", "type": {"type": "array", "items": ["null", "Place"]}}
+    assert read([value], moved, schema) == [{"first": None, **expected}]
+
+
+def test_the_default_of_a_union_is_of_its_first_branch() -> None:
+    old, new = of("string"), of("string")
+    new["fields"].append({"name": "n", "type": ["long", "int", "string"], "default": 5})
+    (row,) = read([written(old, {"x": "tea"})], new, old)
+    assert row["n"] == {"member0": 5, "member1": None, "member2": None}
+
+
+@pytest.mark.parametrize(
+    ("union", "given", "sentence"),
+    [
+        (
+            INTS,
+            {"member0": 1, "member1": None, "member2": "x"},
+            "the column.x has more than one of member0, member1, member2 set",
+        ),
+        (
+            FLOATS,
+            {"member0": 0.1, "member1": None, "member2": None},
+            "the column.x.member0 has numbers that float of the schema cannot",
+        ),
+        (INTS, {"member0": 1 << 40, "member1": None, "member2": None}, "the column.x.member0 does not fit int"),
+    ],
+)
+def test_a_member_is_written_as_it_is_or_refused(union: Any, given: Any, sentence: str) -> None:
+    with pytest.raises(Failed, match=sentence):
+        avro.encoded(pa.array([{"x": given}]), load(of(union)), b"")
+
+
+def test_a_double_that_a_float_holds_is_written_as_one() -> None:
+    kind = pa.struct(
+        [("x", pa.struct([("member0", pa.float64()), ("member1", pa.float64()), ("member2", pa.string())]))]
+    )
+    rows = [{"x": {"member0": each}} for each in (0.5, float("nan"), float("inf"))] + [{"x": {"member1": 0.1}}]
+    values = avro.encoded(pa.array(rows, kind), load(of(FLOATS)), b"").to_pylist()
+    assert [value[0] for value in values] == [0, 0, 0, 2]
+    assert values[3] == written(of(FLOATS), {"x": ("double", 0.1)})
+
+
+@pytest.mark.parametrize("with_header", [False, True])
+@pytest.mark.parametrize(("wants", "wrote"), [(EVERYTHING, EVERYTHING), (V2, V1), (of(INTS), of(["null", "long"]))])
+def test_no_bytes_fail_a_permissive_query(wants: Any, wrote: Any, with_header: bool) -> None:
+    good = {"x": 1 << 40} if wrote["name"] == "R" else {"id": 7, "old": "gone", "name": "tea"} if wants is V2 else ROW
+    value = (header(7) if with_header else b"") + written(wrote, good)
+    reader, writer = load(wants), load(wrote)
+    values = mutated([value], 1000, seed=5)
+    column = pa.array(values, pa.binary())
+    rows = avro.decoded(column, reader, writer, None, with_header, Outcome(error="why"))
+    assert rows.type == to_arrow_type(Outcome(error="why").spark_type(reader.tree.spark_type()), timezone="UTC")
+    reasons = rows.field("why").to_pylist()
+    assert any(reasons)
+    nulls = avro.decoded(column, reader, writer, None, with_header, Outcome()).is_null().to_pylist()
+    assert nulls == [why is not None for why in reasons]
+    for value, why in list(zip(values, reasons, strict=True))[:100]:
+        alone = pa.array([value], pa.binary())
+        if why is None:
+            avro.decoded(alone, reader, writer, None, with_header, Outcome(FAILFAST))
+        else:
+            with pytest.raises(Failed, match=f"{re.escape(why)}; decode with mode"):
+                avro.decoded(alone, reader, writer, None, with_header, Outcome(FAILFAST))
+
+
+@pytest.mark.parametrize(
+    "items",
+    ["null", {"type": "null"}, {**PLACE, "fields": []}, of("null", "N"), {"type": "fixed", "name": "F", "size": 0}],
+)
+def test_an_array_without_end_is_refused(items: Any) -> None:
+    assert avro.parsed(load(of(items)))
+    for kind in ({"type": "array", "items": items}, ["null", {"type": "array", "items": items}]):
+        with pytest.raises(Unfit, match="has an array whose items take no bytes"):
+            read([b"\xfe\xff\xff\xff\x7f"], of("int"), of(kind), Outcome())
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "expected"),
+    [
+        (V2, V1, True),
+        (V1, V2, True),
+        (V1, V1, False),
+        ({**V1, "fields": [*V1["fields"], {"name": "x", "type": "int", "default": 0}]}, V1, False),
+        (of("string", aliases=["y"]), {**of("string"), "fields": [{"name": "y", "type": "string"}]}, False),
+        ({**of("string", "a.B"), "aliases": ["c.R"]}, of("string"), False),
+        (of("string", "Other"), of("string"), True),
+        (of(["null", PLACE]), of(PLACE), False),
+        (of(["null", "string"]), of(["string", PLACE]), True),
+        ("long", "int", False),
+    ],
+)
+def test_a_reader_may_leave_something_out(reader: Any, writer: Any, expected: bool) -> None:
+    assert leaves_out(fastavro.parse_schema(reader), fastavro.parse_schema(writer)) is expected
+
+
+def test_what_the_reader_leaves_out_does_not_end_or_hold_up_the_process() -> None:
+    listed = of("long")
+    listed["fields"].append({"name": "next", "type": ["null", "R"]})
+    rows = read(
+        [b"\x02" + b"\x02\x02" * deep + b"\0" for deep in (0, 100, 100_000)], of("long"), listed, Outcome(error="why")
+    )
+    assert [row["x"] for row in rows] == [1, 1, None]
+    assert "recursion" in rows[2]["why"]
+    floats = of("long")
+    floats["fields"].append({"name": "many", "type": {"type": "array", "items": "float"}})
+    wild = b"\x02" + b"\xfe" + b"\xff" * 7 + b"\x7f"
+    rows = read([b"\x02\x02\0\0\0\0\0", wild, b"\x02\x02\0\0"], of("long"), floats, Outcome(error="why"))
+    assert [(row["x"], row["why"] and "end too early" in row["why"]) for row in rows] == [
+        (1, None),
+        *[(None, True)] * 2,
+    ]
 
 
 def test_bad_bytes_become_null_with_a_reason_or_fail_the_query() -> None:

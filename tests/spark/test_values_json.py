@@ -12,6 +12,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql import functions as F
 from spark import registries
+from spark.mutating import mutated
 
 from ottla.client.failure import Failed
 from ottla.spark.values import Registry, json
@@ -96,6 +97,38 @@ def test_text_is_read_by_a_file_and_written_back(spark: SparkSession, tmp_path: 
     back = frame.limit(1).select(json.encode(json.decode("value", file)).alias("value")).first()
     assert back is not None
     assert plain.loads(back.value) == plain.loads(texts[0] or "")
+
+
+@pytest.mark.parametrize("with_header", [False, True])
+def test_no_bytes_fail_a_permissive_query(spark: SparkSession, with_header: bool) -> None:
+    order = {"id": 1 << 40, "at": "2024-02-29T12:00:00Z", "note": "žlutý", "lines": [{"sku": "a", "price": 1.5}]}
+    prefix = b"\0\0\0\0\7" if with_header else b""
+    tokens = [
+        b"[" * 2000,
+        b'{"id":' * 2000,
+        b"1e999999999",
+        b"-" * 99,
+        b'"\\ud800"',
+        b'"+999999999-01-01T00:00:00Z"',
+        b"9" * 99,
+    ]
+    shapes = [b'{"id":%b}', b'{"at":%b}', b'{"lines":[{"price":%b}]}', b'{"note":%b}', b"%b"]
+    crafted = [prefix + shape % token for shape in shapes for token in tokens]
+    values = [*mutated([prefix + plain.dumps(order).encode(), *crafted], 400, seed=5), *crafted]
+    frame = spark.createDataFrame([(value,) for value in values], "value binary").coalesce(1)
+    judged = frame.select(
+        json.decode("value", ORDER, with_header=with_header, error="why").alias("o"),
+        json.decode("value", ORDER, with_header=with_header).alias("n"),
+    )
+    rows = judged.select("o.why", F.to_json("o").alias("all"), F.isnull("n").alias("null")).collect()
+    assert len(rows) == len(values)
+    assert [row.null for row in rows] == [row.why is not None for row in rows]
+    assert any(row.null for row in rows)
+    bad = values[next(at for at, row in enumerate(rows) if row.null)]
+    with pytest.raises(Exception, match=r"a value of .*; decode with mode='PERMISSIVE'"):
+        spark.createDataFrame([(bad,)], "value binary").select(
+            json.decode("value", ORDER, with_header=with_header, mode="FAILFAST")
+        ).collect()
 
 
 def test_confluents_serializer_and_ours_read_each_other(spark: SparkSession) -> None:

@@ -2,21 +2,27 @@
 
 Decoded records become one Arrow array in one call, dates and timestamps still as numbers; the numbers become dates and
 timestamps a column at a time. On the way back columns become lists first and rows last: a row is a dict made by zip.
+
+Where a schema has unions, fastavro is given the writer's schema with marks, and hands over what is marked as
+(label, value): the label is that of the reader's type which the value was read as, and so of its branch.
 """
 
 from __future__ import annotations
 
+from decimal import Decimal
+from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from fastavro.read import LOGICAL_READERS
 
 from ottla.client.failure import Failed
-from ottla.spark.values.avro_schema import TIMESTAMPS_BY_NAME
+from ottla.spark.values.avro_schema import MARK, NAMED, NUMBERS, TIMESTAMPS_BY_NAME, WIDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ottla.spark.values.avro_schema import Node
 
@@ -92,69 +98,111 @@ def floored(values: pa.Array, divisor: int) -> pa.Array:
 
 def has_moments(node: Node) -> bool:
     node = node.value
-    parts = [field for _, field, _ in node.fields] + list(node.branches) + ([node.items] if node.items else [])
-    return node.logical in TIMESTAMPS_BY_NAME or node.logical == "date" or any(has_moments(part) for part in parts)
+    return node.logical in TIMESTAMPS_BY_NAME or node.logical == "date" or any(map(has_moments, node.parts))
 
 
-def has_choice(node: Node) -> bool:
-    """Is there a union within that is more than a nullable type? Its values must be told apart one by one."""
+def unions(node: Node) -> Iterator[Node]:
+    """Every union within that is more than a nullable type: its values must be told apart one by one."""
     node = node.value
-    parts = [field for _, field, _ in node.fields] + ([node.items] if node.items else [])
-    return node.kind == "union" or any(has_choice(part) for part in parts)
+    if node.kind == "union":
+        yield node
+    for part in node.parts:
+        yield from unions(part)
 
 
-def members(node: Node) -> Callable[[Any], Any]:
-    """A function that puts each value of a union under the name of its branch, however deep it lies."""
+def has_both_widths(union: Node) -> bool:
+    """Has it numbers that are the same in Python? The first that comes would cut them, or not hold them at all."""
+    kinds = {branch.kind for branch in union.branches}
+    return any(widths <= kinds for widths in WIDER)
+
+
+def told(value: Any, writer: Any, reader: Any) -> tuple[str, Any]:
+    """What fastavro calls with each value of a marked type: the label of what it was read as, and the value."""
+    seen = writer if reader is None else reader
+    label = seen if isinstance(seen, str) else seen.get("name") or seen["type"]
+    # To widen whole numbers is left to us: fastavro does it for types without a logical one.
+    return label, float(value) if label in ("float", "double") else value
+
+
+def told_decimal(value: Any, writer: Any, reader: Any) -> tuple[str, Any]:
+    return told(LOGICAL_READERS["fixed-decimal"](value, writer, reader), writer, reader)
+
+
+LOGICAL_READERS.update({f"{kind}-{MARK}": told for kind in (*NAMED, *NUMBERS)})
+LOGICAL_READERS[f"fixed-{MARK}-decimal"] = told_decimal
+
+
+def members(node: Node, numbers: bool) -> Callable[[Any], Any]:
+    """A function that takes off all marks, and puts each value of a union under the name of its branch."""
     node = node.value
-    if not has_choice(node):
-        return lambda value: value[1] if type(value) is tuple else value
     if node.kind == "record":
-        parts = [(name, members(field)) for name, field, _ in node.fields]
+        parts = [(name, members(field, numbers)) for name, field, _ in node.fields]
 
         def record(value: Any) -> Any:
-            value = value[1] if type(value) is tuple else value
+            value = bare(value)
             return None if value is None else {name: part(value[name]) for name, part in parts}
 
         return record
-    if node.kind == "array":
-        item = members(inner(node))
-        return lambda value: None if value is None else [item(each) for each in value]
-    if node.kind == "map":
-        item = members(inner(node))
+    if node.kind == "union":
+        return member(node, numbers)
+    if node.kind in ("array", "map") and is_marked(inner(node), numbers):
+        item = members(inner(node), numbers)
+        if node.kind == "array":
+            return lambda value: None if value is None else [item(each) for each in value]
         return lambda value: None if value is None else {key: item(each) for key, each in value.items()}
-    branches = [(at, branch, members(branch)) for at, branch in enumerate(node.branches)]
+    return bare
+
+
+def member(node: Node, numbers: bool) -> Callable[[Any], Any]:
+    branches = [(branch, f"member{at}", members(branch, numbers)) for at, branch in enumerate(node.branches)]
+    branches.sort(key=lambda each: bool(each[0].name))  # a map is a dict too: what has a name comes with its mark
 
     def union(value: Any) -> Any:
         if value is None:
             return None
-        for at, branch, part in branches:
+        for branch, name, part in branches:
             if is_of(value, branch):
-                return {f"member{at}": part(value)}
+                return {name: part(value)}
         raise ValueError(f"{value!r} is of no branch of its union")
 
     return union
 
 
-PYTHON: dict[str, tuple[type, ...]] = {
-    "boolean": (bool,),
-    "int": (int,),
-    "long": (int,),
-    "float": (float,),
-    "double": (float,),
-    "bytes": (bytes,),
-    "string": (str,),
-    "array": (list,),
-    "map": (dict,),
+def bare(value: Any) -> Any:
+    return value[1] if type(value) is tuple else value
+
+
+def is_marked(node: Node, numbers: bool) -> bool:
+    node = node.value
+    return (
+        bool(node.name)
+        or node.kind == "union"
+        or (numbers and node.kind in NUMBERS)
+        or any(is_marked(part, numbers) for part in node.parts)
+    )
+
+
+PYTHON: dict[str, type] = {
+    "boolean": bool,
+    "int": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "bytes": bytes,
+    "string": str,
+    "array": list,
+    "map": dict,
+    "record": dict,
+    "enum": str,
+    "fixed": bytes,
 }
 
 
 def is_of(value: Any, branch: Node) -> bool:
-    """fastavro gives named types of a union as (name, value), all others by their Python type alone."""
+    """By its mark; what has none is alone with its Python type in the union, or is a default, which is never marked."""
     if type(value) is tuple:
-        return bool(branch.name == value[0])
-    if branch.logical == "decimal" and not branch.name:
-        return type(value).__name__ == "Decimal"
-    return not branch.name and type(value) in PYTHON[branch.kind]
+        return bool(branch.label == value[0])
+    return type(value) is (Decimal if branch.logical == "decimal" else PYTHON[branch.kind])
 
 
 # --- columns to rows -------------------------------------------------------------------------------------------------
@@ -190,10 +238,11 @@ def records(values: pa.Array, node: Node, path: str) -> list[Any]:
     if unknown := [name for name in given if name not in wanted]:
         raise Failed(f"{path}.{unknown[0]} is no field of {node.name}: leave it out, or add it to the schema")
     names, columns = [], []
+    parts = values.flatten()  # null where the struct is, or what lies beneath would be judged too
     for name, field, has_default in node.fields:
         if name in given:
             names.append(name)
-            columns.append(rows(values.field(given.index(name)), field, f"{path}.{name}"))
+            columns.append(rows(parts[given.index(name)], field, f"{path}.{name}"))
         elif not has_default:
             raise Failed(
                 f"{path} has no field {name}, which {node.name} needs: add it, or give it a default in the schema"
@@ -209,13 +258,31 @@ def chosen(values: pa.Array, node: Node, path: str) -> list[Any]:
     expected = [f"member{at}" for at in range(len(node.branches))]
     if not pa.types.is_struct(values.type) or [field.name for field in values.type] != expected:
         raise misfit(path, values.type, f"a struct of {', '.join(expected)}, with one of them set")
-    columns = [rows(values.field(at), branch, f"{path}.{expected[at]}") for at, branch in enumerate(node.branches)]
+    parts = values.flatten()
+    if (pc.max(reduce(pc.add, (part.is_valid().cast(pa.int32()) for part in parts))).as_py() or 0) > 1:
+        raise Failed(
+            f"{path} has more than one of {', '.join(expected)} set: a union holds one value, so set one of them"
+        )
+    for at, branch in enumerate(node.branches):
+        if branch.kind == "float" and not is_exact(parts[at], pa.float32()):
+            raise Failed(
+                f"{path}.{expected[at]} has numbers that float of the schema cannot hold: cast it to float first"
+            )
+    columns = [rows(parts[at], branch, f"{path}.{expected[at]}") for at, branch in enumerate(node.branches)]
     labels = [branch.label for branch in node.branches]
     made = [
         next(((label, value) for label, value in zip(labels, row, strict=True) if value is not None), None)
         for row in zip(*columns, strict=True)
     ]
     return hidden(made, values)
+
+
+def is_exact(values: pa.Array, kind: pa.DataType) -> bool:
+    """Does a narrower floating type hold all that is in a column? Arrow rounds without a word."""
+    if not pa.types.is_float64(values.type):
+        return True
+    same = pc.equal(values.cast(kind).cast(values.type), values)
+    return pc.all(pc.or_(same, pc.is_nan(values))).as_py() is not False
 
 
 def leaves(values: pa.Array, node: Node, path: str) -> list[Any]:

@@ -20,11 +20,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types
 
 from ottla.spark.values.registry import AVRO, Registered, Unfit, schema_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PRIMITIVE: Final[dict[str, types.DataType]] = {
     "null": types.NullType(),
@@ -45,6 +48,8 @@ TIMESTAMPS: Final = {  # units in a microsecond are below one: (multiply by, div
 TIMESTAMPS_BY_NAME: Final = {**TIMESTAMPS, **{f"local-{name}": scale for name, scale in TIMESTAMPS.items()}}
 DECIMAL_PRECISION_MAX: Final = 38
 WIDER: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
+NUMBERS: Final = ("int", "long", "float", "double")
+MARK: Final = "ottla-told"  # a logical type of our own, by which fastavro tells what a value was read as
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,17 @@ class Node:
         return Node(wider) if wider else Node("union", branches=tuple(branches))
 
     @cached_property
+    def parts(self) -> list[Node]:
+        """What it is made of."""
+        return [field for _, field, _ in self.fields] + list(self.branches) + ([self.items] if self.items else [])
+
+    @cached_property
     def optional(self) -> bool:
         return self.kind == "null" or any(branch.kind == "null" for branch in self.branches)
 
     @cached_property
     def label(self) -> str:
-        """By which name fastavro tells this branch of a union from the others."""
+        """By which name this branch of a union is told from the others."""
         return self.name or self.kind
 
     def spark_type(self) -> types.DataType:
@@ -238,6 +248,105 @@ def stripped(schema: Any) -> Any:
         for name, value in schema.items()
         if name != "logicalType" or keep
     }
+
+
+def marked(schema: Any, numbers: bool) -> Any:
+    """A plain schema of a writer, its named types marked, and its numbers too if they are to be told apart.
+
+    Which branch of a union a value was read as lies in its bytes, but a Python value may be of several: of int and
+    long, or of two records. Defaults are left out, since those of a writer are of no use.
+    """
+    if isinstance(schema, list):
+        return [marked(branch, numbers) for branch in schema]
+    if isinstance(schema, str):
+        return {"type": schema, "logicalType": MARK} if numbers and schema in NUMBERS else schema
+    if not isinstance(schema, dict):
+        return schema
+    changed = dict(schema)
+    kind = schema.get("type")
+    if "fields" in schema:
+        changed["fields"] = [
+            {
+                name: marked(value, numbers) if name == "type" else value
+                for name, value in field.items()
+                if name != "default"
+            }
+            for field in schema["fields"]
+        ]
+    for part in ("items", "values"):
+        if part in schema:
+            changed[part] = marked(schema[part], numbers)
+    if not isinstance(kind, str):
+        changed["type"] = marked(kind, numbers)
+    elif kind in NAMED and schema.get("logicalType") == "decimal":
+        changed["logicalType"] = f"{MARK}-decimal"
+    elif kind in NAMED or (numbers and kind in NUMBERS):
+        changed["logicalType"] = MARK
+    return changed
+
+
+def leaves_out(reader: Any, writer: Any) -> bool:
+    """May there be something in values of a writer that the reader's schema has no place for? Both are parsed."""
+    wanted = [
+        (
+            {short(name) for name in (record["name"], *record.get("aliases", ()))},
+            {name for field in record["fields"] for name in (field["name"], *field.get("aliases", ()))},
+        )
+        for record in records(reader)
+    ]
+    for record in records(writer):
+        seen = [fields for names, fields in wanted if short(record["name"]) in names]
+        if not seen or any(field["name"] not in fields for field in record["fields"] for fields in seen):
+            return True
+    return False
+
+
+def records(schema: Any) -> Iterator[dict[str, Any]]:
+    """Every record that a parsed schema defines."""
+    if isinstance(schema, dict) and "fields" in schema:
+        yield schema
+    for part in parts_of(schema):
+        yield from records(part)
+
+
+def is_recursive(schema: Any, within: tuple[str, ...]) -> bool:
+    """Is a type of a parsed schema within itself? Names are whole there, and stand for what was defined before them."""
+    if isinstance(schema, str):
+        return schema in within
+    if isinstance(schema, dict) and "fields" in schema:
+        within = (*within, schema["name"])
+    return any(is_recursive(part, within) for part in parts_of(schema))
+
+
+def has_endless_arrays(schema: Any) -> bool:
+    """Is there an array in a parsed schema whose items take no bytes? No count of them is too large for a value."""
+    known = {record["name"]: record for record in records(schema)}
+
+    def is_nothing(kind: Any) -> bool:
+        kind = known.get(kind, kind) if isinstance(kind, str) else kind
+        if isinstance(kind, dict) and "fields" in kind:
+            return all(is_nothing(field["type"]) for field in kind["fields"])
+        return bool(kind == "null" or (isinstance(kind, dict) and (kind["type"] == "null" or kind.get("size") == 0)))
+
+    def within(kind: Any) -> bool:
+        here = isinstance(kind, dict) and kind["type"] == "array" and is_nothing(kind["items"])
+        return here or any(map(within, parts_of(kind)))
+
+    return within(schema)
+
+
+def parts_of(schema: Any) -> list[Any]:
+    if isinstance(schema, list):
+        return schema
+    if isinstance(schema, str):
+        return []
+    return [field["type"] for field in schema.get("fields", ())] + [
+        schema[part] for part in ("items", "values") if part in schema
+    ]
+
+
+def short(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def inlined(schema: Any, needed: dict[str, Any], namespace: str, seen: set[str]) -> Any:
