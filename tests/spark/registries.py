@@ -3,11 +3,14 @@
 url = registries.url()                 one server for this process, in memory, stopped at its end
 registries.fresh("orders-value")       a subject that nobody else has
 with registries.Gate(...) as gate      the same server behind TLS and a password, counting what is asked
+registries.Canned("http://canned")     no server at all: what is put into its answers
+with registries.Fake(...) as fake      a server that gives one answer to everything, such as no registry would
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import http.client
 import itertools
 import ssl
@@ -16,13 +19,16 @@ import tempfile
 import threading
 import urllib.request
 from base64 import b64encode
+from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import judge
+
+from ottla.spark.values import Registry
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -91,6 +97,52 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     words += ["-addext", "subjectAltName=IP:127.0.0.1", "-out", str(authority), "-keyout", str(key)]
     judge.run(words, "making a certificate")
     return authority, key
+
+
+@dataclass(frozen=True, repr=False)
+class Canned(Registry):
+    answers: dict[str, Any] = field(default_factory=dict, compare=False)
+    asked: list[str] = field(default_factory=list, compare=False)
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        self.asked.append(f"{method} {path}")
+        found: dict[str, Any] = self.answers.get(path, {})
+        return found
+
+
+class Fake:
+    """Answers everything with the same bytes, head and body."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.asked: list[str] = []
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                fake.asked.append(f"{self.command} {self.path}")
+                self.rfile.read(int(self.headers["Content-Length"] or 0))
+                with contextlib.suppress(OSError):  # who asked has heard enough
+                    self.wfile.write(answer)
+
+            do_POST = do_GET
+
+            def log_message(self, format: str, *values: object) -> None:
+                """Not on the test's output."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self.netloc = f"127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)
 
 
 class Gate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import subprocess
 import sys
 from decimal import Decimal
@@ -13,15 +14,18 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pb2
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from spark import registries
+from spark.mutating import mutated
 
 from ottla.client.failure import Failed
 from ottla.spark.values import Registry, protobuf
+from ottla.spark.values.header import header, index_bytes
 from ottla.spark.values.outcome import FAILFAST, Outcome
-from ottla.spark.values.protobuf_schema import load, spark_type
-from ottla.spark.values.registry import PROTOBUF, Reference
+from ottla.spark.values.protobuf_schema import load, spark_type, with_known
+from ottla.spark.values.registry import PROTOBUF, REFERENCES_MAX, Reference, Registered, Unfit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,6 +128,61 @@ def test_bad_bytes_become_null_with_a_reason_or_fail_the_query(tmp_path: Path) -
         read(values, schema)
 
 
+OLD = """
+syntax = "proto2";
+message Old { optional string word = 1; repeated string words = 2; map<string, string> by_name = 3; }
+"""
+
+
+def test_what_the_spark_type_cannot_hold_is_bad_and_its_neighbours_are_not(tmp_path: Path) -> None:
+    new = load(source(tmp_path, EVERYTHING), "Everything")
+    at, took, part = new.message(), new.message(), new.message()
+    at.at.seconds = took.took.seconds = 1_700_000_000_000_000  # type: ignore[attr-defined]
+    part.by_name["k"].name = "tea"  # type: ignore[attr-defined]
+    messages = [part, at, took, new.message(small=7)]
+    rows = read([each.SerializeToString() for each in messages], new, Outcome(error="why"))
+    assert [(row["small"], bool(row["why"])) for row in rows] == [(0, False), (None, True), (None, True), (7, False)]
+    sentence = "does not fit the Spark type of shop.Everything: a google.protobuf.Timestamp is beyond"
+    assert sentence in rows[1]["why"]
+    with pytest.raises(Failed, match=f"{sentence}.*; decode with mode='PERMISSIVE'"):
+        read([at.SerializeToString()], new)
+    assert read([b"\x50\x63"], new)[0]["colour"] == "99", "a number that the schema does not know is no error"
+
+
+@pytest.mark.parametrize("value", [b"\x0a\x03\xed\xa0\x80", b"\x12\x01\xff", b"\x1a\x05\x0a\x03\xed\xa0\x80"])
+def test_text_that_is_none_is_bad_though_old_schemas_let_it_pass(tmp_path: Path, value: bytes) -> None:
+    old = load(source(tmp_path, OLD))
+    rows = read([b"\x0a\x03tea", value, b""], old, Outcome(error="why"))
+    assert [row["word"] for row in rows] == ["tea", None, None]
+    assert [bool(row["why"]) for row in rows] == [False, True, False]
+    with pytest.raises(Failed, match=r"Old: .*; decode with mode='PERMISSIVE'"):
+        read([value], old)
+
+
+@pytest.mark.parametrize("with_header", [False, True])
+@pytest.mark.parametrize(("text", "name"), [(EVERYTHING, "Everything"), (OLD, "Old")], ids=["new", "old"])
+def test_no_bytes_fail_a_permissive_query(tmp_path: Path, text: str, name: str, with_header: bool) -> None:
+    schema = load(source(tmp_path, text), name)
+    kind = to_arrow_type(spark_type(schema.descriptor), timezone="UTC")
+    row = ROW if name == "Everything" else {"word": "tea", "words": ["a", "b"], "by_name": [("k", "v")]}
+    prefix = header(7) + index_bytes(schema.index) if with_header else b""
+    (value,) = protobuf.encoded(pa.array([row], kind), schema, prefix).to_pylist()
+    values = mutated([value], 1000, seed=5)
+    column = pa.array(values, pa.binary())
+    rows = protobuf.decoded(column, schema, None, with_header, Outcome(error="why"))
+    reasons = rows.field("why").to_pylist()
+    assert any(reasons)
+    nulls = protobuf.decoded(column, schema, None, with_header, Outcome()).is_null().to_pylist()
+    assert nulls == [why is not None for why in reasons]
+    for value, why in list(zip(values, reasons, strict=True))[:100]:
+        alone = pa.array([value], pa.binary())
+        if why is None:
+            protobuf.decoded(alone, schema, None, with_header, Outcome(FAILFAST))
+        else:
+            with pytest.raises(Failed, match=f"{re.escape(why)}; decode with mode"):
+                protobuf.decoded(alone, schema, None, with_header, Outcome(FAILFAST))
+
+
 def test_schemas_come_from_descriptor_sets_and_sources_with_imports(tmp_path: Path) -> None:
     source(tmp_path, 'syntax = "proto3"; package geo; message Place { string city = 1; }', "place.proto")
     trip = source(
@@ -215,3 +274,71 @@ def test_schemas_may_refer_to_others() -> None:
     )
     schema = load(registry.latest(made.subject or ""))
     assert read([b"\x0a\x06\x0a\x04Brno"], schema) == [{"start": {"city": "Brno"}}]
+
+
+A = 'syntax = "proto3"; message A { int32 id = 1; }'
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../outside.proto", "/{}/outside.proto", "a/../../outside.proto", "a\\b.proto", "", "a//b", "./a", "a\0b",
+        "\ud800", "a" * 300,
+    ],
+    ids=range(10),
+)  # fmt: skip
+def test_a_registry_does_not_say_where_files_are_written(tmp_path: Path, name: str) -> None:
+    name = name.replace("/{}", str(tmp_path))
+    registry = registries.Canned("http://canned")
+    registry.answers["/subjects/a/versions/1"] = {"id": 1, "schemaType": PROTOBUF, "schema": A}
+    registered = Registered(registry, 2, PROTOBUF, A.replace("A", "B"), (Reference(name, "a", 1),))
+    with pytest.raises(Unfit, match=r"schema 2 refers to .*, which is no name of an import"):
+        load(registered)
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_cannot_lie_beside_each_other_are_refused() -> None:
+    registry = registries.Canned("http://canned")
+    registry.answers["/subjects/a/versions/1"] = {"id": 1, "schemaType": PROTOBUF, "schema": A}
+    references = (Reference("a", "a", 1), Reference("a/b.proto", "a", 1))
+    with pytest.raises(Unfit, match=r"schema 2 cannot be laid out as files to compile it: .*'a'"):
+        load(Registered(registry, 2, PROTOBUF, A, references))
+
+
+def referring(number: int, *others: tuple[str, int]) -> dict[str, Any]:
+    references = [
+        {"name": f"{subject}{version}.proto", "subject": subject, "version": version} for subject, version in others
+    ]
+    return {"id": number, "schemaType": PROTOBUF, "schema": A, "references": references}
+
+
+def test_references_in_a_circle_or_without_end_are_refused() -> None:
+    registry = registries.Canned("http://canned")
+    registry.answers["/subjects/a/versions/1"] = referring(1, ("b", 1))
+    registry.answers["/subjects/b/versions/1"] = referring(2, ("a", 1))
+    with pytest.raises(Unfit, match=r"schema 1 \(a\) needs version 1 of b, which needs itself"):
+        load(registry.version("a", 1))
+    for version in range(REFERENCES_MAX + 2):
+        registry.answers[f"/subjects/long/versions/{version}"] = referring(version, ("long", version + 1))
+    with pytest.raises(Unfit, match=f"needs more than {REFERENCES_MAX} other schemas"):
+        load(registry.version("long", 0))
+
+
+def test_a_schema_that_many_need_is_fetched_once() -> None:
+    registry = registries.Canned("http://canned")
+    for version in range(12):
+        registry.answers[f"/subjects/wide/versions/{version}"] = referring(
+            version, ("wide", version + 1), ("wide", version + 2)
+        )
+    registry.answers.update({f"/subjects/wide/versions/{version}": referring(version) for version in (12, 13)})
+    assert list(registry.version("wide", 0).needed())[-1] == "wide1.proto", "those without needs come first"
+    assert len(registry.asked) == 14
+
+
+def test_compiled_files_that_import_each_other_are_refused() -> None:
+    files = [
+        descriptor_pb2.FileDescriptorProto(name=name, dependency=[other]).SerializeToString()
+        for name, other in (("a.proto", "b.proto"), ("b.proto", "a.proto"))
+    ]
+    with pytest.raises(Unfit, match=r"the import a\.proto imports itself"):
+        with_known(files)

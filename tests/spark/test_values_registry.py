@@ -13,9 +13,10 @@ from spark import registries
 
 from ottla.client.failure import Failed, Unreachable
 from ottla.spark.values import Registry, avro
+from ottla.spark.values import registry as registry_module
 from ottla.spark.values.avro_schema import load
 from ottla.spark.values.header import header, index_bytes, message_index, schema_ids
-from ottla.spark.values.outcome import FAILFAST, Outcome
+from ottla.spark.values.outcome import FAILFAST, Outcome, Report
 from ottla.spark.values.registry import Missing
 
 if TYPE_CHECKING:
@@ -104,3 +105,85 @@ def test_headers_are_read_in_place() -> None:
 def test_a_file_is_named_when_it_cannot_be_read() -> None:
     with pytest.raises(Failed, match=r"cannot read the schema .*nowhere.avsc"):
         Registry(registries.url()).register("x", Path("nowhere.avsc"))
+
+
+def answer(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
+    return "\r\n".join([f"HTTP/1.0 {status}", *headers, "", ""]).encode() + body
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (answer(b"[1]"), r"does not answer as a schema registry does: \[1\]"),
+        (answer(b"[" * 200_000), r"does not answer as a schema registry does: \[\["),
+        (answer(b"{}"), "does not answer as a schema registry does: "),
+        (answer(b'{"id": -1, "schema": "x"}'), "does not answer as a schema registry does: "),
+        (answer(b'{"id": Infinity, "schema": "x"}'), "does not answer as a schema registry does: "),
+        (answer(b'{"schema": "' + b"x" * 3000 + b'"}'), "answers with more than 0 MiB, as none does"),
+        (answer(b"<html>"), "cannot be reached .Expecting value"),
+        (b"nonsense\r\n\r\n", "cannot be reached .nonsense"),
+        (answer(b"[" * 200_000, "404 Not Found"), "has nothing at /subjects/x/versions/latest .Not Found."),
+        (answer(b'{"message": "a\\nb"}', "409 Conflict"), "refuses /subjects/x/versions/latest: 409 a b$"),
+        (answer(b"", "302 Found", "Location: file:///etc/passwd"), "refuses /subjects/x/versions/latest: 302 "),
+    ],
+    ids=range(11),
+)
+def test_an_answer_that_no_registry_gives_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, given: bytes, sentence: str
+) -> None:
+    monkeypatch.setattr(registry_module, "PAUSE_S", 0.01)
+    if b"xxx" in given:
+        monkeypatch.setattr(registry_module, "ANSWER_MAX", 2000)
+    with registries.Fake(given) as fake, pytest.raises(Failed, match=sentence) as caught:
+        Registry(f"http://{fake.netloc}").latest("x")
+    assert len(str(caught.value)) < 600
+    assert "\n" not in str(caught.value)
+
+
+def test_a_registration_without_an_id_is_a_sentence() -> None:
+    with (
+        registries.Fake(answer(b"{}")) as fake,
+        pytest.raises(Failed, match="does not answer as a schema registry does"),
+    ):
+        Registry(f"http://{fake.netloc}").register("x", NUMBER)
+
+
+def test_a_redirect_is_not_followed_with_a_password() -> None:
+    with registries.Fake(answer(b"{}")) as other:
+        to = f"Location: http://you:hush@{other.netloc}/there?token=hush"
+        with registries.Fake(answer(b"", "302 Found", to)) as fake:
+            registry = Registry(f"http://{fake.netloc}", user="me", password="secret")
+            sentence = (
+                rf"sends us on to http://{other.netloc}/there: if you trust that, give it as the registry's address"
+            )
+            for ask in (lambda: registry.latest("x"), lambda: registry.register("x", NUMBER)):
+                with pytest.raises(Failed, match=sentence):
+                    ask()
+        assert not other.asked
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "htp://me:secret@host", "me:secret@host", "http://me:secret@host:port", "http://me:secret@[host",
+        "http://me:a/secret@host", "http://me:a://secret@host:port", "http://me:secret@", "http://me:secret@:1",
+    ],
+)  # fmt: skip
+def test_an_address_that_is_none_is_said_without_its_password(url: str) -> None:
+    with pytest.raises(Failed, match=r"the registry's address '.*' is none: it looks like") as caught:
+        Registry(url).latest("x")
+    assert "secret" not in f"{caught.value} {Registry(url)} {Registry(url)!r}"
+
+
+def test_an_id_that_none_can_have_is_a_bad_value() -> None:
+    schema, value = load(NUMBER), pa.array([header(2**31) + b"\x02", header(2**32 - 1)], pa.binary())
+    rows = avro.decoded(
+        value, schema, schema, Registry("http://nobody.invalid"), True, Outcome(error="why")
+    ).to_pylist()
+    assert ["can have no schema" in row["why"] for row in rows] == [True, True]
+
+
+def test_a_reason_with_half_a_character_is_still_a_reason() -> None:
+    report = Report(pa.array([b"x"], pa.binary()), Outcome(error="why"))
+    report.bad(0, "names schema 7, but \ud800")
+    assert report.finished(pa.array([None], pa.struct([("x", pa.int64())]))).to_pylist()[0]["why"].endswith("but ?")

@@ -58,6 +58,7 @@ class Report:
         self._reasons: dict[int, str] = {}
 
     def bad(self, row: int, why: str) -> None:
+        why = why.encode(errors="replace").decode()  # what others wrote may be text that no column takes
         self._reasons[row] = self._outcome.fail(f"a value of {shown(self._values[row].as_py())} {why}")
 
     def finished(self, made: pa.Array) -> pa.Array:

@@ -22,7 +22,8 @@ from pyspark.sql.types import BinaryType
 from ottla.client.failure import Failed
 from ottla.spark.values.header import bodies, by_schema, header, index_bytes, message_index
 from ottla.spark.values.outcome import PERMISSIVE, Outcome, Report
-from ottla.spark.values.protobuf_rows import arguments, column
+from ottla.spark.values.protobuf_rows import arguments
+from ottla.spark.values.protobuf_rows import column as arrow
 from ottla.spark.values.protobuf_schema import Schema, load, message_at, registered_files, spark_type
 from ottla.spark.values.registry import Missing, Registered, Registry, Unfit
 from ottla.spark.values.udf import binary, over_columns
@@ -33,7 +34,11 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
     from pyspark.sql import Column
 
-BAD: Final = (DecodeError, ValueError)
+# What Google's runtime and Arrow raise on bytes that are no such message, or hold what the Spark type cannot: wild
+# moments, and text that is no UTF-8, which only newer schemas refuse before it is asked for.
+BAD: Final = (
+    DecodeError, ValueError, LookupError, TypeError, ArithmeticError, MemoryError, RecursionError, pa.ArrowException,
+)  # fmt: skip
 
 
 def decode(
@@ -94,7 +99,21 @@ def decoded(
             made[row] = parse(content)
         except BAD as error:
             report.bad(row, f"is no {reader.name}: {error}")
-    return report.finished(column(made, reader.descriptor))
+    return report.finished(columns(made, reader, report))
+
+
+def columns(made: list[Message | None], reader: Schema, report: Report) -> pa.Array:
+    """Messages as an Arrow array; if one of them does not fit its type, each is tried by itself to find it."""
+    try:
+        return arrow(made, reader.descriptor)
+    except BAD:
+        for row, message in enumerate(made):
+            try:
+                arrow([message], reader.descriptor)
+            except BAD as error:
+                made[row] = None
+                report.bad(row, f"does not fit the Spark type of {reader.name}: {error}")
+        return arrow(made, reader.descriptor)
 
 
 def contents(

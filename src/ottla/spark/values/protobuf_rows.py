@@ -40,7 +40,10 @@ def column(messages: list[Message | None], kind: Descriptor) -> pa.Array:
     """Messages of one type as an array of what that type is in Spark; None is null."""
     if kind.full_name in MOMENTS:
         micros = [None if each is None else each.seconds * 1_000_000 + each.nanos // 1000 for each in messages]
-        return pa.array(micros, pa.int64()).cast(MOMENTS[kind.full_name])
+        try:
+            return pa.array(micros, pa.int64()).cast(MOMENTS[kind.full_name])
+        except OverflowError:
+            raise ValueError(f"a {kind.full_name} is beyond what microseconds in 64 bits reach") from None
     if kind.full_name in WRAPPERS:
         return scalars([None if each is None else each.value for each in messages], kind.fields_by_name["value"])
     there = messages

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from google.protobuf.message import Message
 
+COMPILE_S: Final = 60.0
+NAME_MAX: Final = 255  # bytes in the name of an import, as in that of a file
 COMPILED: Final = (".desc", ".pb", ".binpb", ".protoset")
 KNOWN: Final = "google/protobuf/"  # files that the runtime brings along
 WRAPPERS: Final = {
@@ -148,6 +150,8 @@ def registered_files(source: Registered) -> tuple[bytes, ...]:
     key = (source.registry, source.id)
     if key not in COMPILED_BY_ID:
         parts = {**source.needed(), f"schema-{source.id}.proto": source}
+        for name in parts:
+            check_name(name, source)
         compiled = {name: serialized(part, name) for name, part in parts.items()}
         if all(compiled.values()):
             COMPILED_BY_ID[key] = with_known([file for file in compiled.values() if file])
@@ -157,6 +161,16 @@ def registered_files(source: Registered) -> tuple[bytes, ...]:
 
 
 COMPILED_BY_ID: dict[Any, tuple[bytes, ...]] = {}
+
+
+def check_name(name: str, source: Registered) -> None:
+    """Sources are compiled as files of these names, and a registry must not say where on this machine they lie."""
+    parts = name.split("/")
+    if not name.isprintable() or "\\" in name or {"", ".", ".."} & set(parts) or len(name.encode()) > NAME_MAX:
+        raise Unfit(
+            f"{source} refers to {name!r}, which is no name of an import (those have no leading slash and no '..'): "
+            f"register the reference under the name that the import has"
+        )
 
 
 def serialized(source: Registered, name: str) -> bytes | None:
@@ -197,10 +211,14 @@ def with_known(files: list[bytes]) -> tuple[bytes, ...]:
     """With Google's own files in front, which need not be handed over; imports before those that import them."""
     protos = {proto.name: proto for proto in map(descriptor_pb2.FileDescriptorProto.FromString, files)}
     ordered: dict[str, bytes] = {}
+    begun: set[str] = set()
 
     def put(name: str) -> None:
         if name in ordered:
             return
+        if name in begun:
+            raise Unfit(f"the import {name} imports itself, directly or not: leave one of the imports out")
+        begun.add(name)
         proto = protos.get(name)
         if proto is None:
             if not name.startswith(KNOWN):
@@ -243,9 +261,13 @@ def protoc(texts: dict[str, str], what: str, beside: Path | None = None) -> tupl
 
     with tempfile.TemporaryDirectory(prefix="ottla-protoc-") as name:
         folder = Path(name)
-        for file, text in texts.items():
-            (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            (folder / file).write_text(text)
+        try:
+            for file, text in texts.items():
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file).write_text(text, encoding="utf-8")
+        except (FileExistsError, NotADirectoryError, IsADirectoryError, UnicodeEncodeError) as error:
+            reason = str(error).replace(f"{folder}/", "")  # one file is another's folder, or has half a character
+            raise Unfit(f"{what} cannot be laid out as files to compile it: {reason}") from None
         main = list(texts)[-1]
         output = folder / "all.desc"
         known = Path(grpc_tools.__file__).parent / "_proto"
@@ -264,7 +286,11 @@ def run_protoc(compiler: Any, arguments: list[str]) -> str | None:
     import subprocess
     import sys
 
-    done = subprocess.run([sys.executable, "-m", compiler.__name__, *arguments], capture_output=True, timeout=60)
+    command = [sys.executable, "-m", compiler.__name__, *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=COMPILE_S)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"the Protobuf compiler is not done in {COMPILE_S:.0f} seconds: is this machine loaded?") from None
     if done.returncode == 0:
         return None
     return " ".join(done.stderr.decode(errors="replace").split())

@@ -14,6 +14,7 @@ of a million values asks nothing. A registry travels to the workers as a value: 
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import ssl
 import time
@@ -28,6 +29,10 @@ from ottla.client.failure import Failed, Unreachable
 
 ATTEMPTS: Final = 4
 PAUSE_S: Final = 0.2  # before the second attempt; twice as long before each next one
+ANSWER_MAX: Final = 16 << 20  # bytes; schemas are far smaller
+REFERENCES_MAX: Final = 256  # schemas that one schema needs
+ID_MAX: Final = 2**31 - 1  # ids are signed numbers of four bytes
+SAID_MAX: Final = 200  # characters of what a registry says that go into a sentence
 CONTENT: Final = "application/vnd.schemaregistry.v1+json"
 AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 SUFFIXES: Final = {".avsc": AVRO, ".proto": PROTOBUF, ".json": JSON}
@@ -67,9 +72,24 @@ class Registered:
     def needed(self) -> dict[str, Registered]:
         """Every schema that this one refers to, directly or not, by name, those without needs of their own first."""
         found: dict[str, Registered] = {}
-        for reference in self.references:
-            other = self.registry.version(reference.subject, reference.version)
-            found |= other.needed() | {reference.name: other}
+        fetched: dict[tuple[str, int], Registered] = {}
+
+        def put(references: tuple[Reference, ...], within: tuple[tuple[str, int], ...]) -> None:
+            for reference in references:
+                place = (reference.subject, reference.version)
+                if place in within:
+                    raise Unfit(
+                        f"{self} needs version {reference.version} of {reference.subject}, which needs itself: "
+                        f"register it without that reference"
+                    )
+                if place not in fetched:
+                    if len(fetched) == REFERENCES_MAX:
+                        raise Unfit(f"{self} needs more than {REFERENCES_MAX} other schemas: split it up")
+                    fetched[place] = self.registry.version(*place)
+                    put(fetched[place].references, (*within, place))
+                found[reference.name] = fetched[place]
+
+        put(self.references, ())
         return found
 
 
@@ -94,6 +114,8 @@ class Registry:
         return self._registered(self._ask("GET", path), subject=subject)
 
     def by_id(self, number: int) -> Registered:
+        if number > ID_MAX:  # registries answer this in many ways
+            raise Missing(f"{self} can have no schema {number}: ids go up to {ID_MAX}")
         known = FETCHED.get((self, number))
         if known is None:
             answer = self._ask("GET", f"/schemas/ids/{number}")
@@ -120,7 +142,9 @@ class Registry:
         if references:
             body["references"] = [vars(reference) for reference in references]
         answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
-        return Registered(self, int(answer["id"]), kind, text, references, subject)
+        return self._registered(
+            {**answer, "schema": text, "schemaType": kind, "references": body.get("references")}, subject
+        )
 
     def _registered(self, answer: dict[str, Any], subject: str | None = None) -> Registered:
         try:
@@ -128,10 +152,12 @@ class Registry:
                 Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
                 for each in answer.get("references") or ()
             )
-            kind = str(answer.get("schemaType") or AVRO)
-            return Registered(self, int(answer["id"]), kind, str(answer["schema"]), references, subject)
-        except (KeyError, TypeError, ValueError):
-            raise Failed(f"{self} does not answer as a schema registry does: {str(answer)[:200]}") from None
+            kind, number = str(answer.get("schemaType") or AVRO), int(answer["id"])
+            if not 0 <= number <= ID_MAX:
+                raise ValueError(f"{number} is no id")
+            return Registered(self, number, kind, str(answer["schema"]), references, subject)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise self._nonsense(answer) from None
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """One request with its retries: servers that are starting, restarting or overloaded get more time."""
@@ -143,19 +169,23 @@ class Registry:
             except urllib.error.HTTPError as error:
                 if error.code < 500 or attempt == ATTEMPTS:
                     raise self._refusal(path, error) from None
-            except (OSError, ValueError) as error:  # unreachable, or what came back is no JSON
+            except (OSError, ValueError, http.client.HTTPException) as error:  # silence, or neither HTTP nor JSON
                 if attempt == ATTEMPTS or is_lasting(error):
                     raise self._silence(error) from None
             time.sleep(pause_s)
             pause_s *= 2
         if not isinstance(answer, dict):
-            raise Failed(f"{self} does not answer as a schema registry does: {str(answer)[:200]}")
+            raise self._nonsense(answer)
         return answer
 
     def _once(self, method: str, path: str, body: dict[str, Any] | None) -> Any:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise Failed(f"the registry's address {self.url!r} is none: it looks like http://registry:8081")
+        try:
+            parts = urlsplit(self.url)
+            known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # half an IPv6 address, a port that is no number
+            known = False
+        if not known:
+            raise Failed(f"the registry's address {shown(self.url)!r} is none: it looks like http://registry:8081")
         user, password = self.user or unquote(parts.username or ""), self.password or unquote(parts.password or "")
         bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
         request = urllib.request.Request(bare + path, method=method, headers={"Accept": f"{CONTENT}, application/json"})
@@ -165,8 +195,18 @@ class Registry:
         if user:
             request.add_header("Authorization", f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}")
         context = self._context() if parts.scheme == "https" else None
-        with urllib.request.urlopen(request, timeout=self.timeout_s, context=context) as answer:
-            return json.load(answer)
+        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), Redirects(self))
+        with opener.open(request, timeout=self.timeout_s) as answer:
+            content = answer.read(ANSWER_MAX + 1)
+        if len(content) > ANSWER_MAX:
+            raise Failed(f"{self} answers with more than {ANSWER_MAX >> 20} MiB, as none does: check the address")
+        try:
+            return json.loads(content)
+        except RecursionError:
+            raise self._nonsense(content[:SAID_MAX].decode(errors="replace")) from None
+
+    def _nonsense(self, answer: Any) -> Failed:
+        return Failed(f"{self} does not answer as a schema registry does: {brief(answer)}")
 
     def _context(self) -> ssl.SSLContext:
         try:
@@ -180,9 +220,10 @@ class Registry:
 
     def _refusal(self, path: str, error: urllib.error.HTTPError) -> Failed:
         try:
-            said = json.loads(error.read()).get("message") or error.reason
-        except (OSError, ValueError, AttributeError):
+            said = json.loads(error.read(ANSWER_MAX)).get("message") or error.reason
+        except (OSError, ValueError, AttributeError, RecursionError, http.client.HTTPException):
             said = error.reason
+        said = brief(said)
         if error.code in (401, 403):
             return Failed(
                 f"{self} does not let us in ({error.code} {said}): give user and password of somebody it knows"
@@ -193,23 +234,48 @@ class Registry:
             )
         return Failed(f"{self} refuses {path.partition('?')[0]}: {error.code} {said}")
 
-    def _silence(self, error: OSError | ValueError) -> Failed:
+    def _silence(self, error: Exception) -> Failed:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
             return Failed(
                 f"{self} shows a certificate that is not trusted ({reason.verify_message}): give its authority as ca"
             )
-        return Unreachable(f"{self} cannot be reached ({reason}): check the address and that it runs")
+        return Unreachable(f"{self} cannot be reached ({brief(reason)}): check the address and that it runs")
 
     def __str__(self) -> str:
-        parts = urlsplit(self.url)
-        return f"the registry at {parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return f"the registry at {shown(self.url)}"
+
+    def __repr__(self) -> str:
+        return f"Registry({shown(self.url)!r})"
+
+
+class Redirects(urllib.request.HTTPRedirectHandler):
+    """None is followed: whoever answers there would be shown our password, and his schemas would be believed."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> None:
+        there = brief(shown(newurl))
+        raise Failed(f"{self._registry} sends us on to {there}: if you trust that, give it as the registry's address")
 
 
 FETCHED: dict[tuple[Registry, int], Registered] = {}
 
 
-def is_lasting(error: OSError | ValueError) -> bool:
+def shown(url: str) -> str:
+    """Without user, password and query, even where a sign in one of them makes it no url."""
+    scheme, sign, rest = url.partition("://")
+    return (scheme + sign if sign else "") + (rest or scheme).rpartition("@")[2].partition("?")[0]
+
+
+def brief(said: Any) -> str:
+    return " ".join(str(said).split())[:SAID_MAX]
+
+
+def is_lasting(error: Exception) -> bool:
     return isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError)
 
 
