@@ -75,7 +75,6 @@ OPTIONS: Final = (
 )
 RAW: Final = "id string, feed string, title string, html string, published timestamp"
 CLEAN: Final = "id string, feed string, title string, text string, published timestamp"
-COMMITTED: Final = {"kafka.isolation.level": "read_committed"}
 PARTITIONS: Final = 4
 PHRASE: Final = 4  # words
 HASHES: Final = 128
@@ -105,7 +104,7 @@ def run(run: Run) -> None:
 def rows(run: Run, option: str, group: str, schema: str) -> "DataFrame":
     """Articles of a topic, with where they lie and the text as it came."""
     text = F.make_valid_utf8(F.col("value").cast("string"))  # Python would refuse the whole batch for one wrong byte
-    frame = run.stream(run[option], group=group, maxOffsetsPerTrigger=run["rows"], **COMMITTED)
+    frame = run.stream(run[option], group=group, maxOffsetsPerTrigger=run["rows"])
     return frame.select("offset", text.alias("value"), F.from_json(text, schema).alias("article")).select(
         "offset", "value", "article.*"
     )
@@ -359,7 +358,7 @@ def recommended(run: Run, articles: "DataFrame", batch: int) -> None:
 def interests(run: Run) -> "DataFrame":
     """user, word, weight: the last that each user's key says."""
     place = F.struct("partition", "offset")
-    last = run.table(run["users"], **COMMITTED).groupBy("key").agg(F.max_by("value", place).alias("value"))
+    last = run.table(run["users"]).groupBy("key").agg(F.max_by("value", place).alias("value"))
     said = F.from_json(F.col("value").cast("string"), "interests map<string, double>")
     return last.select(F.col("key").cast("string").alias("user"), F.explode(said["interests"]).alias("word", "weight"))
 

@@ -128,10 +128,7 @@ def tidy(run: Run, table: Archive, query: str, files: int) -> None:
 
 
 def lines(run: Run) -> "DataFrame":
-    rows = run.stream(
-        run["topic"], group="logs", maxOffsetsPerTrigger=run["rows"], **{"kafka.isolation.level": "read_committed"}
-    )
-    return parsed(rows)
+    return parsed(run.stream(run["topic"], group="logs", maxOffsetsPerTrigger=run["rows"]))
 
 
 def parsed(rows: "DataFrame") -> "DataFrame":
