@@ -31,6 +31,7 @@ from ottla.errors import ErrorCode
 from ottla.spark.mirror.copying import Copier, DamagedError, writable
 from ottla.spark.mirror.pushing import Pusher
 from ottla.spark.mirror.translation import OffsetMap, Position, Run
+from ottla.spark.worker import at_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,9 +110,10 @@ def copy(job: Job, parts: Iterable[Part]) -> list[Outcome]:
     waiting = list(parts)
     outcomes = []
     began = time.monotonic()
-    for index, part in enumerate(waiting):
-        deadline = began + job.seconds * (index + 1) / len(waiting)
-        outcomes.append(copy_part(job, part, deadline))
+    with at_work():
+        for index, part in enumerate(waiting):
+            deadline = began + job.seconds * (index + 1) / len(waiting)
+            outcomes.append(copy_part(job, part, deadline))
     return outcomes
 
 

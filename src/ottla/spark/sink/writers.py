@@ -26,6 +26,7 @@ from ottla.spark.sink import exactly_once
 from ottla.spark.sink.columns import columns
 from ottla.spark.sink.coordination import ClusterPort
 from ottla.spark.sink.decisions import Prepared
+from ottla.spark.worker import at_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +64,7 @@ class Sink:
     def _write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         from ottla.spark.sink.writing import Writer  # brings pyarrow, which a driver that commits has no use for
 
-        with self._open() as cluster:
+        with at_work(), self._open() as cluster:
             return Written(Writer(cluster, self._options, self._used).write(batches))
 
     def _prepare(
@@ -76,7 +77,7 @@ class Sink:
         first = next((one for one in batches if one.num_rows), None)
         if first is None:
             return message
-        with self._open() as cluster:
+        with at_work(), self._open() as cluster:
             index = task().partitionId()
             part: Part | None
             if alone:

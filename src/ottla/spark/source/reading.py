@@ -13,12 +13,8 @@ are gone are that too, or with failOnDataLoss=false a warning, and reading goes 
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
@@ -32,6 +28,7 @@ from ottla.errors import ErrorCode
 from ottla.records.compress import SIZE_MAX
 from ottla.records.native import decode_columns
 from ottla.spark.source.data_source import columns
+from ottla.spark.worker import at_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,8 +40,6 @@ if TYPE_CHECKING:
     from ottla.spark.source.planning import Split
 
 COLUMNS_BYTES: Final = 4 << 20  # about so much in one Arrow batch; docs/spark.md has the measurements
-M_TRIM_THRESHOLD: Final = -1  # names of malloc.h
-M_MMAP_THRESHOLD: Final = -3
 MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 GONE: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 KEEP: Final = "set failOnDataLoss to false to read what is left"
@@ -54,8 +49,8 @@ log = logging.getLogger("ottla.spark")
 
 def batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The records of a split in order, in the columns of `source.columns`."""
-    _settle()
-    return _ahead(_batches(split, options))
+    with at_work():
+        yield from _ahead(_batches(split, options))
 
 
 def _ahead(items: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -238,22 +233,6 @@ def _lost(what: str, options: SourceOptions) -> None:
 
 def _at(split: Split, offset: int) -> str:
     return f"{split.topic} partition {split.partition} at offset {offset}"
-
-
-@cache
-def _settle() -> None:
-    """Make this process a good place to read in, once.
-
-    - PySpark collects garbage after every task, and looks at each object of each module for it: 45 ms. What is loaded
-      by now stays, so it need not be looked at.
-    - The C library of Linux gives megabytes back to the kernel after each batch and faults them in again for the next:
-      a quarter of what reading costs. Other systems have no such call.
-    """
-    gc.freeze()
-    with suppress(AttributeError, OSError):
-        library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the most that it takes
-        library.mallopt(M_TRIM_THRESHOLD, 256 << 20)
 
 
 # A worker reads one split after the other, so it keeps the connection of the last one.
