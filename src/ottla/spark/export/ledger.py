@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
-from ottla.spark.export.lock import InUse, Lock
+from ottla.spark.lock import InUse, Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -37,7 +36,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from ottla.client.failure import Failed
-from ottla.spark.pipeline.state import locked
+from ottla.spark.lock import InUse, Lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +113,7 @@ class ParquetArchive:
         self._owner = query
 
     def close(self) -> None:
-        os.close(self._lock)
+        self._lock.release()
 
     def add(self, rows: DataFrame, batch: int) -> None:
         self.own(query_of(rows))
@@ -160,27 +159,21 @@ class ParquetArchive:
         return path.stat().st_size < self._layout.small_bytes
 
 
-def taken(path: Path) -> int:
-    """The lock of a table, as a descriptor: it is free again when that is closed, or its process ends."""
+def taken(path: Path) -> Lock:
+    """The lock of a table."""
     try:
         (path / HIDDEN).mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path / HIDDEN / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return Lock(path / HIDDEN)
+    except InUse:
+        raise Failed(
+            f"another run writes to {path}: stop it by `ottla pipeline stop`, or choose another table by "
+            "--option path=..."
+        ) from None
     except OSError as error:
         raise Failed(
             f"the table {path} cannot be written ({error.strerror}): choose another by --option path=..., "
             "or correct the rights of it"
         ) from None
-    try:
-        free = locked(descriptor, fcntl.LOCK_EX)
-    except OSError:  # this file system knows no locks
-        free = True
-    if not free:
-        os.close(descriptor)
-        raise Failed(
-            f"another run writes to {path}: stop it by `ottla pipeline stop`, or choose another table by "
-            "--option path=..."
-        )
-    return descriptor
 
 
 def query_of(rows: DataFrame) -> str:

@@ -44,8 +44,8 @@ from pyspark.sql import functions as F
 from ottla.client import offsets
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
-from ottla.spark.export.lock import NAME as LOCK
-from ottla.spark.export.lock import InUse, Lock
+from ottla.spark.lock import NAME as LOCK
+from ottla.spark.lock import InUse, Lock
 from ottla.spark.pipeline import Option, Pipeline, Run, Wrong, main
 from ottla.spark.pipeline.generating import Record
 from ottla.spark.pipeline.rounds import Rounds
