@@ -807,3 +807,10 @@ def test_without_the_crate_or_with_another_one_the_twin_serves() -> None:
 
 def test_which_side_serves_can_be_asked(side: str) -> None:
     assert native.built() == (side == "native")
+
+
+def test_a_column_of_one_piece_is_not_copied() -> None:
+    piece = pa.array([b"a", b"b"])
+    for column in (piece, pa.chunked_array([piece])):
+        assert columns._whole("value", column).buffers()[2].address == piece.buffers()[2].address
+    assert columns._whole("value", pa.chunked_array([piece, piece])).to_pylist() == [b"a", b"b"] * 2

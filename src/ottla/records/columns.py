@@ -271,7 +271,9 @@ def rows(keys: object, values: object, headers: object, timestamps: object, part
 
 
 def _whole(name: str, column: object) -> pa.Array:
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    whole = column
+    if isinstance(column, pa.ChunkedArray):  # of which Arrow copies even a single piece
+        whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if not isinstance(whole, pa.Array):
         raise ValueError(f"the column {name} is {type(column).__name__}, not one Arrow array of at most 2 GiB")
     return whole
