@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import subprocess
 import sys
 import threading
@@ -17,7 +18,6 @@ import pytest
 from spark.topics import eventually
 
 from ottla.client.failure import Failed
-from ottla.spark.pipelines import archive as archives
 from ottla.spark.pipelines.archive import Layout, ParquetArchive, archive, exchange
 
 if TYPE_CHECKING:
@@ -169,10 +169,10 @@ def test_a_table_has_the_batches_of_one_query(tmp_path: Path) -> None:
 
 
 def test_a_table_where_there_are_no_locks_or_no_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(descriptor: int, how: int) -> bool:
+    def unknown(descriptor: int, how: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(archives, "locked", unknown)
+    monkeypatch.setattr(fcntl, "flock", unknown)
     tables = [ParquetArchive(tmp_path, DAILY) for _ in range(2)]
     for table in tables:
         table.own("a")
