@@ -16,6 +16,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
+from ottla.client.cluster import Cluster
+from ottla.client.cluster import TopicPartition as ClientPartition
+from ottla.client.groups import Committed, commit
 from ottla.embed import BrokerProcess, BrokerThread
 from ottla.pytest_plugin import Namespace
 from ottla.tools.groups import app
@@ -316,6 +319,19 @@ def test_offsets_travel_from_group_to_group(
         entries[0]["metadata"] = "note"
     assert run("groups", "export", target, "--json").document == entries
     assert run("groups", "export", target, "--topic", f"{topic}:1").out == f"{topic},1,0\n"
+
+
+def test_metadata_has_an_end(run: Run, ottla_broker: Broker, ottla_namespace: Namespace) -> None:
+    """Also where it has no zero byte behind it, up to which confluent-kafka would read on in memory."""
+    topic, group = ottla_namespace.topic("noted"), ottla_namespace.group("noted")
+    with Cluster(ottla_broker.bootstrap) as cluster:
+        cluster.create(topic, 30)
+        notes = {index: "n" * (8 * index + 104) for index in range(30)}
+        found = {ClientPartition(topic, index): Committed(0, note) for index, note in notes.items()}
+        commit(cluster, group, found)
+    entries = run("groups", "export", group, "--json").document
+    assert {entry["partition"]: entry["metadata"] for entry in entries} == notes
+    assert len(described(run, group)["partitions"]) == 30
 
 
 def test_an_import_that_makes_no_sense_is_one_line(run: Run, topic: str, group: str, tmp_path: Path) -> None:

@@ -38,22 +38,24 @@ class Committed(NamedTuple):
 
 
 def committed(
-    cluster: Cluster, group: str, wheres: Iterable[TopicPartition] | None = None
+    cluster: Cluster, group: str, wheres: Iterable[TopicPartition] | None = None, *, stable: bool = True
 ) -> dict[TopicPartition, Committed]:
     """What a group has committed, everywhere or here.
 
-    An open transaction that holds a newer offset is waited for. Where a group has committed nothing yet, Apache Kafka
-    says so only of partitions that are asked for by name.
+    An open transaction that holds a newer offset is waited for, if what is `stable` is wanted. Where a group has
+    committed nothing yet, Apache Kafka says so only of partitions that are asked for by name.
     """
     wanted = None if wheres is None else by_topic(wheres)
 
     def attempt() -> dict[TopicPartition, Committed]:
-        return _committed(cluster, group, wanted)
+        return _committed(cluster, group, wanted, stable)
 
     return cluster.retrying(attempt, what=f"reading the offsets of {group}")
 
 
-def _committed(cluster: Cluster, group: str, wanted: Mapping[str, list[int]] | None) -> dict[TopicPartition, Committed]:
+def _committed(
+    cluster: Cluster, group: str, wanted: Mapping[str, list[int]] | None, stable: bool
+) -> dict[TopicPartition, Committed]:
     connection = cluster.coordinator(group, GROUP)
     version = connection.version(OFFSET_FETCH, NAMES_UNTIL)
     if version < ALL_SINCE:
@@ -72,7 +74,7 @@ def _committed(cluster: Cluster, group: str, wanted: Mapping[str, list[int]] | N
                 else [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in pairs],
             )
         ],
-        require_stable=True,
+        require_stable=stable,
     )
     answer = connection.ask(request, OffsetFetchResponse, newest=NAMES_UNTIL)
     found: dict[TopicPartition, Committed] = {}

@@ -38,7 +38,7 @@ STATES = {
 
 def facts(cluster: AdminClient, name: str, bootstrap: str, properties: Sequence[str]) -> dict[str, Any]:
     group = look_up(cluster, name)
-    commits = committed(cluster, name)
+    commits = committed(bootstrap, properties, name)
     if group is None and not commits:
         raise Failed(f"{name}: there is no such group")
     owners = {

@@ -164,7 +164,7 @@ def reset(
         raise typer.BadParameter("give --topic or --all-topics")
     topics = named(topic)
     cluster = admin(bootstrap, properties)
-    commits = committed(cluster, name)
+    commits = committed(bootstrap, properties, name)
     places = list(commits) if all_topics else chosen(cluster, topics)
     moves = planned(cluster, goals[0], places, commits)
     carry_out(cluster, name, moves, execute=execute, json=json)
@@ -249,7 +249,7 @@ def export_offsets(
     """Print the offsets of a group as topic,partition,offset or JSON, for `import` and for kafka-consumer-groups."""
     topics = named(topic)
     cluster = admin(bootstrap, properties)
-    commits = committed(cluster, name)
+    commits = committed(bootstrap, properties, name)
     if topics:
         places = set(chosen(cluster, topics))
         commits = {place: commit for place, commit in commits.items() if place in places}
@@ -280,5 +280,5 @@ def import_offsets(
     if not wanted:
         raise Failed(f"{file or 'stdin'}: no offsets for {name}")
     cluster = admin(bootstrap, properties)
-    moves = restored(wanted, spans(cluster, wanted), committed(cluster, name), warn)
+    moves = restored(wanted, spans(cluster, wanted), committed(bootstrap, properties, name), warn)
     carry_out(cluster, name, moves, execute=execute, json=json)

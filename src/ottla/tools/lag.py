@@ -14,14 +14,13 @@ from typing import NamedTuple
 from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
-    KafkaException,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from ottla.tools.session import TIMEOUT_S, settle
+from ottla.client import groups
+from ottla.tools.session import TIMEOUT_S, settle, wire
 
 # Of each partition: enough for a batch of the usual size. Brokers hand out at least one, however large it is.
 PEEK_SIZE_MAX = 1 << 16
@@ -48,16 +47,18 @@ class Lag(NamedTuple):
     seconds: float | None
 
 
-def committed(cluster: AdminClient, group: str) -> dict[Place, Commit]:
-    """Every offset that a group has committed, in order of topics and partitions."""
-    answer = settle(
-        cluster.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT_S)
-    )[group]
-    found = sorted((part for part in answer.topic_partitions or []), key=lambda part: (part.topic, part.partition))
-    for part in found:
-        if part.error:
-            raise KafkaException(part.error)
-    return {(part.topic, part.partition): Commit(part.offset, part.metadata) for part in found if part.offset >= 0}
+def committed(bootstrap: str, properties: Iterable[str], group: str) -> dict[Place, Commit]:
+    """Every offset that a group has committed, in order of topics and partitions.
+
+    By our own client: confluent-kafka reads metadata up to a zero byte, which it commits with its own and others do
+    not, so that whatever lies behind theirs in memory follows.
+    """
+    with wire(bootstrap, properties) as cluster:
+        found = groups.committed(cluster, group, stable=False)
+    return {
+        (topic, index): Commit(one.offset, one.metadata.partition("\0")[0])
+        for (topic, index), one in sorted(found.items())
+    }
 
 
 def spans(cluster: AdminClient, places: Iterable[Place]) -> dict[Place, Span]:

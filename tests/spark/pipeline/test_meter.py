@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from ottla.client.cluster import TopicPartition
-from ottla.spark.pipeline.meter import Meter, lag, taken
+from ottla.spark.pipeline.meter import Meter, Rate, lag, taken
 from ottla.spark.pipeline.rounds import Rounds
 from ottla.spark.source.checkpoint import Position
 
@@ -71,4 +71,12 @@ def test_batches_between_two_looks_count_too() -> None:
     query.done(10, {where: 10}, {where: 10})
     assert look().rows == 16
     assert (look().rows, look().lag) == (16, 0), "nothing new"
-    assert look().rows_per_second > 0
+
+
+def test_a_rate_is_not_that_of_a_moment() -> None:
+    rate = Rate()
+    assert rate.at(5.0, 0) == 0.0
+    assert rate.at(5.001, 10_000) == 0.0
+    assert rate.at(7.0, 10_000) == 5000.0
+    assert rate.at(9.0, 12_000) == 3000.0
+    assert rate.at(30.0, 12_000) == 0.0, "of what was long ago nothing is left"

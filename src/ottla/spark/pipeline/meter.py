@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 WINDOW_S = 10.0  # a rate is that of the last few batches, not of one
+SHORTEST_S = 0.1  # and not of a moment
 
 
 class Meter:
@@ -62,7 +63,7 @@ class Rate:
         while len(self._marks) > 2 and self._marks[1][0] < now - WINDOW_S:
             self._marks.popleft()
         began, first = self._marks[0]
-        return max(0.0, (count - first) / (now - began)) if now > began else 0.0
+        return max(0.0, (count - first) / (now - began)) if now - began >= SHORTEST_S else 0.0
 
 
 def taken(progress: Any) -> int:
