@@ -45,7 +45,6 @@ WARM = 5  # the topic of the first run is so many times smaller
 QUICK = 0.02
 MEMORY = "3g"
 LOOK_S = 0.25
-SOCKETS = "spark.python.unix.domain.socket.enabled"  # of use to whoever works in Python, and without effect on others
 DECODER = "decoder, one core"
 DECODER_GOAL = 20.0
 Numbers = dict[str, list[float]]
@@ -125,9 +124,7 @@ def world(spark: SparkSession | None = None) -> Iterator[World]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-spark-")))
         brokers = [stack.enter_context(Ottla()).start() for _ in range(2)]
-        spark = spark or stack.enter_context(
-            sessions.session(folder / "spark", memory=MEMORY, java=(), settings={SOCKETS: "true"})
-        )
+        spark = spark or stack.enter_context(sessions.session(folder / "spark", memory=MEMORY, java=()))
         for source in (ceilings.Constant, ceilings.Swallow):
             spark.dataSource.register(source)
         processes = ceilings.Processes()

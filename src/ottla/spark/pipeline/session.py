@@ -35,9 +35,6 @@ DEFAULTS: Final = {
     "spark.sql.streaming.noDataProgressEventInterval": "2s",  # so that the lag of an idle query is fresh
 }
 LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-SOCKETS: Final = "spark.python.unix.domain.socket"
-SOCKET_PATH_MAX: Final = 104  # what a path of such a socket may have on every system
-SOCKET_NAME: Final = 43  # of Spark's: a slash, a dot, a UUID, .sock
 LOGGING: Final = """\
 # Written by Ottla: Spark's warnings go to a file, not to the terminal.
 rootLogger.level = warn
@@ -106,8 +103,7 @@ def started(name: str, settings: Settings) -> "SparkSession":
     if settings.ui:
         conf.set("spark.ui.enabled", "true")
     local = (conf.get("spark.master") or "").startswith("local")
-    more = {**LOCAL, **sockets(settings.log.absolute().parent)} if local else {}
-    for key, value in {**DEFAULTS, **more}.items():
+    for key, value in {**DEFAULTS, **(LOCAL if local else {})}.items():
         conf.setIfMissing(key, value)
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
     # PySpark finds the source by itself, but only once, and gives up for good when its worker is slow to start.
@@ -115,17 +111,6 @@ def started(name: str, settings: Settings) -> "SparkSession":
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, before)
     return spark
-
-
-def sockets(folder: Path) -> dict[str, str]:
-    """Rows between Java and Python by sockets in the file system: a tenth faster than by TCP (docs/spark.md)."""
-    place = folder / "sockets"
-    if len(os.fsencode(place)) + SOCKET_NAME > SOCKET_PATH_MAX:
-        return {}
-    place.mkdir(mode=0o700, exist_ok=True)
-    for left in place.glob(".*.sock"):  # by a run that was killed; there is one at a time
-        left.unlink(missing_ok=True)
-    return {f"{SOCKETS}.enabled": "true", f"{SOCKETS}.dir": str(place)}
 
 
 def activate(spark: "SparkSession") -> None:
