@@ -110,26 +110,12 @@ class Canned(Registry):
         return found
 
 
-class Fake:
-    """Answers everything with the same bytes, head and body."""
+class Server:
+    """What listens on the loopback in a thread while a test asks it."""
 
-    def __init__(self, answer: bytes) -> None:
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         self.asked: list[str] = []
-        fake = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                fake.asked.append(f"{self.command} {self.path}")
-                self.rfile.read(int(self.headers["Content-Length"] or 0))
-                with contextlib.suppress(OSError):  # who asked has heard enough
-                    self.wfile.write(answer)
-
-            do_POST = do_GET
-
-            def log_message(self, format: str, *values: object) -> None:
-                """Not on the test's output."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self.netloc = f"127.0.0.1:{self._server.server_port}"
 
@@ -145,19 +131,38 @@ class Fake:
         self._thread.join(10)
 
 
-class Gate:
+class Fake(Server):
+    """Answers everything with the same bytes, head and body."""
+
+    def __init__(self, answer: bytes) -> None:
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                fake.asked.append(f"{self.command} {self.path}")
+                self.rfile.read(int(self.headers["Content-Length"] or 0))
+                with contextlib.suppress(OSError):  # who asked has heard enough
+                    self.wfile.write(answer)
+
+            do_POST = do_GET
+
+            def log_message(self, format: str, *values: object) -> None:
+                """Not on the test's output."""
+
+        super().__init__(Handler)
+
+
+class Gate(Server):
     """A door before the registry: asks for a password, speaks TLS, counts requests, and hands them on."""
 
     def __init__(self, user: str = "", password: str = "", tls: tuple[Path, Path] | None = None) -> None:
         self._expected = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}" if user else None
-        self.asked: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        super().__init__(self._handler())
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*tls)
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self._server.server_port}{CONFLUENT}"
+        self.url = f"{'https' if tls else 'http'}://{self.netloc}{CONFLUENT}"
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         gate, behind = self, urlsplit(url())
@@ -188,14 +193,3 @@ class Gate:
                 """Not on the test's output."""
 
         return Handler
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)

@@ -35,7 +35,6 @@ class Channel:
         self._socket = plain
         self._timeout_s = timeout_s
         self._limit_s: float | None = None  # what the socket was told
-        self._encrypted = isinstance(plain, ssl.SSLSocket)
         self._ahead = memoryview(bytearray(AHEAD))
         self._start = self._end = 0  # of what has come and not been taken
         self._limit(timeout_s)
@@ -44,7 +43,7 @@ class Channel:
         """One frame, its length in front."""
         size = sum(map(len, parts))
         parts = [_SIZE.pack(size), *parts]
-        if self._encrypted or size <= JOIN_MAX:
+        if size <= JOIN_MAX or isinstance(self._socket, ssl.SSLSocket):
             self._socket.sendall(b"".join(parts))
             return
         left = size + _SIZE.size

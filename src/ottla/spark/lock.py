@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 NAME = "lock"
 
 
+def locked(descriptor: int, how: int) -> bool:
+    """Take a lock, LOCK_EX or LOCK_SH, now or not at all; OSError on a file system that has none."""
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 class InUse(Failed):
     """Another process holds it."""
 
@@ -25,12 +34,12 @@ class Lock:
         self._descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.real = True
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            raise InUse(f"{folder} is in use by another run: stop one of the two") from None
+            free = locked(self._descriptor, fcntl.LOCK_EX)
         except OSError:
-            self.real = False
+            free, self.real = True, False
+        if not free:
+            self.release()
+            raise InUse(f"{folder} is in use by another run: stop one of the two")
 
     def release(self) -> None:
         if self._descriptor >= 0:

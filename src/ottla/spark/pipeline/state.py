@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from ottla.client.failure import Failed
+from ottla.spark.lock import locked
 
 LOCK: Final = "lock"
 RUN: Final = "run.json"
@@ -111,14 +112,6 @@ class Tenure:
 
     def release(self) -> None:
         os.close(self.descriptor)
-
-
-def locked(descriptor: int, how: int) -> bool:
-    try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def may_live(state: State) -> bool:

@@ -40,7 +40,7 @@ from ottla.spark.sink.decisions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ottla.client.transaction import Identity
 
@@ -126,8 +126,9 @@ def commit(
     last = None if alone else port.last(query)
     decision = decide(last, query, epoch, messages)
     if decision is not last:
-        decision = without_taken(port, decision)
-        verify(port, decision, now_ms())
+        states = port.states([part.name for part in decision.parts])
+        decision = without_taken(decision, states)
+        verify(decision, states, now_ms())
         record(port, fence, query, decision)
     finish(port, query, decision, accept_loss=lost_epoch == epoch)
     sweep(port, query, decision)
@@ -163,25 +164,19 @@ def of(messages: Iterable[Prepared]) -> str | None:
     return next((message.query for message in messages), None)
 
 
-def without_taken(port: Port, decision: Decision) -> Decision:
+def without_taken(decision: Decision, states: Mapping[str, State]) -> Decision:
     """The decision without ids that wait for their task's next rows and have an open transaction all the same.
 
     An attempt of a run that is over has taken such an id with the ticket that follows, so nobody will take it any more;
     left in the decision it would be spared by every sweep.
     """
-    waiting = [part.name for part in decision.parts if part.producer_id == NOBODY]
-    states = port.states(waiting) if waiting else {}
-    free = tuple(part for part in decision.parts if part.name not in waiting or not is_open(states.get(part.name)))
-    return decision._replace(parts=free)
+    is_open = {name for name, state in states.items() if state.name == ONGOING}
+    kept = (part for part in decision.parts if part.producer_id != NOBODY or part.name not in is_open)
+    return decision._replace(parts=tuple(kept))
 
 
-def is_open(state: State | None) -> bool:
-    return state is not None and state.name == ONGOING
-
-
-def verify(port: Port, decision: Decision, now_ms: int) -> None:
+def verify(decision: Decision, states: Mapping[str, State], now_ms: int) -> None:
     """Nothing may be decided that cannot be finished: a transaction may have timed out, or is about to."""
-    states = port.states([str(one.transactional_id) for one in decision.transactions])
     for identity in decision.transactions:
         state = states.get(str(identity.transactional_id))
         if state is None or (state.producer_id, state.epoch, state.name) != (
