@@ -96,6 +96,17 @@ def options(address: str, node: int) -> dict[str, str]:
     return {name: entry.value for name, entry in entries.items()}
 
 
+def test_it_says_once_that_the_native_part_is_missing_and_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['ottla._native'] = None\n")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    with Serve("--memory", "--port", "0", PYTHONPATH=path) as serve:
+        serve.block()
+        _, log = serve.stop()
+    (line,) = [line for line in log.splitlines() if "native" in line]
+    assert "WARNING" in line
+    assert "pip install" in line
+
+
 def test_it_says_what_a_user_needs_to_know(tmp_path: Path) -> None:
     with Serve("--data", str(tmp_path), "--port", "0") as serve:
         block = serve.block()
