@@ -58,4 +58,4 @@ docs: setup-test
 	@python scripts/docs.py
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist native/target src/ottla/_native.abi3.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,8 +4,9 @@
     test   the same, plus the test libraries and the other clients of the compatibility suite (kcat, Go, Node)
 
 A step that is done leaves a stamp in `.venv` with the digest of all it depends on, so a second call returns at once and
-a change to `pyproject.toml` runs it again. Nothing is written outside the clone except by the system's package manager.
-Runs on a bare Python: standard library only.
+a change to `pyproject.toml` runs it again. The native part is built first where Rust is found (`native/build.py`, which
+looks for changes itself), so that pip finds it done. Nothing is written outside the clone except by the system's
+package manager. Runs on a bare Python: standard library only.
 """
 
 import hashlib
@@ -54,20 +55,21 @@ def main(arguments: list[str]) -> int:
     step = arguments[0]
     require_python()
     once("venv", digest(f"{sys.version_info[:2]}"), make_venv)
-    inputs = digest((ROOT / "pyproject.toml").read_text(), Path(__file__).read_text())
+    build_native()
+    inputs = digest(
+        *(path.read_text() for path in (ROOT / "pyproject.toml", ROOT / "native" / "hook.py", Path(__file__)))
+    )
     if step == "run" and stamped("test", inputs):
         return 0  # the larger step holds the smaller one
     once(step, inputs, lambda: install(step))
-    if step == "test":
-        build_native()
     return 0
 
 
 def build_native() -> None:
-    """The optional crate: tested beside its twin where it can be built, else the twin alone."""
-    code = subprocess.run([BIN / "python", ROOT / "native" / "install.py"], check=False, env=environment()).returncode
+    """The crate where it can be built; else its twin in Python serves, and a line has said so."""
+    code = subprocess.run([BIN / "python", ROOT / "native" / "build.py"], check=False, env=environment()).returncode
     if code not in (0, 3):
-        stop(f"native/install.py ended with {code}")
+        stop(f"native/build.py ended with {code}")
 
 
 def require_python() -> None:

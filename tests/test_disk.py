@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.disk import RealDisk
+from ottla.disk import RealDisk, claim_by_writing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,6 +85,21 @@ def test_a_map_and_its_file_are_the_same_bytes(tmp_path: Path) -> None:
     assert isinstance(view, mmap.mmap)
     view.close()
     assert disk.stat(tmp_path / "a").st_size == 8192
+
+
+def test_blocks_are_claimed_by_writing_where_the_system_has_no_call_for_it(tmp_path: Path) -> None:
+    file = RealDisk().open(tmp_path / "a", create=True)
+    os.pwrite(file.fd, b"abc", 10)
+    os.ftruncate(file.fd, 1 << 20)
+    claim_by_writing(file.fd, 0, 1 << 16)
+    claim_by_writing(file.fd, 1 << 20, 10)
+    status = os.fstat(file.fd)
+    assert (status.st_size, status.st_blocks * 512 >= 1 << 16) == ((1 << 20) + 10, True)
+    assert os.pread(file.fd, 20, 0) == bytes(10) + b"abc" + bytes(7)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda fd, data, position: len(data) - 1)
+        with pytest.raises(OSError, match="No space"):
+            claim_by_writing(file.fd, 0, 10)
 
 
 def test_removing_what_is_missing(tmp_path: Path) -> None:

@@ -96,6 +96,34 @@ def options(address: str, node: int) -> dict[str, str]:
     return {name: entry.value for name, entry in entries.items()}
 
 
+def beginning_with(code: str, folder: Path) -> str:
+    """A PYTHONPATH with which every Python runs this code first."""
+    (folder / "sitecustomize.py").write_text(code)
+    return os.pathsep.join([str(folder), *sys.path])
+
+
+def test_it_says_once_that_the_native_part_is_missing_and_what_to_do(tmp_path: Path) -> None:
+    path = beginning_with("import sys\nsys.modules['ottla._native'] = None\n", tmp_path)
+    with Serve("--memory", "--port", "0", PYTHONPATH=path) as serve:
+        serve.block()
+        _, log = serve.stop()
+    (line,) = [line for line in log.splitlines() if "native" in line]
+    assert "WARNING" in line
+    assert "pip install" in line
+
+
+def test_it_runs_without_what_only_linux_has(tmp_path: Path) -> None:
+    code = "import errno, os, socket\ndel errno.EUCLEAN, os.fdatasync, os.posix_fallocate, socket.MSG_MORE\n"
+    path, large = beginning_with(code, tmp_path), "x" * 100_000
+    for values in (["a", large], ["a", large, "a", large]):  # the second time from files that were there
+        with Serve("--data", str(tmp_path / "data"), "--port", "0", PYTHONPATH=path) as serve:
+            address = serve.address()
+            produce(address, "t", "a", large)
+            assert consume(address, "t", len(values)) == values
+            code_at_end, log = serve.stop()
+        assert (code_at_end, "Traceback" in log) == (0, False), log
+
+
 def test_it_says_what_a_user_needs_to_know(tmp_path: Path) -> None:
     with Serve("--data", str(tmp_path), "--port", "0") as serve:
         block = serve.block()

@@ -157,7 +157,7 @@ fn numbers((valid, data, first): &Numbers) -> arrays::Numbers<'_> {
 }
 
 #[pymodule]
-fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", 1)?; // of these functions; `ottla.records.native` uses no other
     module.add_class::<Region>()?;
     module.add_function(wrap_pyfunction!(decode, module)?)?;

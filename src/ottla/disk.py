@@ -8,12 +8,13 @@ Reading and writing name their position: no file has a cursor, so a failed write
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Path: TypeAlias = "str | os.PathLike[str]"
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
@@ -106,6 +107,16 @@ class Disk(Protocol):
         """Bytes in total and bytes free of the file system that holds the folder."""
 
 
+def claim_by_writing(fd: int, position: int, size: int, /) -> None:
+    """For macOS, which has no call for it: what is written again, zeros where there is nothing, has its blocks."""
+    data = os.pread(fd, size, position).ljust(size, b"\0")
+    if os.pwrite(fd, data, position) != size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+claim: Callable[[int, int, int], None] = getattr(os, "posix_fallocate", claim_by_writing)
+
+
 class RealDisk:
     """The machine's disk."""
 
@@ -121,7 +132,7 @@ class RealDisk:
         return File(os.open(name, flags, 0o644), name)
 
     def reserve(self, fd: int, position: int, size: int, /) -> None:
-        os.posix_fallocate(fd, position, size)
+        claim(fd, position, size)
 
     def map(self, fd: int, size: int) -> Map:
         view = mmap.mmap(fd, size)

@@ -155,7 +155,10 @@ def allow_files() -> None:
 
 async def live(plan: Plan) -> int:
     from ottla.broker import Broker
+    from ottla.records import native
 
+    if line := native.missing():
+        logger.warning(line)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

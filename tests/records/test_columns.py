@@ -787,7 +787,7 @@ def test_both_sides_hash_alike(keys: list[bytes | None]) -> None:
 
 
 def test_a_broker_loads_neither_the_crate_nor_pyarrow() -> None:
-    code = "import sys, ottla.broker; print({'pyarrow', 'ottla_native', 'ottla.records.columns'} & sys.modules.keys())"
+    code = "import sys, ottla.broker; print({'pyarrow', 'ottla._native', 'ottla.records.columns'} & sys.modules.keys())"
     source = str(Path(native.__file__).parents[2])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": source})
     assert (done.stdout, done.stderr) == ("set()\n", "")
@@ -796,12 +796,12 @@ def test_a_broker_loads_neither_the_crate_nor_pyarrow() -> None:
 def test_without_the_crate_or_with_another_one_the_twin_serves() -> None:
     find = FOUND.__wrapped__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "ottla_native", None)
+        patch.setitem(sys.modules, "ottla._native", None)
         assert find() is None
-        patch.setitem(sys.modules, "ottla_native", SimpleNamespace(INTERFACE=native.INTERFACE + 1))
+        patch.setitem(sys.modules, "ottla._native", SimpleNamespace(INTERFACE=native.INTERFACE + 1))
         assert find() is None
         right = SimpleNamespace(INTERFACE=native.INTERFACE)
-        patch.setitem(sys.modules, "ottla_native", right)
+        patch.setitem(sys.modules, "ottla._native", right)
         assert find() is right
 
 

@@ -35,6 +35,7 @@ from ottla.cluster.keeper import (
     Stat,
     Unavailable,
 )
+from ottla.disk import claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -169,9 +170,9 @@ class File:
     def _set_room_aside(self) -> None:
         """Without it a broker on a full disk could not start, and so not delete what retention lets go."""
         try:
-            descriptor = os.open(self._reserve, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(self._reserve, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
             try:
-                os.posix_fallocate(descriptor, 0, RESERVE_SIZE)
+                claim(descriptor, 0, RESERVE_SIZE)
             finally:
                 os.close(descriptor)
         except OSError:

@@ -28,7 +28,9 @@ STRAY = "stray"
 QUORUM = "__cluster_metadata-0"  # the log of a KRaft quorum: Kafka's to write, see `quorum.py`
 
 # What says that the device is gone, rather than that this operation could not be done.
-FATAL = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
+FATAL = frozenset(
+    {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE} | {getattr(errno, "EUCLEAN", errno.EIO)}
+)
 # What may be about a single file, or about the whole directory: it is unmounted, or somebody removed it.
 DOUBTFUL = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOTCONN})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})

@@ -7,14 +7,15 @@ and sent together with the bytes around it, because a system call of its own wou
 from __future__ import annotations
 
 import os
+import socket as sockets
 from collections import deque
-from socket import MSG_MORE
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from socket import socket
 
-MORE = int(MSG_MORE)  # a plain number: the flag's own type does its arithmetic in Python
+# A plain number: the flag's own type does its arithmetic in Python. macOS has no such flag and does without.
+MORE = int(getattr(sockets, "MSG_MORE", 0))
 # A region up to this size is cheaper to copy into the answer (one pread) than to send by a system call of its own.
 COPY_SIZE_MAX = 16 * 1024
 # How many buffers one sendmsg may gather; far below the kernel's limit of 1024.

@@ -20,6 +20,7 @@ from spark import filling
 from ottla.client import cluster, offsets
 from ottla.client.cluster import Cluster
 from ottla.client.failure import Failed
+from ottla.records import native
 from ottla.spark.source import reading
 from ottla.spark.source.data_source import columns
 from ottla.spark.source.options import SourceOptions
@@ -89,6 +90,19 @@ def test_every_codec_and_every_kind_of_record_comes_back(broker: Broker) -> None
             got = Record(milliseconds(row), row["key"], row["value"], tuple(headers))
             assert got == record
             assert (row["headers"] is None) == (not record.headers)
+
+
+def test_a_worker_without_the_native_part_says_so_once(ottla: Ottla, caplog: pytest.LogCaptureFixture) -> None:
+    producer = Producer({"bootstrap.servers": ottla.bootstrap})
+    producer.produce("read-by-the-twin", b"a")
+    assert producer.flush(30) == 0
+    split = whole(ottla, "read-by-the-twin")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "_crate", lambda: None)
+        reading._say_what_is_missing.cache_clear()
+        for _ in range(2):
+            assert [row["value"] for row in rows(split, options(ottla))] == [b"a"]
+    assert [record.getMessage() for record in caplog.records] == [native.MISSING]
 
 
 def test_the_time_of_the_broker_is_marked_as_such(broker: Broker) -> None:

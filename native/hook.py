@@ -1,0 +1,38 @@
+"""Hatchling's hook: what pip builds has the extension wherever Rust is found, and is pure Python where it is not.
+
+An editable install gets it in the clone, beside the sources; a wheel gets it inside, and its tag then names the stable
+ABI and the platform. The reason for a wheel without it is one line of the build's output (`pip install -v` shows it).
+"""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from packaging.tags import sys_tags
+
+_spec = importlib.util.spec_from_file_location("ottla_native_build", Path(__file__).with_name("build.py"))
+assert _spec
+assert _spec.loader
+crate = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(crate)
+
+
+class NativeHook(BuildHookInterface[Any]):
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        try:
+            if version == "editable":
+                crate.build_in_place()
+                return
+            library = crate.build()
+        except crate.NotBuilt as error:
+            self.app.display_warning(f"{error.details}native: {error}: {crate.TWIN}")
+            return
+        build_data["force_include"][str(library)] = f"ottla/{crate.MODULE}"
+        build_data["pure_python"] = False
+        build_data["tag"] = f"cp311-abi3-{platform_tag()}"
+
+
+def platform_tag() -> str:
+    """Of this machine alone: nobody has checked that the library runs on all that manylinux promises."""
+    return next(tag.platform for tag in sys_tags() if "many" not in tag.platform and "musl" not in tag.platform)
