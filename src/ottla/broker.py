@@ -24,6 +24,7 @@ from ottla.cluster import znodes
 from ottla.cluster.consumer_offsets import ConsumerOffsets
 from ottla.cluster.controller import Controller
 from ottla.cluster.embedded import Embedded
+from ottla.cluster.image import EVERY_BROKER
 from ottla.cluster.plans import INTERNAL_CONFIGS, FoundLog, Legacy
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.config import topic_config
@@ -89,6 +90,8 @@ class Broker:
         await self._keeper.open()
         known = znodes.image_of(await self._keeper.tree("/"))
         meta = self._identify()
+        live, own = known.broker_configs.get(EVERY_BROKER, {}), known.broker_configs.get(str(self.node_id), {})
+        self._store.config = self.config.overlaid({**live, **own})
         await asyncio.to_thread(self._store.open, self._configs_of(known))
         controller = Controller(self._keeper, self.config, self.clock, node_id=self.node_id)
         await controller.start(self._endpoints(), cluster_id=meta.cluster_id, legacy=self._legacy)
@@ -113,6 +116,9 @@ class Broker:
 
     def _reconfigure(self, config: BrokerConfig) -> None:
         """Options that change while the broker runs; those of topics reach the logs through Replicas."""
+        if config.producer_id_expiration_ms != self._store.config.producer_id_expiration_ms:
+            for one in self._store.logs.values():
+                one.producers.expiration_ms = config.producer_id_expiration_ms
         self._store.config = config
         self._admission.limit(
             config.max_connections, config.max_connections_per_ip, overrides(config.max_connections_per_ip_overrides)
@@ -195,7 +201,6 @@ class Broker:
         return Dispatch(
             Parts(
                 node_id=self.node_id,
-                config=config,
                 clock=self.clock,
                 controller=controller,
                 store=self._store,

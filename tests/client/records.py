@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import judge
 from process import Ottla
+from waiting import wait_until
 
 from ottla.client import offsets
 from ottla.client.cluster import Cluster, TopicPartition
@@ -58,9 +59,10 @@ def read(cluster: Cluster, where: TopicPartition, *, committed: bool = False) ->
 
 def decided(cluster: Cluster, where: TopicPartition) -> None:
     """Wait until no transaction is open in a partition: coordinators answer before its marker is written."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while offsets.latest(cluster, [where], committed=True) != offsets.latest(cluster, [where]):
-        assert time.monotonic() < deadline, f"a transaction is still open in {where}"
+    wait_until(
+        lambda: offsets.latest(cluster, [where], committed=True) == offsets.latest(cluster, [where]),
+        f"no transaction is open in {where}",
+    )
 
 
 def values(pieces: Iterable[Piece], start: int, stop: int) -> Iterator[int]:

@@ -14,6 +14,7 @@ import pytest
 from compat.clients import EARLIEST, LATEST, Client, Record, Refused, Stored
 from compat.families import LACKS, OLD, opened
 from compat.raw import Raw, create_topic, fetch, read_all
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -93,17 +94,17 @@ def topic(place: Raw, fresh: Callable[[str], str], client: Client) -> str:
 
 def settled(answer: Callable[[], bool]) -> None:
     """Wait for what the broker has promised to come true: Apache Kafka answers before all of it has heard."""
-    deadline = time.monotonic() + 10
-    while True:
+    last: object = "not yet"
+
+    def ready() -> bool:
+        nonlocal last
         try:
-            if answer():
-                return
+            return answer()
         except Refused as refused:
-            last: object = refused
-        else:
-            last = "not yet"
-        assert time.monotonic() < deadline, last
-        time.sleep(0.01)
+            last = refused
+            return False
+
+    wait_until(ready, lambda: last)
 
 
 @named()

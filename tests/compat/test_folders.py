@@ -20,9 +20,9 @@ from compat.raw import Raw, batch, create_topic, fetch, init_producer, list_offs
 from confluent_kafka import Consumer, Producer, TopicPartition
 from durability.load import Load, Writer, prepare
 from process import Ottla
+from waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 OUT_OF_ORDER_SEQUENCE = 45
@@ -57,7 +57,7 @@ class TestKafkasToolsAcceptOurFolders:
             for n in range(200):
                 keys = [b"key %d" % (n % 10), b"key %d" % (n * 7 % 10)]
                 assert produce(raw, "t", batch([b"%d" % n * 20] * 2, keys=keys, timestamp=NOW)).error == 0
-            until(lambda: sum(part.count for part in content(broker.port, "t").batches) <= 200)
+            wait_until(lambda: sum(part.count for part in content(broker.port, "t").batches) <= 200)
             assert list_offset(raw, "t", -1) == 400
             assert broker.stop() == 0
         found = dumped(broker.log_dir / "t-0", holes=True)
@@ -147,7 +147,7 @@ def test_apache_kafka_starts_on_a_folder_that_ottla_wrote(tmp_path: Path) -> Non
         judge.java(judge.SOURCES / "Znodes.java", kafka.zookeeper, *words, version=judge.ZOOKEEPER)
         kafka.start()
         with Raw(kafka.port) as raw:
-            until(lambda: fetch(raw, "producer", 0).error == 0)  # the new controller has made it leader
+            wait_until(lambda: fetch(raw, "producer", 0).error == 0)  # the new controller has made it leader
         same_after(kafka.port, before)
         assert offset_at(kafka.port, "codecs", NOW + 30) == time_before
         with Raw(kafka.port) as raw:
@@ -172,13 +172,6 @@ def test_apache_kafka_starts_on_a_folder_that_ottla_wrote(tmp_path: Path) -> Non
 def offset_at(port: int, topic: str, timestamp: int) -> int:
     with Raw(port) as raw:
         return list_offset(raw, topic, timestamp)
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.05)
 
 
 class Legacy(NamedTuple):

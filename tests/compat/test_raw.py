@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-import time
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import judge
@@ -39,6 +38,7 @@ from compat.raw import (
     string,
     wrapped,
 )
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,10 +85,8 @@ def topic(both: Both, fresh: Callable[[str], str]) -> str:
 def made(both: Both, name: str, configs: dict[str, str]) -> str:
     for raw in both:
         assert create_topic(raw, name, 1, configs) == 0
-        deadline = time.monotonic() + 20
-        while error := fetch(raw, name, 0).error:  # Apache Kafka answers before its leader leads
-            assert time.monotonic() < deadline, f"{name}: error {error} from {raw.socket.getpeername()}"
-            time.sleep(0.01)
+        # Apache Kafka answers before its leader leads.
+        wait_until(lambda raw=raw: fetch(raw, name, 0).error == 0, f"{name} at {raw.socket.getpeername()}")  # type: ignore[misc]
     return name
 
 

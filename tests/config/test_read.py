@@ -1,4 +1,4 @@
-"""An option is in a table because something reads it; what nobody reads belongs among those without effect."""
+"""An option is in a table because something reads it; one that nobody reads says so, in docs/options.md too."""
 
 import re
 from functools import cache
@@ -6,22 +6,12 @@ from pathlib import Path
 
 import ottla.config
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
+from ottla.config.manual import page
+from ottla.config.option import Option
 from ottla.config.topic import INHERITED
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 
 SOURCE = Path(ottla.config.__file__).parent.parent
-# They wait for a second broker, or are kept for Kafka's tools and say so themselves.
-KEPT = {
-    "inter.broker.listener.name",
-    "min.insync.replicas",
-    "unclean.leader.election.enable",
-    "leader.replication.throttled.replicas",
-    "follower.replication.throttled.replicas",
-    "remote.log.copy.disable",
-    "remote.log.delete.on.disable",
-    "local.retention.ms",
-    "local.retention.bytes",
-}
 
 
 @cache
@@ -36,13 +26,22 @@ def words() -> set[str]:
     return found
 
 
-def test_every_broker_option_is_read() -> None:
-    chained = {name for row in BROKER_OPTIONS.values() for name, _ in row.chain}
-    inherited = set(INHERITED.values())
-    unread = {name for name, row in BROKER_OPTIONS.items() if row.attribute not in words()}
-    assert unread - chained - inherited <= KEPT
+def idle(rows: dict[str, Option]) -> set[str]:
+    return {name for name, row in rows.items() if row.idle}
 
 
-def test_every_topic_option_is_read() -> None:
+def test_every_topic_option_is_read_or_says_that_it_has_no_effect() -> None:
     unread = {name for name, row in TOPIC_OPTIONS.items() if row.attribute not in words()}
-    assert unread <= KEPT
+    assert unread == idle(TOPIC_OPTIONS)
+
+
+def test_every_broker_option_is_read_or_says_that_it_has_no_effect() -> None:
+    chained = {name for row in BROKER_OPTIONS.values() for name, _ in row.chain}
+    inherited = {source for name, source in INHERITED.items() if name not in idle(TOPIC_OPTIONS)}
+    unread = {name for name, row in BROKER_OPTIONS.items() if row.attribute not in words()}
+    assert unread - chained - inherited == idle(BROKER_OPTIONS)
+
+
+def test_the_page_of_options_names_those_without_effect() -> None:
+    marked = {line.split("`")[1] for line in page().splitlines() if "**No effect:**" in line}
+    assert marked == idle(BROKER_OPTIONS) | idle(TOPIC_OPTIONS)

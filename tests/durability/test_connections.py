@@ -30,9 +30,10 @@ from compat.raw import (
     string,
 )
 from process import Ottla
+from waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.xdist_group("connections")
 
@@ -41,13 +42,6 @@ pytestmark = pytest.mark.xdist_group("connections")
 def broker() -> Iterator[Ottla]:
     with Ottla(settings={"socket.request.max.bytes": "1000000"}) as running:
         yield running
-
-
-def until(true: Callable[[], bool], what: str, timeout_s: float = 15.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def is_closed(raw: Raw, timeout_s: float = 10.0) -> bool:
@@ -90,7 +84,7 @@ def test_a_vanished_client_costs_nothing(broker: Ottla) -> None:
         raw.send(API_VERSIONS, 0, b"")
         raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         raw.close()  # a reset instead of a farewell, an answer on its way
-    until(lambda: descriptors(broker) <= before, "descriptors are given back")
+    wait_until(lambda: descriptors(broker) <= before, "descriptors are given back")
     assert serves(broker.port)
 
 
@@ -165,13 +159,13 @@ def test_a_storm_of_connections(broker: Ottla) -> None:
     for raw in storm:
         assert Reader(raw.receive()).int32() == 1
         raw.close()
-    until(lambda: descriptors(broker) <= before, "descriptors are given back")
+    wait_until(lambda: descriptors(broker) <= before, "descriptors are given back")
     assert serves(broker.port)
 
 
 def test_connections_per_address_are_counted(tmp_path: Path) -> None:
     with Ottla(tmp_path, settings={"max.connections.per.ip": "5"}) as broker:
-        until(lambda: descriptors_settled(broker), "the connections of the start are gone")
+        wait_until(lambda: descriptors_settled(broker), "the connections of the start are gone")
         held = [Raw(broker.port) for _ in range(5)]
         for raw in held:
             assert raw.call(API_VERSIONS, 0, b"").int16() == 0
@@ -180,7 +174,7 @@ def test_connections_per_address_are_counted(tmp_path: Path) -> None:
                 extra.send(API_VERSIONS, 0, b"")
             assert is_closed(extra), "one too many"
         held.pop().close()
-        until(lambda: answers_once(broker.port), "a place is free again")
+        wait_until(lambda: answers_once(broker.port), "a place is free again")
         for raw in held:
             assert raw.call(API_VERSIONS, 0, b"").int16() == 0, "the others were never disturbed"
             raw.close()
@@ -202,7 +196,7 @@ def answers_once(port: int) -> bool:
 
 def test_all_connections_are_counted(tmp_path: Path) -> None:
     with Ottla(tmp_path, settings={"max.connections": "6"}) as broker:
-        until(lambda: descriptors_settled(broker), "the connections of the start are gone")
+        wait_until(lambda: descriptors_settled(broker), "the connections of the start are gone")
         held = [Raw(broker.port) for _ in range(6)]
         for raw in held:
             assert raw.call(API_VERSIONS, 0, b"").int16() == 0
@@ -214,6 +208,6 @@ def test_all_connections_are_counted(tmp_path: Path) -> None:
             assert raw.call(API_VERSIONS, 0, b"").int16() == 0
         held[0].close()
         extra.close()
-        until(lambda: answers_once(broker.port), "a place is free again")
+        wait_until(lambda: answers_once(broker.port), "a place is free again")
         for raw in held:
             raw.close()

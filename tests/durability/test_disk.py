@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from compat.raw import Raw, batch, create_topic, fetch, list_offset, produce, read_all
 from durability import faults
 from process import Ottla
+from waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 KAFKA_STORAGE_ERROR, LEADER_NOT_AVAILABLE, NOT_LEADER = 56, 5, 6
@@ -29,13 +28,6 @@ def broken_broker(tmp_path: Path, place: Path, **settings: str) -> Ottla:
     return Ottla(tmp_path / "broker", wrapper=(faults.__file__,), environment=environment, settings=settings)
 
 
-def until(true: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 15
-    while not true():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def test_a_full_disk_refuses_writes_serves_reads_and_recovers(tmp_path: Path, place: Path) -> None:
     with broken_broker(tmp_path, place) as broker, Raw(broker.port) as raw:
         assert create_topic(raw, "t") == 0
@@ -48,12 +40,12 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(tmp_path: Path, pl
         created = create_topic(raw, "u")
         assert broker.alive
         (place / "full").unlink()
-        until(lambda: produce(raw, "t", batch([b"after"])).error == 0, "writes come back by themselves")
+        wait_until(lambda: produce(raw, "t", batch([b"after"])).error == 0, "writes come back by themselves")
         assert list_offset(raw, "t", -1) == 2, "what was refused left nothing"
         assert [part.values() for part in read_all(raw, "t")] == [[b"before"], [b"after"]]
         if created:
             assert create_topic(raw, "u") == 0, "a topic that was refused left nothing behind"
-        until(lambda: produce(raw, "u", batch([b"first"])).error == 0, "a topic from the bad time works now")
+        wait_until(lambda: produce(raw, "u", batch([b"first"])).error == 0, "a topic from the bad time works now")
         assert broker.stop() == 0
         broker.start()
         with Raw(broker.port) as again:
@@ -68,7 +60,7 @@ def test_a_full_disk_at_a_roll(tmp_path: Path, place: Path) -> None:
         (place / "full").touch()
         assert produce(raw, "t", batch([b"y" * 900])).error == KAFKA_STORAGE_ERROR
         (place / "full").unlink()
-        until(lambda: produce(raw, "t", batch([b"z" * 900])).error == 0, "writes come back by themselves")
+        wait_until(lambda: produce(raw, "t", batch([b"z" * 900])).error == 0, "writes come back by themselves")
         assert [part.values()[0] for part in read_all(raw, "t")] == [b"x" * 900] * 3 + [b"z" * 900]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -68,10 +67,3 @@ def program(part: str, name: Path | str, arguments: Sequence[str], log: Path) ->
     words = judge.command(name, *arguments, path=path, options=options)
     words[words.index("-Xmx256M")] = "-Xmx512M"
     return Process(words, log)
-
-
-def eventually(ready: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)

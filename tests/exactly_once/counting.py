@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from exactly_once.apache import Process, eventually
+from waiting import wait_until
 
 if TYPE_CHECKING:
+    from exactly_once.apache import Process
     from exactly_once.conftest import Mortal, MortalKafka
 
 LINES: Final = "lines"
@@ -68,19 +69,19 @@ def count_words(broker: Mortal | MortalKafka, counter: Process, *, survives: boo
     lines, counts = Lines(broker.bootstrap), Counts(broker.bootstrap)
     with counter:
         lines.say(100)
-        eventually(lambda: counts.read() > 100, "first counts")
+        wait_until(lambda: counts.read() > 100, "first counts")
         broker.restart(kill=True)
         if not survives:
             counter.stop(kill=True)
             counter.start()
         lines.say(100)
         before = counts.read()
-        eventually(lambda: counts.read() > before + 100, "counts after the broker was killed")
+        wait_until(lambda: counts.read() > before + 100, "counts after the broker was killed")
         lines.say(100)
         counter.stop(kill=True)
         counter.start()
         lines.say(100)
-        eventually(lambda: counts.read() >= lines.words.total(), "all counts", 90)
+        wait_until(lambda: counts.read() >= lines.words.total(), "all counts", 90)
         assert counter.stop() in (0, 143), "it stops when told"
     counts.read()
     counts.close()

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import judge
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from exactly_once.apache import eventually, program
+from exactly_once.apache import program
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,16 +123,16 @@ def test_lines_of_a_file_travel_to_another_file(own_broker: Mortal | MortalKafka
         ):
             configs |= {"connector.class": kind, "tasks.max": "1"}
             rest.ask("POST", "/connectors", {"name": name, "config": configs})
-            eventually(lambda name=name: rest.running(name), f"{name} runs")  # type: ignore[misc]
-        eventually(lambda: sunk() >= set(lines[:100]), "the first lines")
+            wait_until(lambda name=name: rest.running(name), f"{name} runs")  # type: ignore[misc]
+        wait_until(lambda: sunk() >= set(lines[:100]), "the first lines")
         own_broker.restart(kill=True)
         add(100)
-        eventually(lambda: sunk() >= set(lines[:200]), "lines after the broker was killed")
+        wait_until(lambda: sunk() >= set(lines[:200]), "lines after the broker was killed")
         worker.stop(kill=True)
         worker.start()
         worker.until(rest.up)
         add(200)
-        eventually(lambda: sunk() >= set(lines), "lines after the worker was killed")
+        wait_until(lambda: sunk() >= set(lines), "lines after the worker was killed")
         assert sorted(rest.ask("GET", "/connectors")) == ["from-file", "to-file"], "it remembers its connectors"
         offsets = rest.ask("GET", "/connectors/from-file/offsets")["offsets"]
         assert offsets == [{"partition": {"filename": str(source)}, "offset": {"position": source.stat().st_size}}]

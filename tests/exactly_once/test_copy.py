@@ -17,6 +17,7 @@ import pytest
 from exactly_once import copier
 from exactly_once.copier import COMMANDS, FENCED, PARTITIONS, STUCK, Copier, Source, Task
 from process import Ottla
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,13 +123,14 @@ class Story:
     def check(self) -> None:
         written = self.source.stop()
         ends = [len(values) for values in written]
-        deadline = time.monotonic() + 60
-        while copier.committed(self.task) != ends:
-            assert time.monotonic() < deadline, f"{copier.committed(self.task)} of {ends}: {self.now[0].lines[-3:]}"
+
+        def done() -> bool:
             for which in range(2):
                 if self.now[which].process.poll() == STUCK:
                     self.restart(which)
-            time.sleep(0.05)
+            return copier.committed(self.task) == ends
+
+        wait_until(done, lambda: f"{copier.committed(self.task)} of {ends}: {self.now[0].lines[-3:]}")
         assert not any(one.ended for one in self.now)
         for one in self.now:
             one.kill()

@@ -12,9 +12,9 @@ import judge
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from exactly_once.apache import eventually
 from exactly_once.conftest import SETTINGS, Mortal
 from exactly_once.reading import committed, last_stable, read_committed
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,19 +51,19 @@ class Turn:
         """What the turn `left` left behind; 0 is none."""
         if not left:
             return
-        eventually(lambda: self.committed("plain") == {0: 10 * left, 1: 10 * left + 1}, "the offsets of plain")
-        eventually(lambda: self.committed("members") == {0: left, 1: left}, "the offsets of members")
+        wait_until(lambda: self.committed("plain") == {0: 10 * left, 1: 10 * left + 1}, "the offsets of plain")
+        wait_until(lambda: self.committed("members") == {0: left, 1: left}, "the offsets of members")
         # What an open transaction holds is not committed.
-        eventually(lambda: self.committed("transactional") == {0: 100 * left}, "the offsets of transactional")
+        wait_until(lambda: self.committed("transactional") == {0: 100 * left}, "the offsets of transactional")
         listed = judge.tool(GROUPS, "--bootstrap-server", self.broker.bootstrap, "--list", "--type").out
         kinds = dict(line.split() for line in listed.splitlines()[1:])
         kinds.pop("asking", None)
         expected = dict.fromkeys(("plain", "members", "transactional"), "Classic")
         assert kinds == expected | ({"modern": "Consumer"} if self.modern else {}), "and what was deleted stays away"
         if self.modern:
-            eventually(lambda: self.committed("modern") == {0: left, 1: left}, "the offsets of modern")
+            wait_until(lambda: self.committed("modern") == {0: left, 1: left}, "the offsets of modern")
         wanted = {"finished": "CompleteCommit", "aborted": "CompleteAbort", "open": "Ongoing"}
-        eventually(lambda: self.states() == wanted, "the states of transactions")
+        wait_until(lambda: self.states() == wanted, "the states of transactions")
         values = [value for turn in range(1, left + 1) for value in (b"plain %d" % turn, b"committed %d" % turn)]
         found = read_committed(self.broker, TOPIC)  # type: ignore[arg-type]  # it needs the bootstrap only
         assert found == values[: len(found)]
@@ -77,7 +77,7 @@ class Turn:
     def go_on(self) -> None:
         plain = Producer({"bootstrap.servers": self.broker.bootstrap, "log_level": 2})
         still = self.producer("open")  # ends what an earlier turn left open
-        eventually(lambda: self.stable(), "nothing is open any more")
+        wait_until(lambda: self.stable(), "nothing is open any more")
         plain.produce(TOPIC, b"plain %d" % self.number, partition=0)
         assert plain.flush(30) == 0
         self.commit("plain", 10 * self.number, 10 * self.number + 1)
@@ -102,7 +102,7 @@ class Turn:
         self.send(still, 7)
         assert still.flush(30) == 0
         wanted = {"finished": "CompleteCommit", "aborted": "CompleteAbort", "open": "Ongoing"}
-        eventually(lambda: self.states() == wanted, "markers are written")
+        wait_until(lambda: self.states() == wanted, "markers are written")
 
     def stable(self) -> bool:
         consumer = self.consumer("asking")

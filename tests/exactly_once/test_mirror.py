@@ -14,8 +14,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
-from exactly_once.apache import eventually, program
+from exactly_once.apache import program
 from exactly_once.reading import committed
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,7 +121,7 @@ class Way(NamedTuple):
 
     def wait(self) -> None:
         wanted = content(self.here, self.topic)
-        eventually(lambda: content(self.there, self.mirrored) == wanted, f"{self.mirrored} is there", 120)
+        wait_until(lambda: content(self.there, self.mirrored) == wanted, f"{self.mirrored} is there", 120)
 
     def check(self) -> None:
         self.wait()
@@ -129,7 +130,7 @@ class Way(NamedTuple):
         assert described(self.there, self.mirrored)["max.message.bytes"] == "123456", "options travel too"
         commit(self.here, "clerks", self.topic, COUNT)
         wanted = dict(enumerate(ends))
-        eventually(
+        wait_until(
             lambda: committed(self.there, "clerks", self.mirrored, PARTITIONS) == wanted, f"clerks of {self.mirrored}"
         )
 

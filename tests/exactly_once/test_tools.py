@@ -15,9 +15,9 @@ import judge
 import pytest
 from compat.raw import PRODUCE, Raw, array, batch, blob, create_topic, init_producer, produced, string
 from confluent_kafka import KafkaException, Producer
-from exactly_once.apache import eventually
 from exactly_once.conftest import SETTINGS, Mortal, MortalKafka
 from exactly_once.reading import last_stable, read_committed
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ def test_transactions_are_listed_and_described(broker: Mortal | MortalKafka, top
         return {row["TransactionalId"]: row["TransactionState"] for row in table(broker, "list")}
 
     wanted = {f"{topic}-open": "Ongoing", f"{topic}-done": "CompleteCommit"}
-    eventually(lambda: states().items() >= wanted.items(), f"{wanted}")
+    wait_until(lambda: states().items() >= wanted.items(), f"{wanted}")
     chosen = ("--transactional-id-pattern", f"{topic}-d.*")
     assert [row["TransactionalId"] for row in table(broker, "list", *chosen)] == [f"{topic}-done"]
     long = [row["TransactionalId"] for row in table(broker, "list", "--duration-filter", str(HOUR_MS))]
@@ -137,7 +137,7 @@ def test_a_transaction_is_ended_by_force(broker: Mortal | MortalKafka, topic: st
     assert one.flush(30) == 0
     judge.tool(TRANSACTIONS, "--bootstrap-server", broker.bootstrap, "forceTerminateTransaction", "--transactionalId",
                name)  # fmt: skip
-    eventually(lambda: last_stable(broker, topic) == 2, "the marker is written")
+    wait_until(lambda: last_stable(broker, topic) == 2, "the marker is written")
     with pytest.raises(KafkaException) as refused:
         one.commit_transaction(30)
     assert refused.value.args[0].fatal(), "its producer is fenced"

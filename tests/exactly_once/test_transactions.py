@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from compat.raw import Raw, create_topic
-from exactly_once.apache import eventually
 from exactly_once.conftest import SETTINGS, Mortal, MortalKafka
 from exactly_once.reading import committed, high_watermark, last_stable, read_committed, read_everything
 from exactly_once.transactors import OLD, OPENERS, Failed, Transactor
 from judge import ZOOKEEPER
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,24 +85,24 @@ def test_a_commit_shows_everything_at_once_and_an_abort_nothing(
     assert both(place, topic, read_everything) == [[b"a"], [b"b"]]
     assert committed(place.bootstrap, f"{topic}-group", topic, 1) == {}
     transactor.commit("t")
-    eventually(lambda: [last_stable(place, topic, index) for index in (0, 1)] == [2, 2], "record and marker")
+    wait_until(lambda: [last_stable(place, topic, index) for index in (0, 1)] == [2, 2], "record and marker")
     assert both(place, topic, read_committed) == [[b"a"], [b"b"]]
     wanted = {} if "offsets" in transactor.lacks else {0: 7}
-    eventually(lambda: committed(place.bootstrap, f"{topic}-group", topic, 1) == wanted, "the offsets of the group")
+    wait_until(lambda: committed(place.bootstrap, f"{topic}-group", topic, 1) == wanted, "the offsets of the group")
 
     transactor.begin("t")
     transactor.send("t", topic, 0, "never")
     if "offsets" not in transactor.lacks:
         transactor.offsets("t", f"{topic}-group", topic, 0, 8)
     transactor.abort("t")
-    eventually(lambda: last_stable(place, topic) == 4, "the last stable offset moves on")
+    wait_until(lambda: last_stable(place, topic) == 4, "the last stable offset moves on")
     assert read_committed(place, topic) == [b"a"]
     assert read_everything(place, topic) == [b"a", b"never"]
     assert committed(place.bootstrap, f"{topic}-group", topic, 1) == wanted
     transactor.begin("t")
     transactor.send("t", topic, 0, "c")
     transactor.commit("t")
-    eventually(lambda: read_committed(place, topic) == [b"a", b"c"], "the producer goes on after an abort")
+    wait_until(lambda: read_committed(place, topic) == [b"a", b"c"], "the producer goes on after an abort")
 
 
 def test_a_zombie_is_fenced(transactor: Transactor, place: Place, topic: str) -> None:
@@ -111,7 +111,7 @@ def test_a_zombie_is_fenced(transactor: Transactor, place: Place, topic: str) ->
     transactor.send("old", topic, 0, "of the zombie")
     transactor.open("new", f"{topic}-id")
     transactor.begin("new")
-    eventually(lambda: last_stable(place, topic) == 2, "what it left open is aborted")
+    wait_until(lambda: last_stable(place, topic) == 2, "what it left open is aborted")
     transactor.send("new", topic, 0, "of its successor")
     if "fencing" not in transactor.lacks:
         with pytest.raises(Failed) as failed:
@@ -121,7 +121,7 @@ def test_a_zombie_is_fenced(transactor: Transactor, place: Place, topic: str) ->
         transactor.commit("old")
     assert last_stable(place, topic) == 2, "the transaction of the other is untouched"
     transactor.commit("new")
-    eventually(lambda: read_committed(place, topic) == [b"of its successor"], "only that")
+    wait_until(lambda: read_committed(place, topic) == [b"of its successor"], "only that")
 
 
 def test_what_is_abandoned_is_aborted_after_its_time(transactor: Transactor, place: Place, topic: str) -> None:
@@ -132,7 +132,7 @@ def test_what_is_abandoned_is_aborted_after_its_time(transactor: Transactor, pla
     transactor.begin("other")
     transactor.send("other", topic, 0, "held up")
     transactor.commit("other")
-    eventually(lambda: last_stable(place, topic) == 4, "two records, two markers")
+    wait_until(lambda: last_stable(place, topic) == 4, "two records, two markers")
     assert read_committed(place, topic) == [b"held up"]
     with pytest.raises(Failed):
         transactor.commit("t")
@@ -141,7 +141,7 @@ def test_what_is_abandoned_is_aborted_after_its_time(transactor: Transactor, pla
     transactor.begin("again")
     transactor.send("again", topic, 0, "later")
     transactor.commit("again")
-    eventually(lambda: read_committed(place, topic) == [b"held up", b"later"], "the id is good for another")
+    wait_until(lambda: read_committed(place, topic) == [b"held up", b"later"], "the id is good for another")
 
 
 def test_an_open_transaction_outlives_the_broker(transactor: Transactor, place: Place, topic: str) -> None:
@@ -154,4 +154,4 @@ def test_an_open_transaction_outlives_the_broker(transactor: Transactor, place: 
     assert last_stable(place, topic) == 0
     transactor.send("t", topic, 0, "after")
     transactor.commit("t")
-    eventually(lambda: read_committed(place, topic) == [b"before", b"after"], "both")
+    wait_until(lambda: read_committed(place, topic) == [b"before", b"after"], "both")

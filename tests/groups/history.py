@@ -1,11 +1,12 @@
 """What group members saw, and the laws that every such history obeys.
 
 Events are those of hosts/program.py; the driver adds what happens to whole processes: `killed`, `frozen` (SIGSTOP) and
-`thawed`. All carry one clock. The laws (each function returns the breaches it finds, in words):
+`thawed`, and `away` when the broker was killed. All carry one clock. The laws (each function returns the breaches it
+finds, in words):
 
     one_owner      a partition has one owner at a time: an ownership begins with `assigned` and ends with `revoked`,
-                   `left` or `killed`. Only one that ends with `lost`, or whose owner was frozen, may overlap the next,
-                   and then its commits are refused
+                   `left` or `killed`. Only one that ends with `lost`, or whose owner was frozen or without its broker,
+                   may overlap the next, and then its commits are refused
     one_reader     only the owner reads, offsets without gaps, from the committed offset on
     no_way_back    acknowledged commits of a partition never go back
     nothing_lost   every record of every partition was read, and the broker remembers the last commit
@@ -46,7 +47,7 @@ class Ownership(NamedTuple):
     start: int
     end: int | None = None
     how: str = ""  # the event that ended it
-    frozen: int | None = None  # when its owner was frozen, if that happened
+    frozen: int | None = None  # when its owner was frozen, or its broker went away, if that happened
 
     def holds(self, at: int) -> bool:
         return self.start <= at and (self.end is None or at <= self.end)
@@ -80,6 +81,8 @@ def ownerships(events: Sequence[Event]) -> list[Ownership]:
         if event.what == "assigned":
             for part in event.facts["parts"]:
                 held.setdefault((event.member, part), Ownership(part, event.member, event.at))
+        elif event.what == "away":
+            held = {key: ownership._replace(frozen=event.at) for key, ownership in held.items()}
         elif event.what in ENDS or event.what == "frozen":
             parts = event.facts.get("parts")
             for key in [key for key in held if key[0] == event.member and (parts is None or key[1] in parts)]:
@@ -141,7 +144,7 @@ class Reading:
         self.next = 0
         self.committed = 0
         self.perhaps: set[int] = set()  # commits without an answer
-        self.again = False  # the owner may read from the commit again: its commit was refused
+        self.again = False  # the owner may read from the commit again: its commit was refused, or its broker away
 
 
 def one_reader(events: Sequence[Event]) -> list[str]:
@@ -149,6 +152,8 @@ def one_reader(events: Sequence[Event]) -> list[str]:
     readings: dict[str, Reading] = {}
     held = by_part(ownerships(events))
     started: dict[tuple[str, str], int] = {}  # the ownership of the latest poll
+    began: dict[str, int] = {}  # the commit that is under way
+    away = -1
     for event in ordered(events):
         if event.what == "polled":
             part = event.facts["part"]
@@ -165,12 +170,17 @@ def one_reader(events: Sequence[Event]) -> list[str]:
             fresh = started.get((event.member, part)) != owned[0].start or reading.owner != event.member
             allowed = {reading.committed, *reading.perhaps} if fresh else {reading.next}
             if reading.again:
-                allowed.add(reading.committed)
+                allowed |= {reading.committed, *reading.perhaps}
             if first not in allowed:
                 breaches.append(f"{event}: expected to begin at {sorted(allowed)}")
             started[event.member, part] = owned[0].start
             reading.owner, reading.next, reading.again = event.member, last + 1, False
+        elif event.what == "away":
+            away = event.at
+            for reading in readings.values():
+                reading.again = True
         elif event.what == "committing":
+            began[event.member] = event.at
             for part, offset in event.facts["offsets"].items():
                 readings.setdefault(part, Reading()).perhaps.add(offset)
         elif event.what == "committed":
@@ -180,7 +190,8 @@ def one_reader(events: Sequence[Event]) -> list[str]:
         elif event.what == "refused":
             for part, offset in event.facts["offsets"].items():
                 readings[part].again = True
-                if event.facts["error"] in CERTAIN:
+                # One from before the broker was away may have been stored, and refused when the client sent it again.
+                if event.facts["error"] in CERTAIN and began[event.member] > away:
                     readings[part].perhaps.discard(offset)
     return breaches
 
@@ -232,4 +243,6 @@ def taken_for_nothing(events: Sequence[Event]) -> list[str]:
 
 
 def failures(events: Sequence[Event]) -> list[str]:
-    return [f"{event.member} failed: {event.facts['error']}" for event in events if event.what == "failed"]
+    return [
+        f"{event.member} {event.what}: {event.facts['error']}" for event in events if event.what in ("failed", "raised")
+    ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HERE: Final = Path(__file__).parent
-SETTLE_S: Final = 40.0
+SETTLE_S: Final = 90.0
 
 
 class Journal:

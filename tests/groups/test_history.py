@@ -77,6 +77,20 @@ def test_a_reader_begins_at_the_commit_and_leaves_nothing_out() -> None:
     assert one_reader(story(*refused, ("a", "revoked", "p"), ("b", "assigned", "p"), ("b", "polled", (10, 11))))
 
 
+def test_a_member_may_give_up_while_its_broker_is_away_and_no_commit_is_lost() -> None:
+    before = [("a", "assigned", "p"), ("a", "polled", (0, 4)), ("a", "committing", 5), ("a", "committed", 5)]
+    away = [*before, ("a", "polled", (5, 9)), ("a", "committing", 10), ("broker", "away")]
+    back = [*away, ("a", "refused", 10), ("b", "assigned", "p")]
+    assert not one_owner(story(*back, ("a", "revoked", "p"))), "it may learn late that it was expelled"
+    assert one_owner(story(*back, ("a", "committed", 10), ("a", "revoked", "p"))), "but commit no more"
+    assert not one_reader(story(*back, ("b", "polled", (5, 7)))), "the commit may not have arrived"
+    assert not one_reader(story(*back, ("b", "polled", (10, 11)))), "or it may, and was refused when sent again"
+    assert one_reader(story(*back, ("b", "polled", (4, 7)))), "4 was committed"
+    assert not one_reader(story(*away, ("a", "refused", 10), ("a", "polled", (5, 9))))
+    after = [*before, ("broker", "away"), ("a", "polled", (5, 9)), ("a", "committing", 10), ("a", "refused", 10)]
+    assert one_reader(story(*after, ("b", "assigned", "p"), ("b", "polled", (10, 11))))
+
+
 def test_commits_do_not_go_back() -> None:
     assert not no_way_back(story(("a", "committed", 5), ("b", "committed", 5), ("b", "committed", 6)))
     assert no_way_back(story(("a", "committed", 5), ("b", "committed", 4)))

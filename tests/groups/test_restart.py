@@ -1,7 +1,10 @@
-"""The broker is killed and started again under working groups: they go on as they were, and no commit is lost.
+"""The broker is killed and started again under working groups: they go on, and no commit is lost.
 
-Members of real clients keep their partitions and their generation, because the coordinator finds both in its log. And
-raw committers, whose broker is killed again and again, find after each restart no less than was acknowledged.
+The coordinator finds members and generations in its log, so whoever did not notice goes on as it was: that is shown
+with raw members, who wait for as long as it takes. Real clients may do otherwise when the broker is away: their polls
+raise, they give their partitions up, join again, and read again what they had not committed. How soon they do so
+depends on the machine. So they must only settle again, and obey the laws of `history.py` all the time. Raw committers,
+whose broker is killed again and again, find after each restart no less than was acknowledged.
 """
 
 from __future__ import annotations
@@ -18,8 +21,13 @@ from compat.raw import Closed, Raw, array, create_topic, string
 from confluent_kafka.admin import AdminClient, NewTopic
 from groups import history
 from groups.host import Host, Journal
-from groups.scenario import HEARTBEAT_MS, PARTITIONS, SETTINGS, STATIC_SESSION_MS, Plan, Writer, settled
+from groups.scenario import HEARTBEAT_MS, PARTITIONS, SETTINGS, Plan, Writer, remembered, settled
+from handlers.story import Story, describe
+from handlers.test_consumers import ConsumerStory
 from process import Ottla
+from waiting import wait_until
+
+from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,13 +41,15 @@ FAMILIES: Final = {
     "franz-go": (Plan("roundrobin"), Plan("cooperative-sticky"), Plan("uniform", "consumer")),
     # Not kafkajs: with its only broker away it stops its consumer and joins anew, or gives up.
 }
+# A member that gave up leaves its old self behind, and the others wait for the end of that one's session.
+SESSION_MS: Final = 10_000
 MEMBERS: Final = ("a", "b", "c")
 TOPICS: Final = ("left", "right")
 
 
-def mortal(folder: Path, pytestconfig: pytest.Config) -> Ottla | judge.Kafka:
+def mortal(folder: Path, pytestconfig: pytest.Config, *, session_ms: int = SESSION_MS) -> Ottla | judge.Kafka:
     kind = judge.Kafka if pytestconfig.getoption("judge") else Ottla
-    return kind(folder, settings={**SETTINGS, "group.consumer.session.timeout.ms": str(STATIC_SESSION_MS)})
+    return kind(folder, settings={**SETTINGS, "group.consumer.session.timeout.ms": str(session_ms)})
 
 
 def kill(broker: Ottla | judge.Kafka) -> None:
@@ -49,7 +59,7 @@ def kill(broker: Ottla | judge.Kafka) -> None:
         broker.stop(kill=True)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "family", [pytest.param(family, marks=pytest.mark.xdist_group(f"restart-{family}")) for family in FAMILIES]
 )
@@ -66,34 +76,34 @@ def test_groups_outlive_their_broker(family: str, tmp_path: Path, pytestconfig: 
             for plan in plans:
                 for member in MEMBERS:
                     host.join(f"{plan}/{member}", str(plan), topics=",".join(TOPICS), assignor=plan.assignor,
-                              protocol=plan.protocol, session_ms=str(STATIC_SESSION_MS),
+                              protocol=plan.protocol, session_ms=str(SESSION_MS),
                               heartbeat_ms=str(HEARTBEAT_MS))  # fmt: skip
             assert journal.wait(lambda: all(ready(journal, plan) for plan in plans)), "the groups never settled"
             assert journal.wait(lambda: len(high(journal)) == len(plans) * 2 * PARTITIONS), "nobody commits"
-            before = {plan: journal.owned(str(plan)) for plan in plans}
-            settled_at = len(journal.events)
             for _ in range(2):
                 kill(broker)
+                for plan in plans:
+                    journal.add(history.Event(time.monotonic_ns(), str(plan), "broker", "away"))
                 broker.start()
                 reached = high(journal)
                 assert journal.wait(lambda reached=reached: past(journal, reached)), "nobody commits any more"  # type: ignore[misc]
+            assert journal.wait(lambda: all(ready(journal, plan) for plan in plans)), "the groups never settled again"
             ends = writer.stop()
             reads = journal.wait(lambda: all(last(journal, str(plan)) == ends for plan in plans))
             assert reads, {str(plan): last(journal, str(plan)) for plan in plans}
+            known = {plan: remembered(admin, str(plan)) for plan in plans}
         finally:
             writer.stop()
             host.close()
-    later = journal.events[settled_at:]
     for plan in plans:
         events = journal.of(str(plan))
-        assert journal.owned(str(plan)) == before[plan]
-        moved = [str(event) for event in later if event.group == str(plan) and event.what in ("revoked", "lost")]
-        assert not moved, "who owned a partition owns it still"
-        assert not history.failures(events)
+        assert not history.failures([event for event in events if event.what != "raised"])
+        if plan.protocol == "classic":
+            assert not history.one_owner_in_a_generation(events)
         assert not history.one_owner(events)
         assert not history.one_reader(events)
         assert not history.no_way_back(events)
-        assert not history.nothing_lost(events, ends, last(journal, str(plan)))
+        assert not history.nothing_lost(events, ends, known[plan])
 
 
 def ready(journal: Journal, plan: Plan) -> bool:
@@ -119,6 +129,35 @@ def past(journal: Journal, reached: dict[tuple[str, str], int]) -> bool:
     return all(now[place] > offset + 5 for place, offset in reached.items())
 
 
+# --- members that wait -----------------------------------------------------------------------------------------------
+
+
+def test_members_keep_their_generation_and_their_partitions(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """What a restart owes to a member that has only waited: its heartbeat and its commit are good as before."""
+    with mortal(tmp_path, pytestconfig, session_ms=60_000) as broker:
+        with Story(broker.port, "classic") as story, ConsumerStory(broker.port, "newer") as newer:
+            story.invite("A", session_ms=600_000)
+            story.send(story.join("A", session_ms=600_000), 9, "A")
+            generation = story.hear("joined", "A").generation_id
+            story.ask("shared out", story.sync("A", generation, {"A": b"all of it"}), 5)
+            epoch = newer.enter("N").member_epoch
+            wait_until(lambda: newer.parts("N") == [2], "the partitions of the newer member")
+        ids = story.ids
+        for _ in range(2):
+            kill(broker)
+            broker.start()
+            with Story(broker.port, "classic") as story, ConsumerStory(broker.port, "newer") as newer:
+                story.ids = ids
+                assert story.ask("beats", story.heartbeat("A", generation), 4).error_code == ErrorCode.NONE
+                answer = story.ask("commits", story.commit("A", generation, (0, 7, "")), 8)
+                assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+                (found,) = story.wire().ask(describe("classic"), 5).groups
+                assert [(one.member_id, one.member_assignment) for one in found.members] == [(ids["A"], b"all of it")]
+                beat = newer.beat("N", epoch)
+                assert (beat.error_code, beat.member_epoch) == (ErrorCode.NONE, epoch)
+                assert newer.parts("N") == [2]
+
+
 # --- acknowledged commits --------------------------------------------------------------------------------------------
 
 
@@ -142,8 +181,7 @@ class Committer:
 
 def find(raw: Raw, group: str) -> None:
     """FindCoordinator v0, which makes the topic of the offsets when there is none."""
-    while raw.call(FIND_COORDINATOR, 0, string(group)).int16():
-        time.sleep(0.02)
+    wait_until(lambda: raw.call(FIND_COORDINATOR, 0, string(group)).int16() == 0, "the coordinator")
 
 
 def commit(raw: Raw, group: str, offset: int) -> int:
@@ -190,7 +228,9 @@ def test_no_acknowledged_commit_is_lost(seed: int, tmp_path: Path, pytestconfig:
             threads = [threading.Thread(target=one.run, args=(broker.port, stop)) for one in committers]
             for thread in threads:
                 thread.start()
-            time.sleep(chance.uniform(0.02, 0.3))  # the moment of the kill
+            before = [one.acked for one in committers]
+            wait_until(lambda before=before: all(one.acked > was for one, was in zip(committers, before, strict=True)))  # type: ignore[misc]
+            time.sleep(chance.uniform(0, 0.2))  # the moment of the kill
             kill(broker)
             stop.set()
             for thread in threads:
@@ -199,15 +239,12 @@ def test_no_acknowledged_commit_is_lost(seed: int, tmp_path: Path, pytestconfig:
             with Raw(broker.port) as raw:
                 for one in committers:
                     check(raw, one)
-    assert min(one.acked for one in committers) > kills, "too little was acknowledged for the kills to mean anything"
+    assert min(one.acked for one in committers) >= kills, "each kill came after a commit"
 
 
 def check(raw: Raw, one: Committer) -> None:
-    deadline = time.monotonic() + 30
-    error, found = fetched(raw, one.group)
-    while error:
-        assert time.monotonic() < deadline, f"error {error} for 30 s"
-        error, found = fetched(raw, one.group)
+    wait_until(lambda: fetched(raw, one.group)[0] == 0, "the coordinator has loaded")
+    _, found = fetched(raw, one.group)
     offset, metadata = found[0]
     assert found == [(offset, metadata)] * PARTITIONS, "both partitions of one commit, or none"
     offset = max(offset, 0)

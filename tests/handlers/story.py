@@ -6,10 +6,10 @@ Each member has a connection of its own, so that its join may wait while others 
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from handlers.wired import Wired, plain
+from waiting import wait_until
 
 from ottla.errors import ErrorCode
 from ottla.wire import codec
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 TOPIC = "story"  # with two partitions
 SUBSCRIPTION = b"\0\0" + codec.encode(ConsumerProtocolSubscription(topics=[TOPIC]), 0)
-WAIT_S = 20.0
 FINE = (("range", SUBSCRIPTION), ("roundrobin", SUBSCRIPTION))
 
 
@@ -61,24 +60,18 @@ class Story:
         """The topic, and a coordinator that is there: Kafka makes its topic only when it is asked for."""
         topic = CreatableTopic(name=TOPIC, num_partitions=2, replication_factor=1, assignments=[], configs=[])
         self.wire().ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 5)
-        self.until(
+        wait_until(
             lambda: (
                 not self.wire().ask(FindCoordinatorRequest(coordinator_keys=[self.group]), 4).coordinators[0].error_code
             )
         )
-        self.until(lambda: self.wire().ask(describe(self.group), 5).groups[0].error_code == ErrorCode.NONE)
+        wait_until(lambda: self.wire().ask(describe(self.group), 5).groups[0].error_code == ErrorCode.NONE)
         asked = MetadataRequest(
             topics=[MetadataRequestTopic(name=TOPIC)],
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=False,
         )
         return bytes(self.wire().ask(asked, 12).topics[0].topic_id)
-
-    def until(self, what: Any) -> None:
-        end = time.monotonic() + WAIT_S
-        while not what():
-            assert time.monotonic() < end, "it does not come true"
-            time.sleep(0.02)
 
     def wire(self, member: str = "") -> Wired:
         if member not in self._wires:
@@ -124,10 +117,10 @@ class Story:
         return answer
 
     def until_state(self, state: str) -> None:
-        self.until(lambda: self.wire().ask(describe(self.group), 5).groups[0].group_state == state)
+        wait_until(lambda: self.wire().ask(describe(self.group), 5).groups[0].group_state == state)
 
     def until_members(self, count: int) -> None:
-        self.until(lambda: len(self.wire().ask(describe(self.group), 5).groups[0].members) == count)
+        wait_until(lambda: len(self.wire().ask(describe(self.group), 5).groups[0].members) == count)
 
     # Requests.
 

@@ -9,6 +9,7 @@ import pytest
 from handlers.conftest import port_of
 from handlers.story import TOPIC, Story, describe
 from handlers.wired import Wired
+from waiting import wait_until
 
 from ottla.embed import BrokerThread
 from ottla.errors import ErrorCode
@@ -388,16 +389,16 @@ def options_of_a_group(story: ConsumerStory) -> None:
     set_to("", "consumer.session.timeout.ms", "5000")
     set_to(story.group, "consumer.session.timeout.ms", "5000", APPEND)
     set_to(story.group, "consumer.heartbeat.interval.ms", "2000", validate=True)
-    story.until(lambda: story.group in listed())
+    wait_until(lambda: story.group in listed())
     described("after", story.group)
     described("shortly", story.group, synonyms=False)
     change = AlterableConfig(name="consumer.heartbeat.interval.ms", value="2000")
     resource = AlterConfigsResource(resource_type=GROUP, resource_name=story.group, configs=[change])
     story.ask("all at once", AlterConfigsRequest(resources=[resource], validate_only=False), 2)
-    story.until(lambda: story.enter_quietly("A").heartbeat_interval_ms == 2000)
+    wait_until(lambda: story.enter_quietly("A").heartbeat_interval_ms == 2000)
     described("after that", story.group)
     set_to(story.group, "consumer.heartbeat.interval.ms", None, DELETE)
-    story.until(lambda: story.group not in listed())
+    wait_until(lambda: story.group not in listed())
     described("at the end", story.group)
 
 
@@ -405,7 +406,7 @@ def silence(story: ConsumerStory) -> None:
     story.enter("A")
     story.enter("B", instance_id="i")
     story.beat("B", -2, instance_id="i")
-    story.until(lambda: story.state() == ("Empty", []))  # in one epoch or in two, as it happens
+    wait_until(lambda: story.state() == ("Empty", []))  # in one epoch or in two, as it happens
     story.beat("A", 2)
 
 
@@ -415,7 +416,7 @@ def a_topic_that_grows(story: ConsumerStory) -> None:
     story.enter_quietly("A", subscribed_topic_names=[story.group])
     grown = CreatePartitionsTopic(name=story.group, count=3, assignments=None)
     story.wire().ask(CreatePartitionsRequest(topics=[grown], timeout_ms=5000, validate_only=False), 3)
-    story.until(lambda: story.parts("A") == [3])
+    wait_until(lambda: story.parts("A") == [3])
 
 
 def a_pattern(story: ConsumerStory) -> None:
@@ -426,11 +427,11 @@ def a_pattern(story: ConsumerStory) -> None:
     topic = CreatableTopic(name=f"{story.group}-1", num_partitions=2, replication_factor=1, assignments=[], configs=[])
     story.wire().ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 5)
     story.enter_quietly("A", subscribed_topic_names=[], subscribed_topic_regex=f"{story.group}-[0-9]+")
-    story.until(lambda: story.parts("A") == [2])
+    wait_until(lambda: story.parts("A") == [2])
     assert (
         story.enter_quietly("B", subscribed_topic_names=[], subscribed_topic_regex=f"{story.group}-.").error_code == 0
     )
-    story.until(lambda: [story.parts("A"), story.parts("B")] == [[1], [1]])
+    wait_until(lambda: [story.parts("A"), story.parts("B")] == [[1], [1]])
 
 
 STORIES = [

@@ -28,6 +28,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+from waiting import wait_until
 
 from ottla.client.cluster import Cluster
 from ottla.client.cluster import TopicPartition as Where
@@ -38,8 +39,6 @@ from ottla.records.batch import Record as Stored
 from ottla.records.compress import Codec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from judge import Kafka
     from process import Ottla
 
@@ -74,7 +73,7 @@ def create(broker: Broker, topic: str, partitions: int = PARTITIONS, **configs: 
         futures = admin.list_offsets(places, request_timeout=WAIT_S).values()
         return all(future.exception(WAIT_S) is None for future in futures)
 
-    until(led, f"leaders of {topic}")
+    wait_until(led, f"leaders of {topic}")
 
 
 def mixed(count: int) -> list[Record]:
@@ -117,7 +116,7 @@ def compacted(broker: Broker, topic: str) -> None:
         client.produce(topic, [Record(None, b"last", b"one")])
         return len(offsets(broker, topic)) < 100
 
-    until(cleaned, f"{topic} to be compacted")
+    wait_until(cleaned, f"{topic} to be compacted")
     client.close()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     change = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
@@ -253,10 +252,3 @@ def offsets(broker: Broker, topic: str, partition: int = 0) -> list[int]:
                 return found
             found.append(message.offset())
     raise AssertionError(f"no end of {topic} in {WAIT_S} s")
-
-
-def until(ready: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not ready():
-        assert time.monotonic() < deadline, f"waited {WAIT_S} s for {what}"
-        time.sleep(0.02)

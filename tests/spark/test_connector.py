@@ -7,7 +7,6 @@ may: neither connector promises more, and a broker that was stopped remembers on
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +18,7 @@ from process import Ottla
 from spark import filling
 from spark.comparing import OURS, THEIRS, rows, table
 from spark.interrupting import VALUE, WAIT_S, Restarts, numbered, offsets
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -156,11 +156,11 @@ def written(broker: Ottla, topic: str) -> int:
 
 
 def until(ready: Callable[[], bool], query: Any, what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not ready():
+    def reached() -> bool:
         assert query.isActive, query.exception()
-        assert time.monotonic() < deadline, f"waited {WAIT_S} s for {what}: {query.lastProgress}"
-        time.sleep(0.05)
+        return ready()
+
+    wait_until(reached, lambda: f"{what}: {query.lastProgress}", WAIT_S)
 
 
 def write(frame: DataFrame, form: str, bootstrap: str, topic: str) -> None:

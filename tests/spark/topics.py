@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 WAIT_S = 30.0
 _numbers = itertools.count()
@@ -32,17 +32,17 @@ class Topics:
         name = f"{name}{next(_numbers)}" if name.endswith("-") else name
         topic = NewTopic(name, partitions, 1, config=dict(configs or {}))
         self.admin.create_topics([topic])[name].result(WAIT_S)
-        eventually(lambda: name in self.admin.list_topics(timeout=WAIT_S).topics)
+        wait_until(lambda: name in self.admin.list_topics(timeout=WAIT_S).topics)
         return name
 
     def grow(self, name: str, partitions: int) -> None:
         self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(WAIT_S)
-        eventually(lambda: len(self.admin.list_topics(name, timeout=WAIT_S).topics[name].partitions) == partitions)
+        wait_until(lambda: len(self.admin.list_topics(name, timeout=WAIT_S).topics[name].partitions) == partitions)
         self.producer = self._producer()  # the old one would not know of them for minutes
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result(WAIT_S)
-        eventually(lambda: name not in self.admin.list_topics(timeout=WAIT_S).topics)
+        wait_until(lambda: name not in self.admin.list_topics(timeout=WAIT_S).topics)
         self.producer = self._producer()
 
     def cut(self, name: str, partition: int, before: int) -> None:
@@ -66,14 +66,6 @@ def delivered(error: object, message: object) -> None:
 
 def numbers(start: int, stop: int) -> list[str]:
     return [str(number) for number in range(start, stop)]
-
-
-def eventually(true: Callable[[], object], timeout_s: float = WAIT_S) -> None:
-    """Poll until it holds."""
-    end = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < end, "it did not come to hold in time"
-        time.sleep(0.02)
 
 
 def committed(bootstrap: str, topic: str) -> list[Any]:

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
+from waiting import wait_until
 
 from ottla.client.cluster import Cluster
 from ottla.client.cluster import TopicPartition as ClientPartition
@@ -46,10 +47,7 @@ def member(broker: Broker, group: str, topic: str, **options: Any) -> Iterator[C
         }
     )
     consumer.subscribe([topic], on_assign=lambda _, parts: assigned.extend(parts))
-    deadline = time.monotonic() + TIMEOUT_S
-    while not assigned:
-        assert time.monotonic() < deadline, "the member got no partitions"
-        consumer.poll(0.1)
+    wait_until(lambda: consumer.poll(0.1) or assigned, "the member's partitions")
     try:
         yield consumer
     finally:
@@ -394,18 +392,14 @@ def test_members_share_the_partitions(run: Run, ottla_broker: Broker, topic: str
             stdout=subprocess.PIPE,
             text=True,
         )
-        deadline = time.monotonic() + TIMEOUT_S
-        while len(held := other.assignment()) != 1:
-            assert time.monotonic() < deadline, "the second member was given nothing"
-            other.poll(0.1)
+        wait_until(lambda: not other.poll(0.1) and len(other.assignment()) == 1, "the second member's share")
+        held = other.assignment()
         theirs = 1 - held[0].partition
         produce(ottla_broker, topic, theirs, 0, "for the second")
         assert follower.stdout
         line = follower.stdout.readline()
         assert line == ("for the second\n" if theirs == 1 else "0\n")
-        while follower.poll() is None:
-            assert time.monotonic() < deadline, "the second member did not leave"
-            other.poll(0.1)
+        wait_until(lambda: not other.poll(0.1) and follower.poll() is not None, "the second member leaves")
         assert follower.returncode == 0
         follower.stdout.close()
     assert lags(run, group)[topic, theirs][0] == 1

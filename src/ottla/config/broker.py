@@ -42,6 +42,7 @@ KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
 GENERATED = "-1"  # a broker.id that asks for a number to be made up
 MIGRATION_POLICIES = ("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")
+ONE_REPLICA = "A partition has one replica."
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -92,7 +93,9 @@ class BrokerConfig(Table):
         "Which protocol each listener name speaks, as NAME:PROTOCOL pairs. Only PLAINTEXT is built.",
         importance=LOW,
     )
-    inter_broker_listener_name: str | None = maybe("The listener that brokers use among themselves.")
+    inter_broker_listener_name: str | None = maybe(
+        "The listener that brokers use among themselves, which must be one of the listeners; there is one broker."
+    )
     controller_listener_names: tuple[str, ...] = strings(
         (),
         "Listeners meant for a KRaft quorum. Ottla has none, so sockets of these names are not opened.",
@@ -144,13 +147,19 @@ class BrokerConfig(Table):
     auto_create_topics_enable: bool = boolean(True, "Create a topic that is asked for and missing.", importance=HIGH)
     delete_topic_enable: bool = boolean(True, "Whether topics may be deleted.", importance=HIGH)
     min_insync_replicas: int = integer(
-        1, "Fewest in-sync replicas that may accept acks=all.", least=1, live=CLUSTER_WIDE, importance=HIGH
+        1,
+        "Fewest in-sync replicas that may accept acks=all.",
+        least=1,
+        live=CLUSTER_WIDE,
+        importance=HIGH,
+        idle="Never more than a partition has replicas, as in Kafka, and here each has one.",
     )
     unclean_leader_election_enable: bool = boolean(
         False,
         "Let a replica that may lack acknowledged records lead when no other is left.",
         live=CLUSTER_WIDE,
         importance=HIGH,
+        idle=ONE_REPLICA,
     )
 
     # Where logs live

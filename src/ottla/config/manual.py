@@ -27,7 +27,8 @@ environment (`{variable("log.segment.bytes")}` for `log.segment.bytes`) and from
 A name that nobody knows and a value that cannot be are refused at start, by name.
 
 *live* says where an option may be changed while the broker runs (`ottla configs`, `kafka-configs.sh`): for one broker
-(`per-broker`) or for all at once too (`cluster-wide`). The rest is read at start.
+(`per-broker`) or for all at once too (`cluster-wide`). The rest is read at start. An option marked **no effect** is
+accepted and shown, and changes nothing.
 """
 TOPICS = """## Topic options
 
@@ -65,7 +66,7 @@ def _broker_table() -> Iterable[str]:
     yield "| --- | --- | --- | --- | --- | --- |"
     for name, row in BROKER_OPTIONS.items():
         live = "" if row.live == READ_ONLY else row.live
-        what = f"{row.doc} {row.differs}".strip()
+        what = " ".join(filter(None, (row.doc, row.differs, _idle(row))))
         yield f"| `{name}` | {row.kind.lower()} | {_default(row)} | {_bounds(row)} | {live} | {what} |"
 
 
@@ -74,7 +75,8 @@ def _topic_table() -> Iterable[str]:
     yield "| --- | --- | --- | --- | --- |"
     for name, row in TOPIC_OPTIONS.items():
         source = f"`{INHERITED[name]}`" if name in INHERITED else ""
-        yield f"| `{name}` | {row.kind.lower()} | {_bounds(row)} | {source} | {row.doc} |"
+        what = f"{row.doc} {_idle(row)}".strip()
+        yield f"| `{name}` | {row.kind.lower()} | {_bounds(row)} | {source} | {what} |"
 
 
 def _group_table() -> Iterable[str]:
@@ -90,6 +92,10 @@ def _reasons(*, refused: bool) -> dict[str, list[str]]:
         if other.refused == refused:
             reasons.setdefault(other.reason, []).append(name)
     return reasons
+
+
+def _idle(row: Option) -> str:
+    return f"**No effect:** {row.idle}" if row.idle else ""
 
 
 def _default(row: Option) -> str:

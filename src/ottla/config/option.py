@@ -59,6 +59,7 @@ class Option:
         "default",
         "differs",
         "doc",
+        "idle",
         "importance",
         "kind",
         "least",
@@ -86,6 +87,7 @@ class Option:
         chain: tuple[tuple[str, int], ...] = (),
         pattern: str = "",
         differs: str = "",
+        idle: str = "",
     ) -> None:
         self.kind = kind
         self.default = default
@@ -99,6 +101,7 @@ class Option:
         self.chain = chain
         self.pattern = pattern
         self.differs = differs  # why our default or bound is not Kafka's, when it is not
+        self.idle = idle  # why nothing reads it, when nothing does: it is accepted, kept, shown, and has no effect
 
     def __set_name__(self, owner: type, attribute: str) -> None:
         self.attribute = attribute

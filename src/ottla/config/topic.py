@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.config.broker import ONE_REPLICA, BrokerConfig, load
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
-from ottla.config.broker import BrokerConfig, load
 from ottla.config.option import (
     LONG_MAX,
     ConfigError,
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 THROTTLED = r"\d+:\d+"
-TIERED = "Only for tiered storage, which Ottla does not have."
+TIERED = "For tiered storage."
+NOT_TIERED = "Ottla has no tiered storage."
 _STOCK = load({})
 
 
@@ -36,7 +37,14 @@ class Inherited(Option):
 
     def __init__(self, source: str, **narrowed: Any) -> None:
         row = BROKER_OPTIONS[source]
-        facts = {"least": row.least, "most": row.most, "also": row.also, "choices": row.choices, "differs": row.differs}
+        facts = {
+            "least": row.least,
+            "most": row.most,
+            "also": row.also,
+            "choices": row.choices,
+            "differs": row.differs,
+            "idle": row.idle,
+        }
         # The resolved value: a broker option without a default of its own has one at the end of its chain.
         super().__init__(row.kind, getattr(_STOCK, row.attribute), row.doc, **{**facts, **narrowed})
         self.source = row
@@ -91,18 +99,24 @@ class TopicConfig(Table):
     min_insync_replicas: int = inherits("min.insync.replicas")
     unclean_leader_election_enable: bool = inherits("unclean.leader.election.enable")
     leader_replication_throttled_replicas: tuple[str, ...] = strings(
-        (), "Replicas whose traffic is slowed at the leader, as partition:broker pairs or *.", pattern=THROTTLED
+        (),
+        "Replicas whose traffic is slowed at the leader, as partition:broker pairs or *.",
+        pattern=THROTTLED,
+        idle=ONE_REPLICA,
     )
     follower_replication_throttled_replicas: tuple[str, ...] = strings(
-        (), "Replicas whose traffic is slowed at the follower, as partition:broker pairs or *.", pattern=THROTTLED
+        (),
+        "Replicas whose traffic is slowed at the follower, as partition:broker pairs or *.",
+        pattern=THROTTLED,
+        idle=ONE_REPLICA,
     )
 
-    # Kept because Kafka's tools set them; they change nothing here
-    remote_storage_enable: bool = boolean(False, TIERED)
-    remote_log_copy_disable: bool = boolean(False, TIERED)
-    remote_log_delete_on_disable: bool = boolean(False, TIERED)
-    local_retention_ms: int = long(-2, TIERED, least=-2)
-    local_retention_bytes: int = long(-2, TIERED, least=-2)
+    # Kept because Kafka's tools set them
+    remote_storage_enable: bool = boolean(False, "For tiered storage, which Ottla does not have: true is refused.")
+    remote_log_copy_disable: bool = boolean(False, TIERED, idle=NOT_TIERED)
+    remote_log_delete_on_disable: bool = boolean(False, TIERED, idle=NOT_TIERED)
+    local_retention_ms: int = long(-2, TIERED, least=-2, idle=NOT_TIERED)
+    local_retention_bytes: int = long(-2, TIERED, least=-2, idle=NOT_TIERED)
 
 
 OPTIONS: dict[str, Option] = rows(TopicConfig)

@@ -56,7 +56,6 @@ class Parts:
     """The parts of a running broker that handlers work on."""
 
     node_id: int
-    config: BrokerConfig
     clock: Clock
     controller: Controller
     store: Store
@@ -67,6 +66,11 @@ class Parts:
     transactions: Transactions
     markers: MarkerWriter
     old_offsets: ConsumerOffsets
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The options as they are now: some may change from one request to the next."""
+        return self.controller.config
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import judge
 from handlers.conftest import port_of
 from handlers.story import TOPIC, Story, describe
+from waiting import wait_until
 
 from ottla.embed import BrokerThread
 from ottla.errors import ErrorCode
@@ -35,7 +36,7 @@ def live(story: Story, member: str, offset: int) -> tuple[str, str]:
 
 def check(story: Story, group: str, member_id: str, member: str, offset: int) -> None:
     """The group of another broker's day is there, and its member is still in it."""
-    story.until(lambda: story.wire().ask(describe(group), 5).groups[0].error_code == ErrorCode.NONE)
+    wait_until(lambda: story.wire().ask(describe(group), 5).groups[0].error_code == ErrorCode.NONE)
     (found,) = story.wire().ask(describe(group), 5).groups
     assert (found.group_state, found.protocol_type, found.protocol_data) == ("Stable", "consumer", "range")
     assert [(one.member_id, one.member_assignment) for one in found.members] == [

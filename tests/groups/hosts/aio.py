@@ -45,7 +45,11 @@ class AioKafka(Member):
         consumer.subscribe(self.topics, listener=listener)
         await consumer.start()
         while not self.leaving.is_set():
-            records = await consumer.getmany(timeout_ms=20, max_records=200)
+            try:
+                records = await consumer.getmany(timeout_ms=20, max_records=200)
+            except KafkaError as failure:
+                self.emit("raised", error=type(failure).__name__)
+                continue
             async with listener.working:  # free: whoever holds it lets nobody else run
                 found = {f"{place.topic}-{place.partition}": [record.offset for record in some]
                          for place, some in records.items()}  # fmt: skip

@@ -37,7 +37,11 @@ class KafkaPython(Member):
         consumer.subscribe(self.topics, listener=Listener(self))
         while not self.leaving.is_set():
             # Long: kafka-python 3.0 may forget an assignment when a poll ends in the middle of a rebalance.
-            records = consumer.poll(timeout_ms=5000, max_records=200)
+            try:
+                records = consumer.poll(timeout_ms=5000, max_records=200)
+            except KafkaError as failure:
+                self.emit("raised", error=type(failure).__name__)
+                continue
             found = {f"{place.topic}-{place.partition}": [record.offset for record in some]
                      for place, some in records.items()}  # fmt: skip
             if offsets := self.polled(found):

@@ -14,6 +14,7 @@ process of the machine), `group`, `member`, `what` and
     committing, committed     offsets: {part: offset}; before the call, and after it has returned
     refused                   offsets, error: a commit that failed
     left                      the consumer is closed
+    raised                    error: a poll failed; the member polls again. Only while its broker is away
     failed                    error: the member is dead; nothing like it is expected
 
 A member commits what a poll gave before it polls again. Callbacks print before they return, so that the broker hears

@@ -14,6 +14,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RetriableException;
 import org.apache.kafka.common.errors.StaleMemberEpochException;
 import org.apache.kafka.common.errors.UnknownMemberIdException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -88,6 +89,8 @@ public class Members {
                         handle(consumer.poll(Duration.ofMillis(100)));
                     } catch (UnknownMemberIdException | StaleMemberEpochException expelled) {
                         // While it looked up committed offsets, as a member that slept too long; the next poll joins again.
+                    } catch (RetriableException failure) {
+                        emit("raised", ", \"error\": " + quote(failure.toString()));
                     }
                 }
                 consumer.close();

@@ -11,6 +11,7 @@ from compat.clients import Record
 from compat.confluent import Confluent
 from process import Ottla
 from spark import copies, filling
+from waiting import wait_until
 
 from ottla.client import offsets
 from ottla.client.cluster import Cluster, TopicPartition
@@ -185,7 +186,7 @@ def test_a_topic_made_anew_at_the_source_is_told(bench: Bench) -> None:
     bench.produce("a", "b", "c")
     bench.copy()
     bench.client.delete(bench.name)
-    filling.until(lambda: bench.name not in names(bench.source), "the topic to be gone")
+    wait_until(lambda: bench.name not in names(bench.source), "the topic to be gone")
     filling.create(bench.source, bench.name, 1)
     with Cluster(bench.source.bootstrap) as cluster:
         bench.topic_id = str(cluster.topics([bench.name])[bench.name].id)
@@ -210,7 +211,7 @@ def test_a_target_that_was_made_anew_is_told(bench: Bench) -> None:
     outcome = bench.copy()
     assert outcome.position is not None
     Confluent(bench.target.bootstrap).delete(bench.name)
-    filling.until(lambda: bench.name not in names(bench.target), "the topic to be gone")
+    wait_until(lambda: bench.name not in names(bench.target), "the topic to be gone")
     filling.create(bench.target, bench.name, 1)
     bench.produce("d")
     assert bench.copy().error == ""  # its offsets went with it, so that the copy began again

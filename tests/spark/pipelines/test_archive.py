@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from spark.topics import eventually
+from waiting import wait_until
 
 from ottla.client.failure import Failed
 from ottla.spark.pipelines.archive import Layout, ParquetArchive, archive, exchange
@@ -132,7 +132,7 @@ def test_readers_see_every_row_once_while_files_are_put_together_and_that_is_kil
             assert numbers(tmp_path) == expected
     table = ParquetArchive(tmp_path, Layout(("day",), (), 2, 1 << 20))
     table.compact()
-    eventually(lambda: reads > 20)
+    wait_until(lambda: reads > 20)
     ended.set()
     reader.join()
     assert wrong == []

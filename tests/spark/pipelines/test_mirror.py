@@ -19,6 +19,7 @@ from confluent_kafka import Consumer
 from process import Ottla
 from spark import copies, filling
 from spark.launching import OTTLA, Launched, finished
+from waiting import wait_until
 
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Failed
@@ -170,7 +171,7 @@ def test_a_group_with_members_at_the_target_is_left_alone(
     mirrors.run(ottla, east, topics=topic, name=topic, groups="")
     member = consuming(east, group)
     member.subscribe([topic])
-    filling.until(lambda: member.consume(1, 0.1) and bool(member.assignment()), "the member to have its partition")
+    wait_until(lambda: member.consume(1, 0.1) and bool(member.assignment()), "the member to have its partition")
     mirrors.run(ottla, east, topics=topic, name=topic)
     with Cluster(east.bootstrap) as cluster:
         assert not committed(cluster, group)
@@ -227,7 +228,7 @@ def arrives(broker: Ottla, topic: str, count: int, failures: list[BaseException]
                 return False
         return sum(map(len, copies.content(broker, topic).values())) >= count
 
-    filling.until(there, f"{count} records in {topic}")
+    wait_until(there, f"{count} records in {topic}")
 
 
 def test_a_loop_back_is_refused(mirrors: Mirrors, ottla: Ottla, east: Ottla, fresh: Callable[[str], str]) -> None:
@@ -351,7 +352,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
                     for victim in chance.sample(["worker", "west", "east"], 3):
                         ended.wait(chance.random())
                         if victim == "worker":
-                            filling.until(lambda: workers(running.process.pid), "a worker")
+                            wait_until(lambda: workers(running.process.pid), "a worker")
                             for pid in workers(running.process.pid):
                                 os.kill(pid, signal.SIGKILL)
                         else:

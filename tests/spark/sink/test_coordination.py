@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from judge import Kafka
 from process import Ottla
 from spark.copies import content
+from waiting import wait_until
 
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Failed, Refused
@@ -299,7 +299,8 @@ def test_ids_do_not_grow_with_epochs(cluster: Cluster, query: Query) -> None:
         messages = query.epoch(epoch, *shares)
         used |= {message.part.name for message in messages if message.part is not None}
         query.commit(epoch, messages)
-        until(lambda epoch=epoch: seen(query.name, epoch))  # its marker is there, as when Spark has planned the next
+        # Its marker is there, as when Spark has planned the next.
+        wait_until(lambda epoch=epoch: seen(query.name, epoch))
     assert len(used) == 2
     assert len(query.rows()) == 15
 
@@ -326,7 +327,7 @@ def test_more_partitions_hide_no_decision(broker: Broker, cluster: Cluster) -> N
     port.record(port.identify(driver(moved)), moved, Decision(3, ()))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     admin.create_partitions([NewPartitions(coordination.TOPIC, count)])[coordination.TOPIC].result(WAIT_S)
-    until(lambda: cluster.topics([coordination.TOPIC])[coordination.TOPIC].partitions == count)
+    wait_until(lambda: cluster.topics([coordination.TOPIC])[coordination.TOPIC].partitions == count)
     last = port.last(moved)
     assert last is not None
     assert last.epoch == 3
@@ -334,7 +335,7 @@ def test_more_partitions_hide_no_decision(broker: Broker, cluster: Cluster) -> N
 
 def test_what_timed_out_is_not_decided(cluster: Cluster, query: Query) -> None:
     messages = [query.attempt(0, 0, ["a"], timeout_ms=200)]
-    until(lambda: not ongoing(cluster, attempts(query.name)))
+    wait_until(lambda: not ongoing(cluster, attempts(query.name)))
     with pytest.raises(Failed, match=r"nothing of it is in the topic; set kafka\.transaction\.timeout\.ms higher"):
         query.commit(0, messages)
     query.commit(0, query.epoch(0, ["a"]))
@@ -352,7 +353,7 @@ def test_what_is_about_to_time_out_is_not_decided(cluster: Cluster, query: Query
 def test_an_epoch_that_timed_out_whole_after_its_decision_is_open_again(cluster: Cluster, query: Query) -> None:
     messages = [query.attempt(0, task, [row], timeout_ms=300) for task, row in enumerate("ab")]
     query.decide(0, messages)  # and then its driver stays away for too long
-    until(lambda: not ongoing(cluster, attempts(query.name)))
+    wait_until(lambda: not ongoing(cluster, attempts(query.name)))
     with pytest.raises(Failed, match="nothing of it is in the topic, and the batch is open again"):
         query.commit(0, query.epoch(0, ["a", "b"]))
     assert query.rows() == []
@@ -364,7 +365,7 @@ def test_rows_that_were_lost_after_the_decision_are_missed_aloud(cluster: Cluste
     messages = [query.attempt(0, 0, ["a"]), query.attempt(0, 1, ["b"], timeout_ms=300)]
     decision = query.decide(0, messages)
     end(cluster, decision.transactions[0], commit=True)
-    until(lambda: not ongoing(cluster, attempts(query.name)))
+    wait_until(lambda: not ongoing(cluster, attempts(query.name)))
     for _ in range(2):
         with pytest.raises(Failed, match=r"only partly in the topic.*1 of 2 were aborted"):
             query.commit(0, query.epoch(0, ["a", "b"]))
@@ -382,7 +383,7 @@ def test_transactions_of_two_phases_wait_for_their_driver(tmp_path: Path) -> Non
         query.decide(0, messages)
         other = identify(cluster, "other", timeout_ms=200)  # one that began later, and times out
         enlist(cluster, other, [TopicPartition(query.name, 0)])
-        until(lambda: ongoing(cluster, "other") == [])
+        wait_until(lambda: ongoing(cluster, "other") == [])
         query.commit(0, query.epoch(0, ["a", "b"]))
         assert query.rows() == ["a", "b"]
 
@@ -402,11 +403,3 @@ def test_decisions_are_written_as_they_are_read() -> None:
         assert decode(decision.encode()) == decision
     with pytest.raises(Failed, match="format 2"):
         decode(b'{"format": 2}')
-
-
-def until(true: object) -> None:
-    assert callable(true)
-    deadline = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to hold"
-        time.sleep(0.02)

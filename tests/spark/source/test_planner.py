@@ -12,7 +12,8 @@ import judge
 import pytest
 from confluent_kafka import Consumer, Producer
 from process import Ottla
-from spark.topics import Topics, eventually, numbers
+from spark.topics import Topics, numbers
+from waiting import wait_until
 
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Failed
@@ -424,7 +425,7 @@ def test_a_group_that_refuses_is_a_warning(ours: Topics, caplog: pytest.LogCaptu
     ours.fill(name, numbers(0, 10))
     consumer = Consumer({"bootstrap.servers": ours.bootstrap, "group.id": name, "log_level": 0})
     consumer.subscribe([name])
-    eventually(lambda: consumer.poll(0.1) is None and consumer.assignment())
+    wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment())
     query = Query(ours, subscribe=name, maxOffsetsPerTrigger="5", **{"ottla.group": name})
     assert query.drain() == numbers(0, 10)
     assert caplog.text.count("the lag of this query cannot be shown for now, its records are safe: ") == 1

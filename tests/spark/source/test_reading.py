@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from process import Ottla
 from pyspark.sql.pandas.types import to_arrow_schema
 from spark import filling
+from waiting import wait_until
 
 from ottla.client import cluster, offsets
 from ottla.client.cluster import Cluster
@@ -253,7 +254,7 @@ def test_a_topic_that_was_deleted_is_said_or_passed_over(
         with Cluster(broker.bootstrap) as cluster:
             return not cluster.topics(["deleted"])
 
-    filling.until(gone, "the topic to be gone")
+    wait_until(gone, "the topic to be gone")
     with pytest.raises(Failed, match="deleted partition 0 at offset 0: the topic was deleted; set failOnDataLoss to"):
         rows(split, options(broker))
     assert rows(split, options(broker, failOnDataLoss="false")) == []

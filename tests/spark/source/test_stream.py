@@ -17,7 +17,8 @@ from judge import until
 from process import Ottla
 from pyspark.errors import StreamingQueryException
 from spark.source.test_planner import groups, lags, metadata
-from spark.topics import Topics, eventually, numbers
+from spark.topics import Topics, numbers
+from waiting import wait_until
 
 from ottla.client.cluster import TopicPartition
 
@@ -81,7 +82,7 @@ def test_stopped_and_started(request: pytest.FixtureRequest, spark: SparkSession
     topics.fill(topic, numbers(100, 130))
     query.processAllAvailable()
     assert table.values() == numbers(0, 130)
-    eventually(lambda: {lag for _, lag in lags(topics, table.name).values()} == {0})
+    wait_until(lambda: {lag for _, lag in lags(topics, table.name).values()} == {0})
     assert len(lags(topics, table.name)) == 3
     query.stop()
     topics.fill(topic, numbers(130, 190))
@@ -127,15 +128,15 @@ def test_a_broker_restarts_in_the_middle(spark: SparkSession, tmp_path: Path) ->
         table = Table(spark, topics, tmp_path, "outage", subscribe=topic, maxOffsetsPerTrigger="50")
         query = table.start()
         try:
-            eventually(lambda: committed(tmp_path, 2), WAIT_S)
+            wait_until(lambda: committed(tmp_path, 2), seconds=WAIT_S)
             broker.kill()
             broker.start()
-            eventually(lambda: committed(tmp_path, 5), WAIT_S)
+            wait_until(lambda: committed(tmp_path, 5), seconds=WAIT_S)
             broker.stop()
             broker.start()
             query.processAllAvailable()
             assert table.rows() == dealt(numbers(0, 400), 2)
-            eventually(lambda: {lag for _, lag in lags(topics, "outage").values()} == {0}, WAIT_S)
+            wait_until(lambda: {lag for _, lag in lags(topics, "outage").values()} == {0}, seconds=WAIT_S)
         finally:
             query.stop()
 
@@ -196,7 +197,7 @@ def test_three_groups_on_one_topic(spark: SparkSession, ottla: Ottla, tmp_path: 
             copied.extend(message.value().decode() for message in plain.consume(1000, 0.1))
             return len(copied) >= until
 
-        eventually(one)
+        wait_until(one)
         plain.commit(asynchronous=False)
 
     def shown() -> dict[str, list[int]]:
@@ -209,12 +210,12 @@ def test_three_groups_on_one_topic(spark: SparkSession, ottla: Ottla, tmp_path: 
     query.processAllAvailable()
     batch.catch_up()
     copy(100)
-    eventually(lambda: shown() == {"live": [0, 0], "batch": [0, 0], "plain": [0, 0]})
+    wait_until(lambda: shown() == {"live": [0, 0], "batch": [0, 0], "plain": [0, 0]})
 
     topics.fill(topic, numbers(100, 200))
     query.processAllAvailable()
     copy(200)
-    eventually(lambda: shown() == {"live": [0, 0], "batch": [50, 50], "plain": [0, 0]})
+    wait_until(lambda: shown() == {"live": [0, 0], "batch": [50, 50], "plain": [0, 0]})
 
     query.stop()
     topics.fill(topic, numbers(200, 300))
@@ -224,7 +225,7 @@ def test_three_groups_on_one_topic(spark: SparkSession, ottla: Ottla, tmp_path: 
 
     query = live.start()
     query.processAllAvailable()
-    eventually(lambda: shown() == {"live": [0, 0], "batch": [0, 0], "plain": [0, 0]})
+    wait_until(lambda: shown() == {"live": [0, 0], "batch": [0, 0], "plain": [0, 0]})
     query.stop()
     plain.close()
     assert live.rows() == batch.rows()
@@ -244,15 +245,15 @@ def test_a_query_that_is_stopped_in_its_first_batch_leaves_no_group_behind(
     def hold(frame: DataFrame, number: int) -> None:
         frame.write.mode("append").parquet(str(tmp_path / "rows"))
         started.touch()
-        eventually((tmp_path / "go").exists, WAIT_S)
+        wait_until((tmp_path / "go").exists, seconds=WAIT_S)
 
     writer = table.load().writeStream.queryName(topic).foreachBatch(hold)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    eventually(started.exists, WAIT_S)
+    wait_until(started.exists, seconds=WAIT_S)
     assert len(unnamed(topics) - before) == 1
     (tmp_path / "go").touch()
     query.stop()
-    eventually(lambda: unnamed(topics) == before)
+    wait_until(lambda: unnamed(topics) == before)
 
 
 def unnamed(topics: Topics) -> set[str]:
@@ -273,12 +274,12 @@ def test_a_slow_query_hears_that_retention_will_overtake_it(spark: SparkSession,
     def hold(frame: DataFrame, number: int) -> None:
         """The slow query: its batch takes as long as the warning does."""
         frame.write.mode("append").parquet(str(tmp_path / "rows"))
-        eventually(lambda: 0 < metadata(topics, topic, where).get("loses_in_s", 0) < 900, WAIT_S)
+        wait_until(lambda: 0 < metadata(topics, topic, where).get("loses_in_s", 0) < 900, seconds=WAIT_S)
 
     writer = table.load().writeStream.queryName(topic).foreachBatch(hold)
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     query.processAllAvailable()
-    eventually(lambda: "loses_in_s" not in metadata(topics, topic, where), WAIT_S)
+    wait_until(lambda: "loses_in_s" not in metadata(topics, topic, where), seconds=WAIT_S)
     assert metadata(topics, topic, where)["batch"] == 0
     query.stop()
     assert table.values() == numbers(0, 10)

@@ -1,0 +1,27 @@
+"""How tests wait: until something is true, for far longer than it should take even on a slow and busy machine.
+
+A test fails because something never happens, not because it happens late. So there is one generous limit for all.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Found = TypeVar("Found")
+
+WAIT_S: Final = 60.0
+PAUSE_S: Final = 0.02
+
+
+def wait_until(ready: Callable[[], Found], what: object = "it did not come true", seconds: float = WAIT_S) -> Found:
+    """Poll until `ready` returns something true, and return that. `what` is said on failure; it may be a callable."""
+    deadline = time.monotonic() + seconds
+    while not (found := ready()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
+        time.sleep(PAUSE_S)
+    return found
