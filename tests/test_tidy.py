@@ -44,6 +44,8 @@ ARROWS = {
 PURE = (
     "cluster/image.py",
     "cluster/placement.py",
+    "cluster/topic_names.py",
+    "cluster/versioned.py",
     "coord/machine.py",
     "coord/formats.py",
     "coord/groups/",

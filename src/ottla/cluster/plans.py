@@ -11,7 +11,7 @@ from ottla.cluster import keeper, znodes
 from ottla.cluster.alterations import check_broker_configs, check_topic_configs
 from ottla.cluster.image import NO_LEADER, Image, Partition, Topic
 from ottla.cluster.placement import assign
-from ottla.cluster.topic_names import RESERVED, check_name, collision_key
+from ottla.cluster.topic_names import RESERVED, check_name
 from ottla.config import BrokerConfig, ConfigError, topic_config
 from ottla.errors import BrokerError, ErrorCode
 
@@ -68,12 +68,10 @@ def check_new_name(image: Image, name: str) -> None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
     if name in image.topics:
         raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    if "." in name or "_" in name:
-        key = collision_key(name)
-        for other in image.topics:
-            if ("." in other or "_" in other) and collision_key(other) == key:
-                reason = f"Topic '{name}' collides with existing topic: {other}"
-                raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    other = image.colliding(name)
+    if other is not None:
+        reason = f"Topic '{name}' collides with existing topic: {other}"
+        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
 
 def given_assignment(image: Image, wish: NewTopic) -> list[tuple[int, ...]]:

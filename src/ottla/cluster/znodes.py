@@ -19,7 +19,7 @@ import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.image import EVERY_BROKER, NO_LEADER, Broker, Image, Partition, Topic
+from ottla.cluster.image import EMPTY, EVERY_BROKER, NO_LEADER, Broker, Image, Partition, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -210,7 +210,7 @@ def decode_uuid(text: str) -> bytes:
 def image_of(nodes: Mapping[str, Node]) -> Image:
     """The image that a whole tree stands for. Topics without an id keep a zero one until the controller gives it."""
     brokers = {int(name): decode_broker(int(name), node.data, node.stat.czxid) for name, node in _below(nodes, BROKERS)}
-    topics: dict[str, Topic] = {}
+    topics: list[Topic] = []
     for name, node in _below(nodes, TOPICS):
         topic_id, replicas = decode_topic(node.data)
         partitions = tuple(
@@ -218,21 +218,19 @@ def image_of(nodes: Mapping[str, Node]) -> Image:
         )
         config = nodes.get(topic_config_path(name))
         configs = decode_configs(config.data) if config is not None else {}
-        topics[name] = Topic(name, topic_id or bytes(16), partitions, configs)
+        topics.append(Topic(name, topic_id or bytes(16), partitions, configs))
     broker_configs = {
         EVERY_BROKER if name == DEFAULT_ENTITY else name: decode_configs(node.data)
         for name, node in _below(nodes, BROKER_CONFIGS)
     }
     group_configs = {_group_name(name): decode_configs(node.data) for name, node in _below(nodes, GROUP_CONFIGS)}
-    return Image(
+    return EMPTY._replace(
         cluster_id=decode_cluster_id(nodes[CLUSTER_ID].data) if CLUSTER_ID in nodes else "",
         controller_id=decode_controller(nodes[CONTROLLER].data) if CONTROLLER in nodes else NO_LEADER,
         brokers=brokers,
-        topics=topics,
-        names_by_id={topic.id: topic.name for topic in topics.values()},
         broker_configs=broker_configs,
         group_configs=group_configs,
-    )
+    ).with_topics(*topics)
 
 
 def _group_name(name: str) -> str:
