@@ -60,11 +60,13 @@ def chosen(rows: Sequence[Row], words: Sequence[str]) -> list[Row]:
     return [row for row in rows if not words or any(word in row.name for word in words)]
 
 
-def warm_up(brokers: Sequence[Broker], setting: Setting, seconds: float) -> None:
-    """Let both compilers of both JVMs see every path before anything counts."""
+def warm_up(brokers: Sequence[Broker], setting: Setting, seconds: float, wanted: Sequence[Row]) -> None:
+    """Let both compilers of both JVMs see every path before anything counts, and every codec that will be wanted."""
     long = Setting(setting.client, seconds=seconds, fill_mb=64)
     short = Setting(setting.client, seconds=setting.seconds, fill_mb=64)
-    rows = [
+    codecs = {row.codec: row for row in wanted if isinstance(row, captured.CapturedRow)}
+    rows: list[Row] = [
+        *codecs.values(),
         replay.replay(100, 16),
         replay.replay(100, 16, -1, "lz4", 6),
         requests.rows()[0],
@@ -160,7 +162,7 @@ def measured(wanted: Sequence[Row], options: argparse.Namespace) -> dict[str, An
     with ExitStack() as stack:
         setting = Setting(stack.enter_context(Client()), seconds=seconds)
         brokers = [stack.enter_context(SIDES[side]()).start() for side in options.sides]
-        warm_up(brokers, setting, WARM_S / 2 if options.quick else WARM_S)
+        warm_up(brokers, setting, WARM_S / 2 if options.quick else WARM_S, wanted)
         print(f"warm after {time.time() - began:.0f} s", file=sys.stderr)
         for row in wanted:
             results[row.name] = measure(row, brokers, setting, repeat)
