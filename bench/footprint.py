@@ -42,7 +42,7 @@ class Memory(Row):
             for size, connections in ((16 * 1024, 4), (128 * 1024, 4), (1, 50)):
                 built = batch(100, size)
                 frames = [produce_frame("load", {i % 6: built.data}, 1) for i in range(connections)]
-                pump.produce(fresh, frames, produce_shape("load"), stretch, value_bytes=1, window=5)
+                pump.produce(fresh, frames, produce_shape("load"), stretch, value_bytes=[1] * connections, window=5)
             pump.fetch(fresh, "load", [0], stretch, partition_max=1 << 20, connections=4)
             return sample | {"loaded_mb": fresh.memory_mb(), "peak_mb": fresh.memory_mb("VmHWM")}
 

@@ -55,7 +55,7 @@ class Clock:
         if not count or not self.latencies:
             raise BenchError(f"{self._broker.name}: nothing was answered")
         self.latencies.sort()
-        return {"count": count, "bytes": count * size, "seconds": seconds, "cpu_s": cpu_s} | percentiles(self.latencies)
+        return {"count": count, "bytes": size, "seconds": seconds, "cpu_s": cpu_s} | percentiles(self.latencies)
 
 
 def percentiles(ordered: Sequence[float]) -> Sample:
@@ -66,28 +66,30 @@ def percentiles(ordered: Sequence[float]) -> Sample:
 
 
 def produce(
-    broker: Broker, frames: Sequence[bytes], shape: Shape, stretch: Stretch, *, value_bytes: int, window: int
+    broker: Broker, frames: Sequence[bytes], shape: Shape, stretch: Stretch, *, value_bytes: Sequence[int], window: int
 ) -> Sample:
-    """One connection for each frame, each sending its own again and again; `value_bytes` a frame are counted."""
+    """One connection for each frame, each sending its own again and again and counting its own `value_bytes`."""
     senders = [Sender(broker.port, frame, window, shape) for frame in frames]
-    by_fd = {sender.socket.fileno(): sender for sender in senders}
+    by_fd = {sender.socket.fileno(): (sender, size) for sender, size in zip(senders, value_bytes, strict=True)}
     poll = select.epoll()
     for fd in by_fd:
         poll.register(fd, select.EPOLLIN)
-    clock, count = Clock(broker, stretch), 0
+    clock, count, sent = Clock(broker, stretch), 0, 0
     try:
         for sender in senders:
             sender.send(window)
         while (now := time.perf_counter()) < clock.end:
             if not clock.begun and now >= clock.start:
                 clock.begin()
-                count = 0
+                count = sent = 0
             events = poll.poll(SILENCE_S)
             if not events:
                 raise BenchError(f"{broker.name}: no answer in {SILENCE_S:g} s")
             for fd, _ in events:
-                count += by_fd[fd].turn(clock.latencies)
-        return clock.result(count, value_bytes)
+                sender, size = by_fd[fd]
+                answered = sender.turn(clock.latencies)
+                count, sent = count + answered, sent + answered * size
+        return clock.result(count, sent)
     finally:
         poll.close()
         for sender in senders:
@@ -169,7 +171,7 @@ def fetch(
             for fd, _ in poll.poll(SILENCE_S):
                 if got := by_fd[fd].turn(clock.latencies):
                     count, size = count + 1, size + got
-        return clock.result(count, 0) | {"bytes": size}
+        return clock.result(count, size)
     finally:
         poll.close()
         for reader in readers:

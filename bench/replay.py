@@ -37,8 +37,8 @@ class Replay(TopicRow):
     def run(self, broker: Broker, setting: Setting) -> Sample:
         frame, value_bytes = self.frame(), self.built().value_bytes * self.partitions
         shape, stretch = produce_shape(self.topic, self.partitions), setting.stretch
-        frames = [frame] * self.connections
-        answer = pump.produce(broker, frames, shape, stretch, value_bytes=value_bytes, window=self.window)
+        frames, sizes = [frame] * self.connections, [value_bytes] * self.connections
+        answer = pump.produce(broker, frames, shape, stretch, value_bytes=sizes, window=self.window)
         return per_gb(answer)
 
     def frame(self) -> bytes:

@@ -26,8 +26,8 @@ class Requests(TopicRow):
     def run(self, broker: Broker, setting: Setting) -> Sample:
         one = batch(100, 1)
         frames = [produce_frame(self.topic, {i % PARTITIONS: one.data}, self.acks) for i in range(self.connections)]
-        shape = produce_shape(self.topic)
-        answer = pump.produce(broker, frames, shape, setting.stretch, value_bytes=one.value_bytes, window=1)
+        shape, sizes = produce_shape(self.topic), [one.value_bytes] * self.connections
+        answer = pump.produce(broker, frames, shape, setting.stretch, value_bytes=sizes, window=1)
         return per_request(answer)
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 Sample = dict[str, float]
 MORE_IS_BETTER = frozenset({"mb_s", "req_s"})
-LEVEL = 0.05  # two medians this close are level: the spread of a row on a quiet machine
 
 
 class Goal(NamedTuple):
@@ -34,9 +33,6 @@ class Goal(NamedTuple):
         if bound is None or not ottla or not bound:
             return None
         return ottla / bound if self.measure in MORE_IS_BETTER else bound / ottla
-
-    def met(self, margin: float) -> bool:
-        return margin >= (1.0 if self.absolute else 1.0 - LEVEL)
 
     def __str__(self) -> str:
         sign = "≥" if self.measure in MORE_IS_BETTER else "≤"

@@ -1,7 +1,7 @@
 """Ottla beside Apache Kafka. `make bench`, or: python bench/run.py [--rows TEXT ...] [--repeat N] [--quick] [--sides S]
 
-Both brokers run during the whole of it, on the same cores; each row is run on one, then on the other, as often as
-repeated, so that a slow minute of the machine hits both. The numbers go to bench/results/, the table to bench/README.md
+Both brokers run during the whole of it, on the same cores, and take short turns in each row (bench/turns.py), so that a
+slow minute of the machine hits both. The numbers go to bench/results/, the table to bench/README.md
 (only when every row was run) and to the screen.
 """
 
@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
+sys.path.append(str(ROOT / "tests"))  # whose clients some rows use
 
-from bench import consume, coordinators, footprint, latency, produce, replay, requests, table  # noqa: E402
+from bench import captured, consume, coordinators, footprint, latency, produce, replay, requests, table, turns  # noqa: E402
 from bench.brokers import SIDES, Broker  # noqa: E402
 from bench.client import Client  # noqa: E402
 from bench.rows import Row, Setting  # noqa: E402
@@ -35,7 +36,8 @@ README = ROOT / "bench" / "README.md"
 QUICK = (
     "replay 100 B, 16 kB, acks=1, none, 1", "replay 100 B, 128 kB, acks=1, none, 1", "one record, 50 conn., acks=1",
     "fetch 1 MB, 1 conn.", "fetch 16 kB", "consume 100 B", "end to end, 500/s, acks=-1", "start", "memory",
-    "500 topics", "produce 100 B, 16 kB, acks=-1, none, 1", "produce 1000 B, 128 kB, acks=-1, none, 6",
+    "500 topics", "java, lz4, 16 kB of 100 B", "franz-go, lz4, 16 kB of 100 B", "librdkafka, zstd, 128 kB of 1000 B",
+    "produce 100 B, 16 kB, acks=-1, none, 1", "produce 1000 B, 128 kB, acks=-1, none, 6",
 )  # fmt: skip
 WARM_S = 4.0
 
@@ -48,6 +50,7 @@ def every_row() -> list[Row]:
         coordinators,
         consume,
         replay,
+        captured,
         produce,
     )  # those that leave little behind come first
     return [row for family in families for row in family.rows()]
@@ -57,11 +60,13 @@ def chosen(rows: Sequence[Row], words: Sequence[str]) -> list[Row]:
     return [row for row in rows if not words or any(word in row.name for word in words)]
 
 
-def warm_up(brokers: Sequence[Broker], setting: Setting, seconds: float) -> None:
-    """Let both compilers of both JVMs see every path before anything counts."""
+def warm_up(brokers: Sequence[Broker], setting: Setting, seconds: float, wanted: Sequence[Row]) -> None:
+    """Let both compilers of both JVMs see every path before anything counts, and every codec that will be wanted."""
     long = Setting(setting.client, seconds=seconds, fill_mb=64)
     short = Setting(setting.client, seconds=setting.seconds, fill_mb=64)
-    rows = [
+    codecs = {row.codec: row for row in wanted if isinstance(row, captured.CapturedRow)}
+    rows: list[Row] = [
+        *codecs.values(),
         replay.replay(100, 16),
         replay.replay(100, 16, -1, "lz4", 6),
         requests.rows()[0],
@@ -79,7 +84,7 @@ def warm_up(brokers: Sequence[Broker], setting: Setting, seconds: float) -> None
 
 
 def measure(row: Row, brokers: Sequence[Broker], setting: Setting, repeat: int) -> dict[str, table.Numbers]:
-    """The row on each broker in turn, A B A B; a broker on which it fails drops out of the row."""
+    """The row on each broker in turns, the first of which does not count; a broker on which it fails drops out."""
     numbers: dict[str, table.Numbers] = {}
     able = []
     try:
@@ -89,13 +94,20 @@ def measure(row: Row, brokers: Sequence[Broker], setting: Setting, repeat: int) 
                 able.append(broker)
             except (BenchError, OSError) as error:
                 print(f"    {broker.name}: {error}", file=sys.stderr)
-        for _ in range(min(repeat, row.repeat_max)):
-            for broker in list(able):
-                try:
-                    table.collect(numbers.setdefault(broker.name, {}), row.run(broker, setting))
-                except (BenchError, OSError) as error:
-                    print(f"    {broker.name}: {error}", file=sys.stderr)
-                    able.remove(broker)
+        warming = list(brokers) if 1 < repeat <= row.repeat_max else []
+        for broker in [*warming, *turns.order(brokers, min(repeat, row.repeat_max))]:
+            if broker not in able:
+                continue
+            try:
+                sample = row.run(broker, setting)
+            except (BenchError, OSError) as error:
+                print(f"    {broker.name}: {error}", file=sys.stderr)
+                able.remove(broker)
+                continue
+            if broker in warming:
+                warming.remove(broker)
+            else:
+                table.collect(numbers.setdefault(broker.name, {}), sample)
     finally:
         for broker in able:
             row.clean(broker, setting)
@@ -112,9 +124,11 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="*", default=[], help="only rows whose name contains one of these")
     parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.5, help="measured time of one run of one row")
-    parser.add_argument("--quick", action="store_true", help="a dozen rows, twice, one second each")
+    parser.add_argument("--repeat", type=int, default=turns.PAIRS, help="pairs of turns (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=0.7, help="measured time of one turn (default: %(default)s)")
+    parser.add_argument(
+        "--quick", action="store_true", help="some rows, three pairs, half a second each: to try it out"
+    )
     parser.add_argument("--table", nargs="+", type=Path, metavar="FILE", help="no run: the table of these reports")
     parser.add_argument("--list", action="store_true", help="print the names of the rows and stop")
     return parser.parse_args(words)
@@ -139,7 +153,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def measured(wanted: Sequence[Row], options: argparse.Namespace) -> dict[str, Any]:
     """Run the rows; the report is on disk after each of them."""
-    repeat, seconds = (2, 1.0) if options.quick else (options.repeat, options.seconds)
+    repeat, seconds = (3, 0.5) if options.quick else (options.repeat, options.seconds)
     began = time.time()
     results: table.Results = {}
     report = {"machine": machine(), "repeat": repeat, "seconds": seconds, "rows": results}
@@ -148,7 +162,7 @@ def measured(wanted: Sequence[Row], options: argparse.Namespace) -> dict[str, An
     with ExitStack() as stack:
         setting = Setting(stack.enter_context(Client()), seconds=seconds)
         brokers = [stack.enter_context(SIDES[side]()).start() for side in options.sides]
-        warm_up(brokers, setting, WARM_S / 2 if options.quick else WARM_S)
+        warm_up(brokers, setting, WARM_S / 2 if options.quick else WARM_S, wanted)
         print(f"warm after {time.time() - began:.0f} s", file=sys.stderr)
         for row in wanted:
             results[row.name] = measure(row, brokers, setting, repeat)
@@ -169,7 +183,7 @@ def merged(files: Sequence[Path]) -> dict[str, Any]:
 def conditions(report: dict[str, Any]) -> str:
     about, day = report["machine"], time.strftime("%Y-%m-%d")
     software = f"Linux {about['kernel']}, Python {about['python']}, Apache Kafka {judge.NEWEST}"
-    how = f"{report['repeat']} repeats of {report['seconds']:g} s, load average {report['load']:.1f}"
+    how = f"{report['repeat']} pairs of turns of {report['seconds']:g} s, load average {report['load']:.1f}"
     return f"Measured on {day}: {about['cores']} cores ({about['cpu']}), {software}; {how}."
 
 

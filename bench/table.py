@@ -1,17 +1,20 @@
-"""Samples to numbers to the table of README.md: medians with their spread, goals, ratios, worst rows first."""
+"""Samples to numbers to the table of README.md: medians with their spread, goals, paired ratios, worst rows first."""
 
 from __future__ import annotations
 
 import statistics
 from typing import TYPE_CHECKING
 
+from bench import turns
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from bench.rows import Goal, Row, Sample
+    from bench.turns import Spread
 
-Numbers = dict[str, list[float]]  # measure → one value for each repeat
+Numbers = dict[str, list[float]]  # measure → one value for each turn, those with the same index being neighbours
 Results = dict[str, dict[str, Numbers]]  # row → side → numbers
 
 SPEED = {"mb_s": "MB/s", "req_s": "req/s", "seconds": "s", "idle_mb": "MB idle", "loaded_mb": "MB loaded"}
@@ -57,23 +60,25 @@ def tail(numbers: Numbers | None, deep: bool) -> str:
     return " / ".join(figure(value) for measure in wanted if (value := median(numbers, measure)) is not None)
 
 
-def margins(goals: Iterable[Goal], sides: dict[str, Numbers]) -> list[tuple[Goal, float]]:
-    """Each goal that has its numbers, with how far inside it we are."""
+def margins(goals: Iterable[Goal], sides: dict[str, Numbers]) -> list[tuple[Goal, Spread]]:
+    """Each goal that has its numbers, with how far inside it we are, turn by turn."""
     found = []
     for goal in goals:
-        ottla = median(sides.get("ottla"), goal.measure)
-        margin = None if ottla is None else goal.margin(ottla, median(sides.get("kafka"), goal.measure))
-        if margin is not None:
-            found.append((goal, margin))
+        ottla = sides.get("ottla", {}).get(goal.measure, [])
+        kafka = [None] * len(ottla) if goal.absolute else sides.get("kafka", {}).get(goal.measure, [])
+        pairs = zip(ottla, kafka, strict=False)
+        if values := [margin for pair in pairs if (margin := goal.margin(*pair)) is not None]:
+            found.append((goal, turns.spread(values)))
     return found
 
 
 def ratios(goals: Iterable[Goal], sides: dict[str, Numbers]) -> str:
+    """Ottla's number over Apache Kafka's, for each measure that has a goal: median and quartiles of the pairs."""
     parts = []
     for goal in goals:
-        ottla, kafka = median(sides.get("ottla"), goal.measure), median(sides.get("kafka"), goal.measure)
-        if ottla is not None and kafka:
-            parts.append(f"{SHORT[goal.measure]} {ottla / kafka:.2f}")
+        ottla, kafka = (sides.get(side, {}).get(goal.measure, []) for side in ("ottla", "kafka"))
+        if found := turns.ratios(ottla, kafka):
+            parts.append(f"{SHORT[goal.measure]} {turns.spread(found) if len(found) > 1 else f'{found[0]:.2f}'}")
     return ", ".join(parts)
 
 
@@ -82,18 +87,26 @@ def goal_text(goal: Goal) -> str:
 
 
 def line(row: Row, sides: dict[str, Numbers]) -> tuple[str, ...]:
-    found = margins(row.goals, sides)
-    missed = [SHORT[goal.measure] for goal, margin in found if not goal.met(margin)] or ["no number"]
-    reached = "yes" if met(row, sides) else f"no: {', '.join(missed)}"
     kafka, ottla, deep = sides.get("kafka"), sides.get("ottla"), "end to end" in row.name
     goals = ", ".join(goal_text(goal) for goal in row.goals)
     speed, cost = (cell(kafka, SPEED), cell(ottla, SPEED)), (cell(kafka, COST), cell(ottla, COST))
+    reached = outcome(row, sides)
     return (row.name, *speed, *cost, tail(kafka, deep), tail(ottla, deep), goals, reached, ratios(row.goals, sides))
+
+
+def outcome(row: Row, sides: dict[str, Numbers]) -> str:
+    """yes, no or undecided, and for which measures."""
+    found = margins(row.goals, sides)
+    verdicts = {goal: turns.verdict(margin) for goal, margin in found}
+    for verdict in ("no", "undecided"):
+        if named := [SHORT[goal.measure] for goal, each in verdicts.items() if each == verdict]:
+            return f"{verdict}: {', '.join(named)}"
+    return "yes" if len(found) == len(row.goals) else "no: no number"
 
 
 def worst(row: Row, sides: dict[str, Numbers]) -> float:
     """The margin of the goal we are furthest from; a row that gave no number is worse than any."""
-    return min((margin for _, margin in margins(row.goals, sides)), default=0.0)
+    return min((margin.median for _, margin in margins(row.goals, sides)), default=0.0)
 
 
 def markdown(rows: Sequence[Row], results: Results) -> str:
@@ -102,14 +115,9 @@ def markdown(rows: Sequence[Row], results: Results) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def met(row: Row, sides: dict[str, Numbers]) -> bool:
-    found = margins(row.goals, sides)
-    return len(found) == len(row.goals) and all(goal.met(margin) for goal, margin in found)
-
-
 def verdict(rows: Sequence[Row], results: Results) -> str:
-    reached = sum(met(row, results[row.name]) for row in rows if row.name in results)
-    return f"{reached} of {len(rows)} rows meet their goals."
+    words = [outcome(row, results[row.name]).partition(":")[0] for row in rows if row.name in results]
+    return f"{words.count('yes')} of {len(rows)} rows meet their goals, {words.count('undecided')} are undecided."
 
 
 def insert(page: Path, name: str, text: str) -> None:

@@ -138,6 +138,25 @@ def fetch_error(answer: bytes, topic: str) -> int:
     return error or int(struct.unpack_from(">h", answer, position)[0])
 
 
+def fetched(answer: bytes, topic: str) -> bytes:
+    """The records in a Fetch v12 answer (after its length and correlation id) for one partition."""
+    if error := fetch_error(answer, topic):
+        raise BenchError(f"a fetch was answered with error {error}")
+    position = 1 + 4 + 2 + 4 + 1 + len(compact(topic.encode())) + 1 + 4 + 2 + 3 * 8
+    aborted, position = read_uvarint(answer, position)
+    assert aborted < 2, "nothing was aborted here"
+    size, position = read_uvarint(answer, position + 4)
+    return answer[position : position + size - 1]
+
+
+def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while data[position] & 128:
+        value |= (data[position] & 127) << shift
+        position, shift = position + 1, shift + 7
+    return value | data[position] << shift, position + 1
+
+
 class Connection:
     """One blocking connection for calls outside the measured time."""
 

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from bench import consume, coordinators, footprint, latency, produce, replay, requests, run, table
+from bench import captured, consume, coordinators, footprint, latency, produce, replay, requests, run, table
 from bench.brokers import Ottla
 from bench.client import Client
 from bench.rows import Goal, Row, Setting
@@ -24,12 +24,13 @@ pytestmark = pytest.mark.xdist_group("bench")  # one broker and one JVM for all 
 RAW = [
     replay.replay(100, 16),
     replay.replay(100, 16, -1, "lz4", 6),
+    *[row for row in captured.rows() if "gzip, 16 kB of 100 B" in row.name and row.client != "java"],
     *requests.rows()[:1],
     *consume.rows()[3:],
     *footprint.rows(),
     *coordinators.rows(),
 ]
-JAVA = [produce.rows()[0], produce.rows()[-1], consume.rows()[0], latency.rows()[0]]
+JAVA = [captured.rows()[0], produce.rows()[0], produce.rows()[-1], consume.rows()[0], latency.rows()[0]]
 
 
 @pytest.fixture(scope="module")
@@ -81,14 +82,15 @@ def test_the_worst_row_comes_first_and_says_what_it_missed() -> None:
     first, second = text.splitlines()[2:]
     assert first.startswith("| bad |")
     assert "no: speed" in first
-    assert first.endswith("speed 1.20 |")
-    assert "| yes | speed 1.20, CPU 0.25 |" in second
-    assert table.verdict([good, bad], {"good": numbers, "bad": numbers}) == "1 of 2 rows meet their goals."
+    assert first.endswith("speed 1.20 (1.20 to 1.20) |")
+    assert "| yes | speed 1.20 (1.20 to 1.20), CPU 0.25 |" in second
+    verdict = table.verdict([good, bad], {"good": numbers, "bad": numbers})
+    assert verdict == "1 of 2 rows meet their goals, 0 are undecided."
 
 
 def test_a_row_without_a_number_meets_no_goal() -> None:
     row = Row("silent", (Goal("mb_s", 1.0),))
-    assert not table.met(row, {"kafka": {"mb_s": [1.0]}})
+    assert table.outcome(row, {"kafka": {"mb_s": [1.0]}}) == "no: no number"
     assert "no number" in table.markdown([row], {"silent": {"kafka": {"mb_s": [1.0]}}})
 
 
@@ -98,7 +100,7 @@ def test_a_row_without_a_number_meets_no_goal() -> None:
         (Goal("mb_s", 1.5), 150.0, 100.0, True),
         (Goal("mb_s", 1.5), 130.0, 100.0, False),
         (Goal("cpu_s_gb", 0.5), 1.0, 2.0, True),
-        (Goal("p99_ms", 1.0), 1.04, 1.0, True),
+        (Goal("p99_ms", 1.0), 1.0, 1.0, True),
         (Goal("p99_ms", 1.0), 1.2, 1.0, False),
         (Goal("seconds", 0.3, absolute=True), 0.31, 5.0, False),
         (Goal("seconds", 0.3, absolute=True), 0.29, None, True),
@@ -109,4 +111,4 @@ def test_goals_are_multiples_of_kafka_or_plain_numbers(
 ) -> None:
     margin = goal.margin(ottla, kafka)
     assert margin is not None
-    assert goal.met(margin) is met
+    assert (margin >= 1) is met
