@@ -1,6 +1,10 @@
 """Time as a parameter: whoever decides by the clock is handed one, so that a test can own time.
 
-`now_ms` is the wall clock that goes into records, files and answers; `monotonic` measures durations and never jumps.
+    now_ms        wall time: data. It goes into records, files and answers, and is compared with what stands there
+    monotonic     seconds that never jump, from an unknown moment on; `steady_ms` gives them in milliseconds
+
+Law: a duration (a delay, an interval, a deadline, a session) is measured on the steady time. Somebody may set the wall
+clock back by an hour at any moment, and nothing may wait an hour for it.
 """
 
 from __future__ import annotations
@@ -23,3 +27,7 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+
+def steady_ms(clock: Clock) -> int:
+    return round(clock.monotonic() * 1000)

@@ -77,6 +77,10 @@ class FaultyDisk(RealDisk):
         self._spend(len(data))
         super().write(path, data, sync=sync)
 
+    def append(self, path: str | os.PathLike[str], data: bytes) -> None:
+        self._spend(len(data))
+        super().append(path, data)
+
     def open(self, path: str | os.PathLike[str], *, create: bool = False) -> File:
         self._spend(1 if create and not os.path.exists(path) else 0)
         return super().open(path, create=create)
@@ -117,6 +121,13 @@ def settings(**options: object) -> TopicConfig:
 def a_log(folder: Path, disk: Disk | None = None, **options: object) -> Log:
     """The log of orders-0 in a store of its own."""
     return a_store(folder, disk=disk).create("orders", 0, TOPIC_ID, settings(**options), 0)
+
+
+async def keep_house(store: Store) -> None:
+    """One turn of everything that looks after the logs, compaction left out."""
+    house = store.housekeeping
+    for work in (house.retain, house.flush, house.checkpoint, house.move, house.remove, house.look):
+        await work()
 
 
 def append(log: Log, data: memoryview, *, epoch: int = 0, now_ms: int = NOW_MS) -> Appended:

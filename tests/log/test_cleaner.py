@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import pytest
 from log.making import NOW_MS, TOPIC_ID, FaultyDisk, StillClock, a_store, append, everything, settings
 
 from ottla.config import load
-from ottla.log.cleaner import Cleaner, survey, swap
+from ottla.log.cleaner import REST_MS, Cleaner, survey, swap
 from ottla.log.compaction import SLICE_SIZE, Compaction, StoppedError, Throttle, plan
 from ottla.records import batch
 from ottla.records.batch import Record
@@ -73,7 +74,7 @@ def test_the_filthiest_log_is_compacted_first_and_none_when_all_are_clean(tmp_pa
     candidate = cleaner.choose(NOW_MS)
     assert candidate is not None
     assert candidate.log is first
-    assert candidate.ratio > cleaner.survey(second, NOW_MS).ratio > 0.5
+    assert candidate.ratio > survey(second, second.compacted, NOW_MS).ratio > 0.5
 
 
 def test_the_checkpoint_is_kafkas_and_the_next_start_goes_on_from_it(tmp_path: Path) -> None:
@@ -85,21 +86,20 @@ def test_the_checkpoint_is_kafkas_and_the_next_start_goes_on_from_it(tmp_path: P
     store.delete(gone)
     put(log, b"k", b"more than half")
     log.roll(NOW_MS)
-    assert cleaner.survey(log, NOW_MS).first_dirty == 3
+    assert log.compacted == 3
     assert clean(cleaner)
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 4\n"
-    assert Cleaner(store).survey(log, NOW_MS).first_dirty == 4
-    cleaner.truncated(log, 9)
-    assert cleaner.survey(log, NOW_MS).first_dirty == 4
-    cleaner.truncated(log, 2)
-    assert Cleaner(store).survey(log, NOW_MS).first_dirty == 2
+    assert a_store(tmp_path).logs["orders", 0].compacted == 4
+    store.truncate(log, 2)
+    assert log.compacted == log.end == 2
+    assert a_store(tmp_path).logs["orders", 0].compacted == 2
 
 
 def test_a_broken_or_impossible_checkpoint_means_that_all_is_dirty(tmp_path: Path) -> None:
     store = a_store(tmp_path)
     log = a_dirty_log(store, "orders")
     (tmp_path / "cleaner-offset-checkpoint").write_text("nonsense")
-    assert Cleaner(store).survey(log, NOW_MS).first_dirty == 0
+    assert a_store(tmp_path).logs["orders", 0].compacted is None
     assert survey(log, 4, NOW_MS).first_dirty == 0
     log.delete_before(1)
     assert survey(log, 0, NOW_MS).first_dirty == survey(log, None, NOW_MS).first_dirty == 1
@@ -180,8 +180,8 @@ def test_a_log_that_cannot_be_compacted_is_left_alone_and_the_others_go_on(tmp_p
 
 
 def test_a_full_disk_is_no_reason_to_give_up_a_log(tmp_path: Path) -> None:
-    disk = FaultyDisk()
-    store = a_store(tmp_path, disk=disk)
+    clock, disk = StillClock(), FaultyDisk()
+    store = a_store(tmp_path, disk=disk, clock=clock)
     log = a_dirty_log(store, "orders")
     cleaner = Cleaner(store)
     disk.space_left = 10
@@ -189,23 +189,54 @@ def test_a_full_disk_is_no_reason_to_give_up_a_log(tmp_path: Path) -> None:
     assert log.directory.online
     assert len(offsets(log)) == 3
     disk.space_left = None
+    assert not clean(cleaner), "it rests"
+    clock.ms += REST_MS
     assert clean(cleaner)
     assert offsets(log) == [2]
 
 
-def test_a_failure_in_the_middle_of_the_renames_takes_the_directory_offline(tmp_path: Path) -> None:
-    class Stuck(FaultyDisk):
-        def rename(self, old: Any, new: Any) -> None:
-            if str(new).endswith(".deleted"):
-                raise OSError(errno.EACCES, "no")
-            super().rename(old, new)
+class StuckDisk(FaultyDisk):
+    """The first rename to a name that ends so fails; `for_good`, all that follow."""
 
-    store = a_store(tmp_path, disk=Stuck())
+    def __init__(self, suffix: str, *, for_good: bool) -> None:
+        super().__init__()
+        self.suffix = suffix
+        self.for_good = for_good
+        self.stuck = False
+
+    def rename(self, old: Any, new: Any) -> None:
+        meant = not self.stuck and str(new).endswith(self.suffix)
+        self.stuck |= meant
+        if meant or (self.stuck and self.for_good):
+            raise OSError(errno.EACCES, "no")
+        super().rename(old, new)
+
+
+@pytest.mark.parametrize("suffix", [".index.swap", "2.index.deleted", "0.timeindex"])
+def test_a_failure_in_the_middle_of_the_renames_is_undone(tmp_path: Path, suffix: str) -> None:
+    clock, disk = StillClock(), StuckDisk(suffix, for_good=False)
+    store = a_store(tmp_path, disk=disk, clock=clock)
     log = a_dirty_log(store, "orders")
+    before = everything(log)
+    cleaner = Cleaner(store)
+    assert not clean(cleaner)
+    assert log.directory.online
+    assert everything(log) == before
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    assert everything(a_store(tmp_path / "copy").logs["orders", 0]) == before
+    clock.ms += REST_MS
+    assert clean(cleaner)
+    assert offsets(log) == [2]
+
+
+def test_one_that_cannot_be_undone_is_the_trouble_of_that_log(tmp_path: Path) -> None:
+    store = a_store(tmp_path, disk=StuckDisk("1.log.deleted", for_good=True))
+    log, other = a_dirty_log(store, "orders", closed=9), store.create("other", 0, TOPIC_ID, settings(), 0)
     assert not clean(Cleaner(store))
-    assert not log.directory.online
-    again = a_store(tmp_path).logs["orders", 0]
-    assert offsets(again) == [2], "recovery finishes it"
+    assert log.directory.online
+    assert log.fault is not None
+    assert other.fault is None
+    assert offsets(a_store(tmp_path).logs["orders", 0]) == [8], "recovery finishes it"
 
 
 @pytest.mark.parametrize("change", ["retention", "truncation", "deletion", "another result"])
@@ -225,23 +256,27 @@ def test_a_result_is_thrown_away_when_the_log_has_changed_meanwhile(tmp_path: Pa
     elif change == "deletion":
         store.delete(log)
     else:
-        assert swap(log, segments, cleaned, now_ms=NOW_MS)
+        assert swap(log, segments, cleaned)
     before = [segment.base for segment in log.segments]
-    assert not swap(log, segments, cleaned, now_ms=NOW_MS)
+    assert not swap(log, segments, cleaned)
     assert [segment.base for segment in log.segments] == before
     if change != "deletion":
         assert not list((tmp_path / "orders-0").glob("*.cleaned"))
 
 
 def test_replaced_files_are_removed_after_the_delay_and_readers_keep_theirs(tmp_path: Path) -> None:
-    store = a_store(tmp_path)
+    clock = StillClock()
+    store = a_store(tmp_path, clock=clock)
     log = a_dirty_log(store, "orders")
     reading = log.read(0, 1 << 20, offset_max=log.end)
     assert reading is not None
     before = reading.read()
     assert clean(Cleaner(store))
     assert len(list((tmp_path / "orders-0").glob("*.log.deleted"))) == 3
-    log.sweep(NOW_MS + log.config.file_delete_delay_ms)
+    asyncio.run(store.housekeeping.remove())
+    assert len(list((tmp_path / "orders-0").glob("*.log.deleted"))) == 3
+    clock.ms += log.config.file_delete_delay_ms
+    asyncio.run(store.housekeeping.remove())
     assert not list((tmp_path / "orders-0").glob("*.deleted"))
     assert reading.read() == before
     assert offsets(log) == [2]

@@ -96,7 +96,7 @@ def compact(log: Log, first_dirty: int = 0, *, now_ms: int = NOW_MS, keys_max: i
     )
     run.map_keys()
     for sources in run.groups:
-        assert swap(log, segments, run.clean(sources), now_ms=now_ms)
+        assert swap(log, segments, run.clean(sources))
     return run.end
 
 
@@ -531,13 +531,15 @@ class CrashingDisk(HastyDisk):
     def __init__(self) -> None:
         self.renames_left = -1
         self.after = False
+        self.dead = False
 
     def rename(self, old: str | os.PathLike[str], new: str | os.PathLike[str]) -> None:
         self.renames_left -= 1
-        if self.renames_left == 0 and not self.after:
+        last, self.dead = self.renames_left == 0, self.dead or self.renames_left == 0
+        if self.dead and not (last and self.after):
             raise CrashError
         super().rename(old, new)
-        if self.renames_left == 0:
+        if last:
             raise CrashError
 
 

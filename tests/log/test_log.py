@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from typing import TYPE_CHECKING
 
 import pytest
-from log.making import NOW_MS, TOPIC_ID, FaultyDisk, a_log, append, everything, produced, records, settings
+from log.making import NOW_MS, TOPIC_ID, FaultyDisk, StillClock, a_log, append, everything, produced, records, settings
 
 from ottla.errors import BrokerError, ErrorCode
+from ottla.log.flush import Flusher
 from ottla.log.log import Appended
 from ottla.records import batch
 
@@ -224,17 +226,19 @@ def test_aborted_transactions_are_listed_over_segments(tmp_path: Path) -> None:
     assert log.aborted(log.end - 1, log.end) == [(8, 2)]
 
 
-def test_a_transaction_index_that_cannot_be_written_takes_the_directory_offline(tmp_path: Path) -> None:
-    """A reader would take aborted records for committed ones."""
-    disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk)
+def test_a_transaction_index_that_cannot_be_opened_refuses_the_marker(tmp_path: Path) -> None:
+    """A reader would take aborted records for committed ones; so the transaction stays open, and is tried again."""
+    log = a_log(tmp_path)
     append(log, in_transaction(0))
-    (log.folder / "00000000000000000000.txnindex").mkdir()
-    end_transaction(log, commit=False)
-    assert not log.directory.online
+    path = log.folder / "00000000000000000000.txnindex"
+    path.mkdir()
     with pytest.raises(BrokerError) as failure:
-        log.read(0, 100, offset_max=log.end)
+        end_transaction(log, commit=False)
     assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.directory.online
+    path.rmdir()
+    end_transaction(log, commit=False)
+    assert log.aborted(0, log.end) == [(7, 0)]
 
 
 # Replicating.
@@ -292,9 +296,7 @@ def test_deleting_records_hides_them_at_once_and_their_segments_with_the_next_re
     assert len(log.segments) == before - 1
     deleted = {path.name for path in log.folder.iterdir() if path.name.endswith(".deleted")}
     assert deleted == {f"00000000000000000000{suffix}.deleted" for suffix in (".log", ".index", ".timeindex")}
-    assert log.sweep(NOW_MS + 999) == 0
-    assert log.sweep(NOW_MS + 1000) == 1
-    assert not [path for path in log.folder.iterdir() if path.name.endswith(".deleted")]
+    assert [segment.base for segment in log.doomed] == [0]
     assert log.delete_before(3) == 5, "never back"
 
 
@@ -345,6 +347,8 @@ def test_flush_messages_1_is_on_disk_before_it_is_acknowledged(tmp_path: Path) -
     disk = FaultyDisk()
     log = a_log(tmp_path, disk=disk, flush_messages=1)
     append(log, produced(2))
+    assert (log.owed, log.recovery_point) == (2, 0)
+    asyncio.run(Flusher(StillClock()).flushed(log, log.owed))
     assert log.recovery_point == 2
     assert disk.synced == [log.active.file.fd]
 
@@ -355,7 +359,9 @@ def test_flush_messages_counts_records(tmp_path: Path) -> None:
     points = []
     for _ in range(5):
         append(log, produced(2))
-        points.append(log.recovery_point)
+        points.append(log.owed)
+        if log.owed > log.recovery_point:
+            log.flush(NOW_MS)
     assert points == [0, 0, 6, 6, 6]
 
 
@@ -456,12 +462,52 @@ def test_a_broken_disk_takes_the_directory_offline(tmp_path: Path, number: int) 
 def test_a_flush_that_fails_takes_the_directory_offline(tmp_path: Path) -> None:
     """What the disk holds after a failed fsync is unknown, and a second try would lie."""
     disk = FaultyDisk()
-    log = a_log(tmp_path, disk=disk, flush_messages=2)
+    log = a_log(tmp_path, disk=disk)
     append(log, produced())
-    disk.sync = lambda fd: (_ for _ in ()).throw(OSError(errno.ENOSPC, "late allocation"))  # type: ignore[method-assign]
+    disk.broken = errno.EIO
     with pytest.raises(BrokerError) as failure:
-        append(log, produced())
+        log.flush(NOW_MS)
     assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert not log.directory.online
+
+
+def test_what_a_full_disk_did_not_take_is_written_again_before_it_counts(tmp_path: Path) -> None:
+    """The kernel takes it for written after a failed fsync; only writing it again makes it try again."""
+    disk = FaultyDisk()
+    log = a_log(tmp_path, disk=disk, segment_bytes=200)
+    for _ in range(4):
+        append(log, produced(2))
+    disk.broken = errno.ENOSPC
+    with pytest.raises(BrokerError):
+        log.flush(NOW_MS)
+    disk.broken = None
+    assert log.directory.online
+    assert log.recovery_point == 0
+    before, written = everything(log), []
+    disk.writev = lambda fd, parts, position: (  # type: ignore[method-assign]
+        written.append(len(parts[0])) or FaultyDisk.writev(disk, fd, parts, position)
+    )
+    log.flush(NOW_MS)
+    assert log.recovery_point == log.end
+    assert sum(written) == len(before)
+    assert everything(log) == before
+    append(log, produced(2))
+    written.clear()
+    log.flush(NOW_MS)
+    assert written == []
+
+
+def test_what_a_full_disk_has_dropped_is_noticed(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    log = a_log(tmp_path, disk=disk)
+    append(log, produced(2))
+    disk.broken = errno.ENOSPC
+    with pytest.raises(BrokerError):
+        log.flush(NOW_MS)
+    disk.broken = None
+    disk.writev(log.active.file.fd, [bytes(10)], 20)
+    with pytest.raises(BrokerError):
+        log.flush(NOW_MS)
     assert not log.directory.online
 
 

@@ -124,9 +124,9 @@ class LogMachine(RuleBasedStateMachine):
     def crash(self, flushed: bool) -> None:
         if flushed:
             self.log.flush(NOW_MS)
-        self.store.tick(self.clock.ms)
+        asyncio.run(self.store.housekeeping.checkpoint())
         self.clock.ms += 60_000  # every checkpoint is due
-        self.store.tick(self.clock.ms)
+        asyncio.run(self.store.housekeeping.checkpoint())
         self._reopen()
 
     def _reopen(self) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.clock import steady_ms
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.wire.messages.fetch import (
@@ -174,7 +175,9 @@ def fetch(parts: Parts, call: Call, request: FetchRequest) -> FetchResponse | as
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST, responses=[])
     try:
-        session, incremental, watched = parts.sessions.open(request, parts.clock.now_ms(), by_id=call.version >= BY_ID)
+        session, incremental, watched = parts.sessions.open(
+            request, steady_ms(parts.clock), by_id=call.version >= BY_ID
+        )
     except BrokerError as error:
         return FetchResponse(error_code=error.code, responses=[])
     return Reading(parts, call, request, session, watched, incremental=incremental).start()

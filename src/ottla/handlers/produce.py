@@ -5,12 +5,13 @@ answer; v7 zstd; v8 errors of single records; v9 flexible; v10 the current leade
 without a separate AddPartitionsToTxn; v13 topics by id.
 
 acks 0: no answer, and any error ends the connection; 1: after our append; -1: after the in-sync replicas' appends,
-which on one node is the same moment.
+which on one node is the same moment. Where `flush.messages` asks for it, the answer also waits for the disk.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION
 from ottla.errors import BrokerError, ErrorCode, Hangup
@@ -27,7 +28,13 @@ from ottla.wire.messages.produce import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from ottla.log.log import Log
+    from ottla.log.store import Store
     from ottla.replica.partition import Partition
+
+    Unforced = tuple[Log, int, PartitionProduceResponse]  # up to which offset, and the result that waits for it
 
 # The first versions with a property; see the list above.
 BATCHES, ABORTABLE, NEWER_TRANSACTIONS, BY_ID = 3, 11, 12, 13
@@ -62,13 +69,16 @@ ADMIN_CLIENT = "__admin_client"  # the client id that Kafka's own repair tools u
 
 
 @handles(ProduceRequest)
-def produce(parts: Parts, call: Call, request: ProduceRequest) -> ProduceResponse | None:
+def produce(
+    parts: Parts, call: Call, request: ProduceRequest
+) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
     version, acks = call.version, request.acks
     if acks not in ACKS:
         return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
     replicas, now_ms = parts.replicas, parts.clock.now_ms()
     responses = []
     failed = ""
+    unforced: list[Unforced] = []
     for topic in request.topic_data:
         results = []
         for data in topic.partition_data:
@@ -85,6 +95,8 @@ def produce(parts: Parts, call: Call, request: ProduceRequest) -> ProduceRespons
                 if version >= BATCHES and len(records) > ATTRIBUTES and records[ATTRIBUTES] & TRANSACTIONAL:
                     admit(parts, request.transactional_id, partition, records, version)
                 result = append(partition, data.index, records, now_ms, version)
+                if partition.log.owed > partition.log.recovery_point:
+                    unforced.append((partition.log, partition.log.owed, result))
             except BrokerError as error:
                 result = refusal(data.index, error)
                 if error.code not in OF_PARTITIONS and not isinstance(error, MalformedError):
@@ -92,11 +104,21 @@ def produce(parts: Parts, call: Call, request: ProduceRequest) -> ProduceRespons
                 failed = f"{error.code.name} for {topic.name}-{data.index}"
             results.append(result)
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results))
-    if acks == 0:
-        if failed:
-            raise Hangup(f"a produce with acks=0 failed: {failed}")
-        return None
-    return ProduceResponse(responses=responses)
+    if acks == 0 and failed:
+        raise Hangup(f"a produce with acks=0 failed: {failed}")
+    answer = None if acks == 0 else ProduceResponse(responses=responses)
+    return force(parts.store, unforced, answer) if unforced else answer
+
+
+async def force(store: Store, unforced: list[Unforced], answer: ProduceResponse | None) -> ProduceResponse | None:
+    """The answer once everything is on disk; a partition whose disk refuses says so."""
+    flushes = [store.flusher.flushed(log, offset) for log, offset, _ in unforced]
+    for (*_, result), outcome in zip(unforced, await asyncio.gather(*flushes, return_exceptions=True), strict=True):
+        if isinstance(outcome, BrokerError):
+            result.error_code, result.error_message, result.base_offset = outcome.code, outcome.message or None, -1
+        elif outcome is not None:
+            raise outcome
+    return answer
 
 
 def append(

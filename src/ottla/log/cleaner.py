@@ -7,32 +7,34 @@ the active segment, before the last stable offset, and before the first segment 
 
 Nothing that runs in the thread touches a log: it reads closed segments, which never change, and writes files that
 nobody else knows of. In between the log may have changed by retention, truncation or deletion; `swap` notices and the
-work is thrown away. A log that cannot be compacted (a bad checksum, say) is left alone until the next start, so that
-it cannot keep the others waiting.
+work is thrown away. A log that cannot be compacted (a bad checksum, a full disk) rests, longer each time, so that it
+cannot keep the others waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary
 
-from ottla.log.checkpoints import CorruptCheckpointError, read_offsets, write_offsets
-from ottla.log.segment import CLEANED, DELETED, SWAP, Segment, stem_of
+from ottla.clock import steady_ms
+from ottla.log.checkpoints import COMPACTED
+from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SUFFIXES, SWAP, Segment, stem_of
+from ottla.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ottla.log.checkpoints import Offsets
     from ottla.log.compaction import Cleaned
-    from ottla.log.directory import Directory
     from ottla.log.log import Log
     from ottla.log.store import Store
 
-CHECKPOINT = "cleaner-offset-checkpoint"
+WATCH_S = 1.0  # how soon another number of threads is noticed
+REST_MS = 15_000  # after a first failure; doubled with each that follows
+REST_MAX_MS = 3_600_000
 
 T = TypeVar("T")
 
@@ -59,25 +61,47 @@ class Candidate(NamedTuple):
         return self.dirty_size > 0 and (self.overdue or self.ratio > self.log.config.min_cleanable_dirty_ratio)
 
 
+class Rest(NamedTuple):
+    """A log whose compaction failed is left alone `until_ms`, of the steady time."""
+
+    until_ms: int
+    length_ms: int
+
+
 class Cleaner:
     """The compaction of all logs of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._steps = Steps("ottla.log")
         self._stop = Event()
         self._busy: set[Log] = set()
-        self._uncleanable: set[Log] = set()
-        self._checkpoints: dict[Directory, Offsets] = {}
+        self._resting: WeakKeyDictionary[Log, Rest] = WeakKeyDictionary()
 
     async def run(self) -> None:
-        """Compact until cancelled, `log.cleaner.threads` logs at a time."""
-        config = self._store.config
-        if config.log_cleaner_enable:
-            await asyncio.gather(*(self._work() for _ in range(config.log_cleaner_threads)))
+        """Compact until cancelled, `log.cleaner.threads` logs at a time, however many that are by now."""
+        if not self._store.config.log_cleaner_enable:
+            return
+        workers: dict[int, asyncio.Task[None]] = {}
+        try:
+            while True:
+                workers = {number: worker for number, worker in workers.items() if not worker.done()}
+                for number in range(self._store.config.log_cleaner_threads):
+                    if number not in workers:
+                        workers[number] = asyncio.get_running_loop().create_task(self._work(number))
+                await asyncio.sleep(WATCH_S)
+        finally:
+            for worker in workers.values():
+                worker.cancel()
+            await asyncio.gather(*workers.values(), return_exceptions=True)
 
-    async def _work(self) -> None:
-        while True:
-            if not await self.clean_filthiest():
+    async def _work(self, number: int) -> None:
+        """Compact one log after the other, until there are fewer threads than this one's number."""
+        while number < self._store.config.log_cleaner_threads:
+            cleaned = False
+            with self._steps.attempt("compaction"):
+                cleaned = await self.clean_filthiest()
+            if not cleaned:
                 await asyncio.sleep(self._store.config.log_cleaner_backoff_ms / 1000)
 
     async def clean_filthiest(self) -> bool:
@@ -89,35 +113,40 @@ class Cleaner:
 
         log = candidate.log
         self._busy.add(log)
+        attempt = self._steps.attempt("compaction", log)
         try:
-            return await self._clean(candidate)
-        except StoppedError:
-            return False
-        except OSError as error:
-            # Segments may have gone meanwhile, the disk may be full or broken: the next try will see.
-            logger.warning("compaction failed", extra={"log": repr(log), "reason": str(error)})
-            log.directory.refusal(error)
-            return False
-        except Exception as error:
-            logger.exception("log cannot be compacted", extra={"log": repr(log), "reason": str(error)})
-            self._uncleanable.add(log)
-            return False
+            with attempt:
+                try:
+                    return await self._clean(candidate)
+                except OSError as error:
+                    raise log.directory.refusal(error) from error
+                except StoppedError:
+                    return False
         finally:
             self._busy.discard(log)
+            self._rest(log, attempt.failed)
+        return False
+
+    def _rest(self, log: Log, failed: bool) -> None:
+        before = self._resting.pop(log, None)
+        if failed:
+            length_ms = REST_MS if before is None else min(2 * before.length_ms, REST_MAX_MS)
+            self._resting[log] = Rest(steady_ms(self._store.clock) + length_ms, length_ms)
+
+    def _rests(self, log: Log) -> bool:
+        rest = self._resting.get(log)
+        return rest is not None and steady_ms(self._store.clock) < rest.until_ms
 
     def choose(self, now_ms: int) -> Candidate | None:
         """The filthiest log that is due."""
-        logs = self._store.logs.values()
-        self._uncleanable.intersection_update(logs)
-        found = [
-            self.survey(log, now_ms)
-            for log in logs
-            if log.config.compacts and log.fault is None and log not in self._busy and log not in self._uncleanable
+        found: list[Candidate] = []
+        logs = [
+            log
+            for log in self._store.logs.values()
+            if log.config.compacts and log.fault is None and log not in self._busy and not self._rests(log)
         ]
+        self._steps.each("survey for compaction", logs, lambda log: found.append(survey(log, log.compacted, now_ms)))
         return max((candidate for candidate in found if candidate.due), key=lambda found: found.ratio, default=None)
-
-    def survey(self, log: Log, now_ms: int) -> Candidate:
-        return survey(log, self._offsets(log.directory).get((log.topic, log.index)), now_ms)
 
     async def _clean(self, candidate: Candidate) -> bool:
         from ottla.log.compaction import Compaction, Throttle, plan
@@ -130,11 +159,15 @@ class Cleaner:
         size, size_before = 0, 0
         for group in compaction.groups:
             cleaned = await self._in_thread(partial(compaction.clean, group))
-            if not swap(log, segments, cleaned, now_ms=store.clock.now_ms()):
+            if not swap(log, segments, cleaned):
                 return False
             await self._in_thread(partial(store.disk.sync_folder, log.folder))
             size, size_before = size + cleaned.size, size_before + cleaned.size_before
-        self._mark(log, compaction.end)
+        log.compacted = compaction.end
+        write = log.directory.ledger.plan(COMPACTED, log.directory.logs)
+        if write is not None:
+            await self._in_thread(write.carry_out)
+            write.page.carried_out(write)
         extra = {"log": repr(log), "end": compaction.end, "bytes_before": size_before, "bytes": size}
         logger.info("log compacted", extra=extra)
         return True
@@ -149,30 +182,11 @@ class Cleaner:
             await asyncio.wait([future])
             raise
 
-    # Checkpoints.
-
-    def truncated(self, log: Log, offset: int) -> None:
-        """The log was cut off at `offset`: what comes there now has not been compacted."""
-        if self._offsets(log.directory).get((log.topic, log.index), -1) > offset:
-            self._mark(log, offset)
-
-    def _offsets(self, directory: Directory) -> Offsets:
-        if directory not in self._checkpoints:
-            try:
-                self._checkpoints[directory] = read_offsets(directory.disk, os.path.join(directory.path, CHECKPOINT))
-            except CorruptCheckpointError as error:
-                logger.warning("checkpoint ignored", extra={"reason": str(error)})
-                self._checkpoints[directory] = {}
-        return self._checkpoints[directory]
-
-    def _mark(self, log: Log, offset: int) -> None:
-        """Write down how far a log is compacted, and forget the logs that are gone from its directory."""
-        directory = log.directory
-        here = {(other.topic, other.index) for other in directory.logs}
-        offsets = {key: found for key, found in self._offsets(directory).items() if key in here}
-        offsets[log.topic, log.index] = offset
-        self._checkpoints[directory] = offsets
-        write_offsets(directory.disk, os.path.join(directory.path, CHECKPOINT), offsets, sync=True)
+    def truncated(self, log: Log) -> None:
+        """The log was cut off at its end: what comes there now has not been compacted."""
+        if log.compacted is not None and log.compacted > log.end:
+            log.compacted = log.end
+            log.directory.ledger.write(COMPACTED, log.directory.logs)
 
 
 def survey(log: Log, checkpoint: int | None, now_ms: int) -> Candidate:
@@ -204,13 +218,12 @@ def _first_timestamp(segment: Segment) -> int:
     return -1 if first is None else first.span.max_timestamp
 
 
-def swap(log: Log, planned: Sequence[Segment], cleaned: Cleaned, *, now_ms: int) -> bool:
+def swap(log: Log, planned: Sequence[Segment], cleaned: Cleaned) -> bool:
     """Put a compacted segment in place of those it was made from. False if they are no longer what they were.
 
-    Half-way the folder needs recovery's help, so a failure there takes the directory offline.
+    A failure on the way is undone; if that fails too, this log is not served until the next start.
     """
-    disk, folder = log.disk, str(log.folder)
-    stem = stem_of(folder, cleaned.base)
+    stem = stem_of(str(log.folder), cleaned.base)
     old = [segment for segment in planned if segment.base in cleaned.replaced]
     at = next((at for at, segment in enumerate(log.segments) if segment is old[0]), -1)
     current = log.segments[at : at + len(old)] if at >= 0 else []
@@ -218,32 +231,46 @@ def swap(log: Log, planned: Sequence[Segment], cleaned: Cleaned, *, now_ms: int)
     if log.fault is not None or current != old or old[-1] is log.active or not whole:
         if log.fault is None:
             for suffix in cleaned.suffixes:
-                disk.remove(stem + suffix + CLEANED, missing_ok=True)
+                log.disk.remove(stem + suffix + CLEANED, missing_ok=True)
         return False
-    try:
-        for suffix in cleaned.suffixes:
-            disk.rename(stem + suffix + CLEANED, stem + suffix + SWAP)
-        for segment in old:
-            segment.rename("", DELETED)
-            segment.close()
-        for suffix in cleaned.suffixes:
-            disk.rename(stem + suffix + SWAP, stem + suffix)
-    except OSError as error:
-        log.directory.fail(error)
-        raise
+    names = [(stem + suffix + CLEANED, stem + suffix + SWAP) for suffix in cleaned.suffixes]
+    names += [(one.stem + suffix, one.stem + suffix + DELETED) for one in old for suffix in SUFFIXES]
+    names += [(stem + suffix + SWAP, stem + suffix) for suffix in cleaned.suffixes]
+    _rename_all(log, names)
+    for segment in old:
+        segment.close()
+    log.doomed += old
+    new = Segment.open(
+        str(log.folder),
+        cleaned.base,
+        log.disk,
+        log.config,
+        size=cleaned.size,
+        lengths=cleaned.index_sizes,
+        end=old[-1].end,
+        now_ms=old[0].created_ms,
+    )
+    log.segments[at : at + len(old)] = [new]
     for segment in old[1:]:
         log.producers.remove(segment.base)
-    log.doomed += [(now_ms + log.config.file_delete_delay_ms, segment) for segment in old]
-    log.segments[at : at + len(old)] = [
-        Segment.open(
-            folder,
-            cleaned.base,
-            disk,
-            log.config,
-            size=cleaned.size,
-            lengths=cleaned.index_sizes,
-            end=old[-1].end,
-            now_ms=now_ms,
-        )
-    ]
     return True
+
+
+def _rename_all(log: Log, names: Sequence[tuple[str, str]]) -> None:
+    """Rename in order, or raise with every name as it was. Recovery understands each state in between, back and forth.
+
+    An index that a segment does not have is passed over.
+    """
+    done: list[tuple[str, str]] = []
+    try:
+        for before, after in names:
+            if before.endswith(LOG_SUFFIX) or log.disk.exists(before):
+                done.append((before, after))
+                log.disk.rename(before, after)
+    except BaseException:
+        fault, log.fault = log.fault, f"{log!r}: compaction was interrupted; the next start finishes it"
+        for before, after in reversed(done):
+            if not log.disk.exists(before):  # else it is the one that failed
+                log.disk.rename(after, before)
+        log.fault = fault
+        raise

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import BrokerError, ErrorCode
+from ottla.log.ledger import Ledger
 
 if TYPE_CHECKING:
     from ottla.disk import Disk
@@ -34,6 +36,12 @@ FATAL = frozenset(
 # What may be about a single file, or about the whole directory: it is unmounted, or somebody removed it.
 DOUBTFUL = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOTCONN})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# What says that this process may not have more just now: of descriptors, of memory.
+WANTING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+# A full directory has space again when so many bytes are free, and nothing was refused since a few looks.
+FREE_MIN = 1 << 20
+QUIET_LOOKS = 3
+MENTIONED_MAX = 1000
 
 _NAME = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<index>\d{1,10})")
 _ASIDE = re.compile(r"(?P<topic>[a-zA-Z0-9._-]*)-(?P<index>\d{1,10})\.[0-9a-f]{32}-(?P<kind>delete|future|stray)")
@@ -54,8 +62,15 @@ class Directory:
         self.path = path
         self.disk = disk
         self.error: OSError | None = None
+        self.ledger = Ledger(path, disk)
         self.logs: set[Log] = set()
+        self.full = False
+        self._quiet = 0  # how often somebody looked for space since it was last missing
+        self._mentioned: set[tuple[int | None, str]] = set()  # troubles that the log has a line for
         self.id = bytes(16)  # which AssignReplicasToDirs and meta.properties call it by
+
+    def __str__(self) -> str:
+        return self.path
 
     @property
     def online(self) -> bool:
@@ -73,7 +88,35 @@ class Directory:
         """What to answer for an operation that failed with `error`; a broken device goes offline."""
         if error.errno in FATAL or (error.errno in DOUBTFUL and not self.disk.exists(self.path)):
             self.fail(error)
+        elif error.errno in FULL:
+            self._quiet = 0
+            if not self.full:
+                self.full = True
+                logger.error("disk full", extra={"directory": self.path, "reason": str(error)})
+        else:
+            self._mention(error)
         return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error}")
+
+    def _mention(self, error: OSError) -> None:
+        """One line for each kind of trouble of each folder, until `look_again`."""
+        path = error.filename if isinstance(error.filename, str) else self.path
+        trouble = error.errno, os.path.dirname(path)
+        if trouble not in self._mentioned:
+            if len(self._mentioned) >= MENTIONED_MAX:
+                self._mentioned.clear()
+            self._mentioned.add(trouble)
+            logger.error("disk operation failed", extra={"directory": self.path, "reason": str(error)})
+
+    def look_again(self) -> None:
+        """Troubles that are still there are worth another line."""
+        self._mentioned.clear()
+
+    def look_for_space(self) -> None:
+        """Say so when a full disk has space again."""
+        self._quiet += 1
+        if self.full and self._quiet >= QUIET_LOOKS and self.disk.space(self.path)[1] >= FREE_MIN:
+            self.full = False
+            logger.info("disk has space again", extra={"directory": self.path})
 
 
 def parse(folder: str) -> Name | None:

@@ -2,16 +2,30 @@
 
 Bytes of the log come first, then indexes of closed segments (those of the active one are rebuilt after a crash), then
 the names of the files, which are bytes of their folders.
+
+`Flusher` does it for whoever waits: one flush of a log at a time, and all who come while it runs share the next one.
+So a slow disk makes its own producers wait, and nobody else.
 """
 
 from __future__ import annotations
 
+import asyncio
+import errno
 from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.clock import steady_ms
+from ottla.errors import BrokerError, ErrorCode
+from ottla.log.recovery import checksum_ok
+from ottla.log.spans import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ottla.clock import Clock
     from ottla.disk import Disk, File
+    from ottla.log.log import Log
+
+REWRITE_SIZE = 1 << 20
 
 
 class Flush(NamedTuple):
@@ -23,10 +37,13 @@ class Flush(NamedTuple):
     folders: tuple[str, ...]
     end: int
     cuts: int  # of the log when the plan was made
+    sizes: tuple[int, ...] = ()  # of the files, if they have to be written again
 
 
 def carry_out(flush: Flush) -> None:
     """Returns when everything is on disk, else raises OSError. The plan holds the files open."""
+    for file, size in zip(flush.files, flush.sizes, strict=False):
+        rewrite(flush.disk, file, size)
     for file in flush.files:
         flush.disk.sync(file.fd)
     for path in flush.indexes:
@@ -34,9 +51,30 @@ def carry_out(flush: Flush) -> None:
             index = flush.disk.open(path)
         except FileNotFoundError:
             continue  # deleted or replaced meanwhile, with its segment
-        flush.disk.sync(index.fd)
-        index.close()
+        try:
+            flush.disk.sync(index.fd)
+        finally:
+            index.close()
     sync_folders(flush.disk, flush.folders)
+
+
+def rewrite(disk: Disk, file: File, size: int) -> None:
+    """Write a file over itself, for a disk that was full when it was last forced there.
+
+    After such a failure the kernel takes the bytes for written: without this, another try would succeed and mean
+    nothing. It may also have dropped them, so they are checked.
+    """
+    reached = 0
+    for found in walk(disk, file.fd, 0, size, whole=True, window=REWRITE_SIZE):
+        if not checksum_ok(found):
+            break
+        reached = found.span.position + found.span.size
+    if reached != size:
+        raise OSError(errno.EIO, f"lost while the disk was full: what follows {reached}", file.path)
+    for position in range(0, size, REWRITE_SIZE):
+        data = disk.pread(file.fd, min(REWRITE_SIZE, size - position), position)
+        if disk.writev(file.fd, [data], position) != len(data):
+            raise OSError(errno.ENOSPC, "still full", file.path)
 
 
 def sync_folders(disk: Disk, folders: Iterable[str]) -> None:
@@ -45,3 +83,45 @@ def sync_folders(disk: Disk, folders: Iterable[str]) -> None:
             disk.sync_folder(folder)
         except FileNotFoundError:
             continue  # the partition was deleted meanwhile
+
+
+class Flusher:
+    """The flushes of a store's logs that somebody waits for."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._running: dict[Log, asyncio.Task[None]] = {}
+
+    async def flushed(self, log: Log, offset: int) -> None:
+        """Returns when everything below `offset` is on disk. BrokerError says why it will not be."""
+        while log.recovery_point < offset:
+            if log.fault is not None:
+                raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, log.fault)
+            if offset > log.end:
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{log!r}: {offset} was cut off")
+            # One who gives up does not end the flush for the others.
+            await asyncio.shield(self._running.get(log) or self._begin(log))
+
+    def _begin(self, log: Log) -> asyncio.Task[None]:
+        async def run() -> None:
+            try:
+                await self.flush(log)
+            finally:
+                del self._running[log]  # before anybody who waits can look again
+
+        task = self._running[log] = asyncio.get_running_loop().create_task(run())
+        return task
+
+    async def flush(self, log: Log, plan: Flush | None = None) -> None:
+        """Force a log to disk in a thread: all of it, or what was planned."""
+        try:
+            plan = plan or log.unflushed()
+        except OSError as error:
+            raise log.directory.refusal(error) from error
+        if plan is None:
+            return
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, carry_out, plan)
+        except OSError as error:
+            raise log.sync_failed(error) from error
+        log.flushed(plan, steady_ms(self._clock))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.checkpoints import write_topic_id
-from ottla.log.directory import FULL
+from ottla.log.directory import FULL, WANTING
 from ottla.log.flush import Flush, carry_out
 from ottla.log.recovery import checksum_ok, marker_of, replay
 from ottla.log.retention import expired
@@ -68,7 +68,10 @@ class Log:
         self.config = config
         self.flushed_ms = loaded.now_ms
         self.cuts = 0  # how often something was cut off the end: a copy made before one is worth nothing
+        self.owed = 0  # offset up to which `flush.messages` wants it on disk before anything is acknowledged
+        self.compacted: int | None = None  # where the part begins that compaction has not seen
         self._high: int | None = None
+        self._doubtful = False  # whether the disk was full when it was last forced there
         self._segment_bytes = 0
         self._flush_messages = 0
         self.settle_in(directory, folder, loaded)
@@ -86,7 +89,7 @@ class Log:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
-        self.doomed: list[tuple[int, Segment]] = []  # (when to remove, segment) of what was renamed to .deleted
+        self.doomed: list[Segment] = []  # renamed to .deleted, to be removed after a delay by whoever looks after it
         self._durable = loaded.recovery_point  # below it names of files are on disk, not only their bytes
         self.reconfigure(self.config)
         directory.logs.add(self)
@@ -150,6 +153,8 @@ class Log:
                 or last > segment.offset_max
             ):
                 segment = self._room(size, last, max_timestamp, now_ms)
+            if marker is not None:
+                _ = segment.transactions  # opened while nothing has changed yet, if it can be
             segment.append(parts, size, last, max_timestamp)
         except OSError as error:
             raise self.directory.refusal(error) from error
@@ -159,7 +164,7 @@ class Log:
         if header.producer_id >= 0:
             self._note_producer(header, base, last, max_timestamp, marker)
         if last - self.recovery_point >= self._flush_messages - 1:
-            self.flush(now_ms)
+            self.owed = last + 1
         return _new(Appended, (base, last, append_time, self.start, False))
 
     def _append_messages(
@@ -181,7 +186,7 @@ class Log:
             raise self.directory.refusal(error) from error
         self.end = last + 1
         if last - self.recovery_point >= self._flush_messages - 1:
-            self.flush(now_ms)
+            self.owed = last + 1
 
     def replicate(self, data: memoryview, *, now_ms: int) -> int:
         """Append batches as a leader sent them, offsets and epochs as they are. Returns the new end.
@@ -223,8 +228,8 @@ class Log:
         try:
             self.active.transactions.append(aborted)
         except OSError as error:
-            # Without this entry a reader would take aborted records for committed ones: better not to serve any.
-            self.directory.fail(error)
+            # Readers are told from memory. The file is written before the recovery point passes the marker.
+            self.directory.refusal(error)
 
     def _room(self, size: int, last: int, max_timestamp: int, now_ms: int) -> Segment:
         """The segment to write to, a new one if the active one may take no more."""
@@ -372,42 +377,33 @@ class Log:
 
     def retain(self, now_ms: int) -> int:
         """Delete the oldest segments that retention lets go. Returns how many."""
-        count = expired(self.segments, self.config, start=self.start, end=self.end, high=self.high, now_ms=now_ms)
-        if not count or self.fault is not None:
+        if self.fault is not None:
             return 0
         try:
-            if count == len(self.segments):
+            count = expired(self.segments, self.config, start=self.start, end=self.end, high=self.high, now_ms=now_ms)
+            if count and count == len(self.segments):
                 self.roll(now_ms)
-            gone = self.segments[:count]
-            self._advance_start(self.segments[count].base)
-            del self.segments[:count]
-            self.recovery_point = max(self.recovery_point, self.segments[0].base)
-            self._doom(gone, now_ms)
+            for segment in self.segments[:count]:
+                self._retire(segment)
+                self._advance_start(self.segments[1].base)
+                del self.segments[0]
+                self.recovery_point = max(self.recovery_point, self.segments[0].base)
+                self.producers.remove(segment.base)
         except OSError as error:
             raise self.directory.refusal(error) from error
         return count
 
-    def _doom(self, segments: Sequence[Segment], now_ms: int) -> None:
-        """Rename the files of segments that are gone from the list, and remember when to remove them."""
-        due = now_ms + self.config.file_delete_delay_ms
-        for segment in segments:
-            try:
-                segment.rename("", DELETED)
-            except OSError as error:
+    def _retire(self, segment: Segment) -> None:
+        """Rename the files of a segment that is about to go from the list. OSError: it is still there, as it was."""
+        try:
+            segment.rename("", DELETED)
+        except OSError as error:
+            if self.disk.exists(segment.stem + LOG_SUFFIX):
                 if error.errno not in FULL:
                     raise
                 segment.remove()  # a full disk may have no room for the new name, and deleting is what makes room
-            segment.close()
-            self.producers.remove(segment.base)
-            self.doomed.append((due, segment))
-
-    def sweep(self, now_ms: int) -> int:
-        """Remove the files whose delay is over. Returns how many segments went."""
-        due = [segment for when, segment in self.doomed if when <= now_ms]
-        self.doomed = [(when, segment) for when, segment in self.doomed if when > now_ms]
-        for segment in due:
-            segment.remove(DELETED)
-        return len(due)
+        segment.close()
+        self.doomed.append(segment)
 
     # Truncating.
 
@@ -458,6 +454,7 @@ class Log:
         self.start = min(self.start, self.end)
         self.recovery_point = min(self.recovery_point, self.end)
         self._durable = min(self._durable, self.end)
+        self.owed = min(self.owed, self.end)
         self.epochs.cut_end(self.end)
         self.epochs.flush()
         replay(self.segments, self.producers, start=self.start, end=self.end, now_ms=now_ms)
@@ -468,37 +465,56 @@ class Log:
 
     def unflushed(self, *, closed_only: bool = False) -> Flush | None:
         """What has to be forced to disk for the recovery point to move up, None if it is at the end already."""
+        closed_only = closed_only and not self._doubtful
         end = self.active.base if closed_only else self.end
         if self.recovery_point >= end:
             return None
         chosen = self.segments[self._at(self.recovery_point) : -1 if closed_only else None]
+        for segment in chosen:
+            segment.write_transactions()  # or recovery would not look for what is missing there
         closed = [segment for segment in chosen if segment is not self.active]
         indexes = [segment.stem + suffix for segment in closed for suffix in SUFFIXES if suffix != LOG_SUFFIX]
         folders: tuple[str, ...] = ()
         if self._durable <= chosen[-1].base:
             folders = (str(self.folder), self.directory.path)  # new files, perhaps in a new folder
-        return Flush(self.disk, tuple(segment.file for segment in chosen), tuple(indexes), folders, end, self.cuts)
+        files, sizes = tuple(segment.file for segment in chosen), tuple(segment.size for segment in chosen)
+        return Flush(self.disk, files, tuple(indexes), folders, end, self.cuts, sizes if self._doubtful else ())
 
     def flush_due(self, now_ms: int) -> Flush | None:
         """What `flush.ms`, or a roll, asks to be forced to disk by now."""
         if self.fault is not None or self.recovery_point >= self.end:
             return None
-        return self.unflushed(closed_only=now_ms - self.flushed_ms < self.config.flush_ms)
+        due = now_ms - self.flushed_ms >= self.config.flush_ms or self.owed > self.recovery_point
+        return self.unflushed(closed_only=not due)
 
     def flush(self, now_ms: int) -> None:
-        """Force everything to disk now. A failure takes the directory offline: what the disk holds is unknown."""
-        flush = self.unflushed()
+        """Force everything to disk now, and wait for it."""
+        try:
+            flush = self.unflushed()
+        except OSError as error:
+            raise self.directory.refusal(error) from error
         if flush is not None:
             try:
                 carry_out(flush)
             except OSError as error:
-                self.directory.fail(error)
-                raise self.directory.refusal(error) from error
+                raise self.sync_failed(error) from error
             self.flushed(flush, now_ms)
+
+    def sync_failed(self, error: OSError) -> BrokerError:
+        """What to answer when forcing to disk failed: what the disk holds is unknown then, and it goes offline.
+
+        Unless it was full: then everything is written again. Or no file could be opened: then nothing was tried.
+        """
+        if error.errno in FULL:
+            self._doubtful = True
+        elif error.errno not in WANTING:
+            self.directory.fail(error)
+        return self.directory.refusal(error)
 
     def flushed(self, flush: Flush, now_ms: int) -> None:
         """What was named is on disk. If something was cut off meanwhile, it says nothing of what came in its place."""
         if flush.cuts == self.cuts:
+            self._doubtful = self._doubtful and not flush.sizes
             self.recovery_point = max(self.recovery_point, flush.end)
             self._durable = max(self._durable, flush.end)
             self.flushed_ms = now_ms
@@ -518,6 +534,8 @@ class Log:
 
     def seal(self) -> None:
         """Write down what a quick start in this folder needs. Appends may follow."""
+        for segment in self.segments:
+            segment.write_transactions()
         self.active.seal()
         self.epochs.flush()
         self._snapshot()

@@ -11,6 +11,7 @@ folders, of which the next start uses one and sets the other aside.
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,8 +44,13 @@ class Move:
         self.log = log
         self.directory = directory
         self.folder = folder
+        self.rests_until_ms = 0  # of the steady time
         self._copied: dict[Segment, int] = {}
         self._cuts = log.cuts
+
+    def begin(self) -> None:
+        """From the beginning: an earlier try may have ended anywhere."""
+        self._copied.clear()
 
     @property
     def size(self) -> int:
@@ -94,10 +100,20 @@ def left(pieces: list[Piece]) -> int:
 def _copy_bytes(disk: Disk, piece: Piece) -> None:
     target = disk.open(piece.target, create=True)
     try:
+        if piece.start == 0:
+            disk.cut(target.fd, 0)  # what an earlier try left there
         for position in range(piece.start, piece.end, _CHUNK):
-            data = disk.pread(piece.source.fd, min(_CHUNK, piece.end - position), position)
+            data = _read(disk, piece, position)
             written = disk.writev(target.fd, [data], position)
             if written != len(data):
-                raise OSError(f"{piece.target}: {written} of {len(data)} bytes written")
+                raise OSError(errno.ENOSPC, f"{written} of {len(data)} bytes written", piece.target)
     finally:
         target.close()
+
+
+def _read(disk: Disk, piece: Piece, position: int) -> bytes:
+    size = min(_CHUNK, piece.end - position)
+    try:
+        return disk.pread(piece.source.fd, size, position)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, piece.source.path) from error  # which of the two disks it was

@@ -171,6 +171,11 @@ class Segment:
             self._transactions = TransactionIndex(Path(self.stem + TRANSACTION_SUFFIX), self.disk, self.base)
         return self._transactions
 
+    def write_transactions(self) -> None:
+        """Bring the transaction index's file up to date, if a full disk has kept it from that."""
+        if self._transactions is not None:
+            self._transactions.write()
+
     # Writing.
 
     def append(self, parts: Sequence[Buffer], size: int, last: int, max_timestamp: int) -> None:
@@ -454,7 +459,7 @@ class Segment:
             try:
                 self.disk.rename(path + old, path + new)
             except FileNotFoundError:
-                if suffix == LOG_SUFFIX:
+                if suffix == LOG_SUFFIX and not self.disk.exists(path + new):  # else an earlier try got so far
                     raise
 
     def remove(self, suffix: str = "") -> None:

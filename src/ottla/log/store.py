@@ -16,38 +16,40 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.clock import steady_ms
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log import recovery
 from ottla.log.checkpoints import (
-    HIGH_WATERMARKS,
+    COMPACTED,
     LOG_STARTS,
     RECOVERY_POINTS,
-    CorruptCheckpointError,
     Meta,
     read_meta,
-    read_offsets,
     take_clean_marker,
     write_clean_marker,
     write_meta,
-    write_offsets,
 )
 from ottla.log.cleaner import Cleaner
-from ottla.log.directory import DELETE, FUTURE, STRAY, Directory, Name, aside, parse
-from ottla.log.flush import Flush, carry_out, sync_folders
+from ottla.log.directory import DELETE, FULL, FUTURE, STRAY, WANTING, Directory, Name, aside, parse
+from ottla.log.flush import Flusher, sync_folders
+from ottla.log.housekeeping import Housekeeping
+from ottla.log.ledger import SAYS
 from ottla.log.log import Log
 from ottla.log.move import STEP_SIZE, Move, left
+from ottla.steps import Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ottla.clock import Clock
     from ottla.config import BrokerConfig, TopicConfig
     from ottla.disk import Disk
-    from ottla.log.checkpoints import Offsets
 
+    Key = tuple[str, int]
+
+MOVE_REST_MS = 10_000  # after a move that did not work out
 DAWDLE_MS = 60_000  # time for a thread to notice that its move was called off
-TICK_S = 1.0  # how often to look for something to do; every interval below is a multiple of it in effect
 
 logger = logging.getLogger("ottla.log")
 
@@ -63,12 +65,6 @@ class Usage(NamedTuple):
     futures: Mapping[tuple[str, int], int]  # of partitions that are being moved here, as far as they are copied
 
 
-class Doomed(NamedTuple):
-    due_ms: int
-    path: str
-    directory: Directory
-
-
 class Store:
     def __init__(self, dirs: Sequence[str | Path], disk: Disk, clock: Clock, config: BrokerConfig) -> None:
         self.disk = disk
@@ -76,15 +72,16 @@ class Store:
         self.config = config
         self.directories = [Directory(os.path.abspath(path), disk) for path in dirs]
         self.logs: dict[tuple[str, int], Log] = {}
-        self.highs: Offsets = {}  # high watermarks as they were when the logs were opened
         self.moves: dict[tuple[str, int], Move] = {}
         self.preferred: dict[tuple[str, int], Directory] = {}  # where partitions go that are not here yet
         self.recovered_s = 0.0  # how long opening took
         self._opened = False
         self.cleaner = Cleaner(self)
-        self._doomed: list[Doomed] = []
+        self.flusher = Flusher(clock)
+        self.housekeeping = Housekeeping(self)
+        self._steps = Steps("ottla.log")
+        self._leftovers: dict[Key, tuple[str, Directory]] = {}  # folders of deleted logs that still have their names
         self._count = 0
-        self._due: dict[str, int] = {}
 
     # Opening.
 
@@ -100,21 +97,21 @@ class Store:
         if not any(directory.online for directory in self.directories):
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory can be used")
         for (topic, index), directory in list(self.preferred.items()):
-            self.move(topic, index, directory.path)
+            if (topic, index) in self.logs:
+                self.move(topic, index, directory.path)
+        self.preferred.clear()  # a partition of that name that comes later was not meant
         self.recovered_s = self.clock.monotonic() - begin
         self._opened = True
 
     def _open_directory(self, directory: Directory, config_for: Callable[[str], TopicConfig]) -> None:
         clean = take_clean_marker(self.disk, directory.path)
-        points = self._read_checkpoint(directory, RECOVERY_POINTS)
-        starts = self._read_checkpoint(directory, LOG_STARTS)
-        self.highs |= self._read_checkpoint(directory, HIGH_WATERMARKS)
+        said = directory.ledger.read()
         names = [(entry.path, name) for entry in self.disk.scan(directory.path) if (name := parse(entry.name))]
         folders = [(path, name) for path, name in names if not name.kind]
         now_ms = self.clock.now_ms()
         for path, name in names:
             if name.kind == DELETE:
-                self._doom(path, directory, self.config.log_segment_delete_delay_ms)
+                self.housekeeping.doom_folder(path, directory, self.config.log_segment_delete_delay_ms)
             elif name.kind == FUTURE:
                 self.disk.remove_folder(path)  # an unfinished copy; to be made anew once every log is known
                 self.preferred[name.topic, name.partition] = directory
@@ -131,12 +128,15 @@ class Store:
                 self.disk,
                 config,
                 clean=clean,
-                recovery_point=points.get(key, 0),
-                start=starts.get(key, 0),
+                recovery_point=said[RECOVERY_POINTS].get(key, 0),
+                start=said[LOG_STARTS].get(key, 0),
                 now_ms=now_ms,
                 expiration_ms=self.config.producer_id_expiration_ms,
             )
-            return Log(directory, path, topic, partition, config, loaded)
+            log = Log(directory, path, topic, partition, config, loaded)
+            log.compacted = said[COMPACTED].get(key)
+            log.flushed_ms = steady_ms(self.clock)
+            return log
 
         if clean or len(folders) < 2:
             logs = [load(folder) for folder in folders]
@@ -145,14 +145,6 @@ class Store:
                 logs = list(threads.map(load, folders))
         for log in logs:
             self.logs[log.topic, log.index] = log
-
-    def _read_checkpoint(self, directory: Directory, name: str) -> Offsets:
-        try:
-            return read_offsets(self.disk, os.path.join(directory.path, name))
-        except CorruptCheckpointError as error:
-            # Zero is always right for these: more is read at recovery, or less is hidden.
-            logger.warning("checkpoint ignored", extra={"reason": str(error)})
-            return {}
 
     # Whose directories these are.
 
@@ -184,10 +176,13 @@ class Store:
         directory: Directory | None = None,
     ) -> Log:
         """A new, empty log, in the directory with the fewest unless one is named."""
-        assert (topic, index) not in self.logs, "a partition has one log"
-        chosen = directory or self.preferred.pop((topic, index), None) or self._emptiest()
+        key = topic, index
+        assert key not in self.logs, "a partition has one log"
+        chosen = directory or self.preferred.pop(key, None) or self._emptiest()
         folder = os.path.join(chosen.path, f"{topic}-{index}")
         try:
+            self._clear_name(key, folder, chosen)
+            chosen.ledger.make_way(key, chosen.logs)
             loaded = recovery.create(
                 folder,
                 self.disk,
@@ -199,9 +194,36 @@ class Store:
             )
         except OSError as error:
             raise chosen.refusal(error) from error
-        log = self.logs[topic, index] = Log(chosen, folder, topic, index, config, loaded)
-        self.highs.pop((topic, index), None)
+        log = self.logs[key] = Log(chosen, folder, topic, index, config, loaded)
+        log.flushed_ms = steady_ms(self.clock)
         return log
+
+    async def make_way(self, keys: Collection[Key]) -> None:
+        """What `create` needs written before logs of these names may appear, in a thread and for all of them at once.
+
+        A failure is left to `create`, which will meet it again.
+        """
+        for directory in self.directories:
+            if directory.online:
+                for write in directory.ledger.ways(keys, directory.logs):
+                    try:
+                        await asyncio.get_running_loop().run_in_executor(None, write.carry_out)
+                    except OSError as error:
+                        directory.refusal(error)
+                        return
+                    write.page.carried_out(write)
+
+    def _clear_name(self, key: Key, folder: str, directory: Directory) -> None:
+        """Put away what lies under the name of a log that is to be made: OSError if it stays."""
+        if key in self._leftovers:
+            path, where = self._leftovers[key]
+            if self.disk.exists(path):
+                self._put_away(key, path, where, DELETE, 0)
+            del self._leftovers[key]
+        if self.disk.exists(folder):  # nobody knows of it, so it is not ours to remove
+            path = os.path.join(directory.path, aside(*key, self._unique(), STRAY))
+            self.disk.rename(folder, path)
+            logger.warning("folder in the way, set aside", extra={"folder": path})
 
     def _emptiest(self) -> Directory:
         online = [directory for directory in self.directories if directory.online]
@@ -209,27 +231,37 @@ class Store:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
         return min(online, key=lambda directory: len(directory.logs))
 
+    def _forget(self, log: Log) -> None:
+        """A name that comes back starts from nothing: let go of all that is kept by it."""
+        key = log.topic, log.index
+        del self.logs[key]
+        self._forget_move(*key)
+        self.preferred.pop(key, None)
+        log.drop()
+
     def delete(self, log: Log) -> None:
         """Delete a partition: gone at once under its name, its files after `file.delete.delay.ms`."""
-        del self.logs[log.topic, log.index]
-        self._forget_move(log.topic, log.index)
-        self.highs.pop((log.topic, log.index), None)
-        directory = log.directory
-        log.drop()
+        key, directory, folder = (log.topic, log.index), log.directory, str(log.folder)
+        self._forget(log)
         try:
-            path = self._put_aside(log, str(log.folder), directory, DELETE)
+            self._put_away(key, folder, directory, DELETE, log.config.file_delete_delay_ms)
+        except FileNotFoundError as error:
+            directory.refusal(error)  # somebody has removed it before us
         except OSError as error:
-            raise directory.refusal(error) from error
-        self._doom(path, directory, log.config.file_delete_delay_ms)
+            self._leftovers[key] = folder, directory
+            refusal = directory.refusal(error)
+            if error.errno not in FULL:
+                raise refusal from error
+            # A full disk may have no room for a new name. Deleting is what makes room.
+            self.housekeeping.doom_folder(folder, directory, 0)
 
-    def _put_aside(self, log: Log, folder: str, directory: Directory, kind: str) -> str:
-        """Rename a partition's folder; returns the new path."""
-        path = os.path.join(directory.path, aside(log.topic, log.index, self._unique(), kind))
+    def _put_away(self, key: Key, folder: str, directory: Directory, kind: str, delay_ms: int) -> str:
+        """Rename a partition's folder, and have it removed if it is of that kind; returns the new path."""
+        path = os.path.join(directory.path, aside(*key, self._unique(), kind))
         self.disk.rename(folder, path)
+        if kind == DELETE:
+            self.housekeeping.doom_folder(path, directory, delay_ms)
         return path
-
-    def _doom(self, path: str, directory: Directory, delay_ms: int) -> None:
-        self._doomed.append(Doomed(self.clock.now_ms() + delay_ms, path, directory))
 
     def _unique(self) -> str:
         self._count += 1
@@ -238,15 +270,14 @@ class Store:
     def truncate(self, log: Log, offset: int) -> None:
         """Cut off everything at or above `offset`, and have it compacted again when it has been written again."""
         log.truncate(offset, now_ms=self.clock.now_ms())
-        self.cleaner.truncated(log, log.end)
+        self.cleaner.truncated(log)
 
     def set_aside(self, logs: Iterable[Log]) -> None:
         """Close logs that the cluster does not want here and rename their folders, for a person to look at."""
         for log in list(logs):
-            del self.logs[log.topic, log.index]
-            log.drop()
+            self._forget(log)
             try:
-                path = self._put_aside(log, str(log.folder), log.directory, STRAY)
+                path = self._put_away((log.topic, log.index), str(log.folder), log.directory, STRAY, 0)
             except OSError as error:
                 raise log.directory.refusal(error) from error
             logger.warning("log is not part of the cluster, set aside", extra={"log": repr(log), "folder": path})
@@ -296,13 +327,20 @@ class Store:
         """End a move that has begun; its copy is removed once nobody writes it."""
         move = self.moves.pop((topic, index), None)
         if move is not None:
-            self._doom(move.folder, move.directory, DAWDLE_MS)
+            self.housekeeping.doom_folder(move.folder, move.directory, DAWDLE_MS)
 
     async def carry_out(self, move: Move) -> None:
-        """Copy a partition and put the copy in its place. A failure leaves the partition where it is."""
+        """Copy a partition and put the copy in its place. A failure leaves the partition where it is.
+
+        It is tried again later, unless the disk is full or broken.
+        """
         log, key = move.log, (move.log.topic, move.log.index)
+        if steady_ms(self.clock) < move.rests_until_ms:
+            return
+        move.begin()
         try:
-            self.disk.make_folder(move.folder)
+            if not self.disk.exists(move.folder):
+                self.disk.make_folder(move.folder)
             while left(pieces := move.pieces()) > STEP_SIZE:
                 await asyncio.get_running_loop().run_in_executor(None, move.copy, pieces)
                 if self.moves.get(key) is not move:
@@ -311,158 +349,97 @@ class Store:
             self._switch(move)
         except OSError as error:
             logger.warning("move failed", extra={"log": repr(log), "to": move.directory.path, "reason": str(error)})
-            move.directory.refusal(error)
-            self._forget_move(*key)
+            within = str(error.filename or "").startswith(log.directory.path + os.sep)
+            (log.directory if within else move.directory).refusal(error)
+            if error.errno in FULL or not (move.directory.online and log.directory.online):
+                self._forget_move(*key)
+            move.rests_until_ms = steady_ms(self.clock) + MOVE_REST_MS
 
     def _switch(self, move: Move) -> None:
-        """All of it in one step of the loop, so nobody appends in between."""
+        """All of it in one step of the loop, so nobody appends in between. A failure leaves the log where it was."""
         log, directory, old = move.log, move.directory, move.log.directory
+        key = log.topic, log.index
         log.seal()
         move.finish()
+        said = {name: offset for name in (LOG_STARTS, COMPACTED) if (offset := SAYS[name](log)) is not None}
+        directory.ledger.make_way(key, directory.logs, said)
         folder, old_folder = os.path.join(directory.path, log.folder.name), str(log.folder)
         self.disk.rename(move.folder, folder)
-        loaded = recovery.load(
-            folder,
-            self.disk,
-            log.config,
-            clean=True,
-            recovery_point=0,
-            start=log.start,
-            now_ms=self.clock.now_ms(),
-            expiration_ms=self.config.producer_id_expiration_ms,
-        )
+        try:
+            loaded = recovery.load(
+                folder,
+                self.disk,
+                log.config,
+                clean=True,
+                recovery_point=0,
+                start=log.start,
+                now_ms=self.clock.now_ms(),
+                expiration_ms=self.config.producer_id_expiration_ms,
+            )
+            self._put_away(key, old_folder, old, DELETE, log.config.file_delete_delay_ms)
+        except BaseException:
+            # Both have the name now, and the next start must not find them so: what is appended goes to one only.
+            self.disk.rename(folder, move.folder)
+            raise
         for segment in log.segments:
             segment.close()
         old.logs.discard(log)
-        log.settle_in(directory, folder, loaded._replace(recovery_point=loaded.start))  # nothing is forced to disk yet
-        del self.moves[log.topic, log.index]
-        aside_now = self._put_aside(log, old_folder, old, DELETE)
-        self._doom(aside_now, old, log.config.file_delete_delay_ms)
+        log.settle_in(directory, folder, loaded._replace(recovery_point=loaded.start))
+        log.owed = log.end  # nothing is forced to disk yet, and the old copy will not be there for long
+        del self.moves[key]
 
     # Looking after them.
 
     async def run(self) -> None:
         """Retention, flushing, checkpoints, late removals and moves, until cancelled. Compaction is `cleaner.run`."""
-        while True:
-            await asyncio.sleep(TICK_S)
-            for log, flush in self.tick(self.clock.now_ms()):
-                await self.flush(log, flush)
-            await self.remove_folders(self.clock.now_ms())
-            for move in list(self.moves.values()):
-                await self.carry_out(move)
+        await self.housekeeping.run()
 
-    def tick(self, now_ms: int) -> list[tuple[Log, Flush]]:
-        """Do what is due, and name what has to be forced to disk."""
-        config = self.config
-        if self._is_due("retention", now_ms, config.log_retention_check_interval_ms):
-            self._retain(now_ms)
-        if self._is_due("recovery points", now_ms, config.log_flush_offset_checkpoint_interval_ms):
-            self._checkpoint(RECOVERY_POINTS, {key: log.recovery_point for key, log in self.logs.items()})
-        if self._is_due("log starts", now_ms, config.log_flush_start_offset_checkpoint_interval_ms):
-            self._checkpoint(LOG_STARTS, self._starts())
-        if self._is_due("high watermarks", now_ms, config.replica_high_watermark_checkpoint_interval_ms):
-            self._checkpoint(HIGH_WATERMARKS, self._highs())
-        self._sweep(now_ms)
-        return [(log, flush) for log in self.logs.values() if (flush := log.flush_due(now_ms)) is not None]
+    async def _flush_all(self) -> set[Directory]:
+        """Force every log to disk, all files before any folder: most folders are on disk by then, and cost nothing.
 
-    def _is_due(self, work: str, now_ms: int, interval_ms: int) -> bool:
-        """Whether the interval since the last time is over; the first one begins with the first question."""
-        if now_ms < self._due.setdefault(work, now_ms + interval_ms):
-            return False
-        self._due[work] = now_ms + interval_ms
-        return True
+        Returns the directories where that did not work.
+        """
+        unforced: set[Directory] = set()
+        folders: dict[str, Directory] = {}
 
-    def _retain(self, now_ms: int) -> None:
-        for log in self.logs.values():
-            log.producers.expire(now_ms)
-            try:
-                log.retain(now_ms)
-            except BrokerError as error:
-                logger.warning("retention failed", extra={"log": repr(log), "reason": error.message})
+        async def flush(log: Log) -> None:
+            with self._steps.attempt("flush", log):
+                plan = log.unflushed()
+                if plan is not None:
+                    folders.update((folder, log.directory) for folder in plan.folders)
+                    await self.flusher.flush(log, plan._replace(folders=()))
 
-    def _highs(self) -> Offsets:
-        return {key: log.high for key, log in self.logs.items()}
-
-    def _starts(self) -> Offsets:
-        """Only what the name of the first segment does not say, as Apache Kafka keeps it."""
-        return {key: log.start for key, log in self.logs.items() if log.start > log.segments[0].base}
-
-    def _checkpoint(self, name: str, offsets: Mapping[tuple[str, int], int], *, sync: bool = False) -> None:
-        for directory in self.directories:
-            if directory.online:
-                own = {
-                    (log.topic, log.index): offsets[log.topic, log.index]
-                    for log in directory.logs
-                    if (log.topic, log.index) in offsets
-                }
-                try:
-                    write_offsets(self.disk, os.path.join(directory.path, name), own, sync=sync)
-                except OSError as error:
-                    logger.warning("checkpoint not written", extra={"checkpoint": name, "reason": str(error)})
-                    directory.refusal(error)
-
-    def _sweep(self, now_ms: int) -> None:
-        """Remove the files whose delay is over."""
-        for log in self.logs.values():
-            if log.doomed:
-                try:
-                    log.sweep(now_ms)
-                except OSError as error:
-                    log.directory.refusal(error)
-
-    async def remove_folders(self, now_ms: int) -> None:
-        """Remove the folders of deleted partitions whose delay is over, in a thread: there may be many, and large."""
-        due = [doomed for doomed in self._doomed if doomed.due_ms <= now_ms]
-        self._doomed = [doomed for doomed in self._doomed if doomed.due_ms > now_ms]
-        for doomed in due:
-            try:
-                await asyncio.get_running_loop().run_in_executor(None, self.disk.remove_folder, doomed.path)
-            except OSError as error:
-                logger.warning("folder not removed", extra={"folder": doomed.path, "reason": str(error)})
-                doomed.directory.refusal(error)
-
-    async def flush(self, log: Log, flush: Flush) -> None:
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, carry_out, flush)
-        except OSError as error:
-            log.directory.fail(error)
-        else:
-            log.flushed(flush, self.clock.now_ms())
-
-    async def _flush_all(self) -> None:
-        """Force every log to disk, all files before any folder: most folders are on disk by then, and cost nothing."""
-        flushes = [(log, flush) for log in self.logs.values() if log.fault is None and (flush := log.unflushed())]
-        folders = {folder: log.directory for log, flush in flushes for folder in flush.folders}
-        await asyncio.gather(*(self.flush(log, flush._replace(folders=())) for log, flush in flushes))
+        await asyncio.gather(*(flush(log) for log in self.logs.values() if log.fault is None))
         for folder, directory in folders.items():
             if directory.online:
                 try:
                     await asyncio.get_running_loop().run_in_executor(None, sync_folders, self.disk, [folder])
                 except OSError as error:
-                    directory.fail(error)
+                    if error.errno not in FULL | WANTING:
+                        directory.fail(error)
+                    directory.refusal(error)
+                    unforced.add(directory)
+        return unforced | {
+            log.directory for log in self.logs.values() if log.fault is not None or log.recovery_point < log.end
+        }
 
     async def close(self) -> None:
-        """Stop in good order: everything on disk, then the checkpoints, then the marker that says so."""
+        """Stop in good order: everything on disk, then the checkpoints, then the marker that says so.
+
+        Where something fails there is no marker. Nothing is lost: the next start reads more than it would have to.
+        """
         if not self._opened:  # then nothing here is ours to say: the folders are as whoever was here before left them
             return
-        await self._flush_all()
-        points = {key: log.recovery_point for key, log in self.logs.items()}
-        starts = self._starts()
-        self._checkpoint(RECOVERY_POINTS, points, sync=True)
-        self._checkpoint(LOG_STARTS, starts, sync=True)
-        self._checkpoint(HIGH_WATERMARKS, self._highs(), sync=True)
-        whole = {directory for directory in self.directories if directory.online}
-        for log in list(self.logs.values()):
-            try:
-                log.close()
-            except OSError as error:
-                log.directory.refusal(error)
-                whole.discard(log.directory)
-        for directory in whole:
-            if directory.online:
-                try:
+        unforced = await self._flush_all()
+        for directory in self.directories:
+            with self._steps.attempt("clean stop", directory) as attempt:
+                for name in SAYS if directory.online else ():
+                    directory.ledger.write(name, directory.logs)
+            for log in list(directory.logs):
+                with self._steps.attempt("clean stop", log) as closing:
+                    log.close()
+                attempt.failed |= closing.failed
+            if directory.online and directory not in unforced and not attempt.failed:
+                with self._steps.attempt("clean stop", directory):
                     write_clean_marker(self.disk, directory.path)
-                except OSError as error:
-                    # Nothing is lost: the next start reads more than it would have to.
-                    logger.warning("no clean stop", extra={"directory": directory.path, "reason": str(error)})
         self.logs.clear()

@@ -51,16 +51,29 @@ class TransactionIndex:
         self.base = base
         self._disk = disk
         self.entries: list[Aborted] = []
+        self._written = 0  # how many of the entries are in the file
         try:
             data = disk.read(path)
         except FileNotFoundError:
             return
         self.entries = decode(data, base)
+        self._written = len(self.entries)
 
     def append(self, aborted: Aborted) -> None:
+        """On OSError it is known, but not in the file yet: `write` tries again."""
         assert not self.entries or self.entries[-1].last < aborted.last, "markers ascend"
-        self._disk.append(self.path, encode([aborted]))
         self.entries.append(aborted)
+        self.write()
+
+    def write(self) -> None:
+        """Add what is missing in the file. A part of an entry that got there before is cut off first."""
+        missing = self.entries[self._written :]
+        if missing:
+            whole = self._written * _ENTRY.size
+            if self._disk.exists(self.path) and self._disk.stat(self.path).st_size > whole:
+                self._disk.truncate(self.path, whole)
+            self._disk.append(self.path, encode(missing))
+            self._written = len(self.entries)
 
     def collect(self, start: int, end: int) -> tuple[list[Aborted], bool]:
         """Transactions that overlap start <= offset < end, and whether the search is complete with this segment."""
@@ -76,7 +89,9 @@ class TransactionIndex:
         """Drop the entries of markers at or above `offset`."""
         kept = [entry for entry in self.entries if entry.last < offset]
         if len(kept) < len(self.entries):
-            self._disk.truncate(self.path, len(kept) * _ENTRY.size)
+            if len(kept) < self._written:
+                self._disk.truncate(self.path, len(kept) * _ENTRY.size)
+                self._written = len(kept)
             self.entries = kept
 
     def reset(self) -> None:

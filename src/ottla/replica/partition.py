@@ -34,6 +34,8 @@ class Partition:
         appended = self.log.append(
             data, epoch=self.epoch, now_ms=now_ms, produce_version=produce_version, client=client
         )
+        if not client and self.log.owed > self.log.recovery_point:
+            self.log.flush(self.log.flushed_ms)  # coordinators answer at once
         if self.waits and not appended.duplicate:
             size = len(data)
             for wait in self.waits:

@@ -82,6 +82,7 @@ class Replicas:
 
     async def prepare(self, topic: Topic) -> None:
         """Make the logs of a topic that is about to come, a few at a time, so that others are served in between."""
+        await self._store.make_way({(topic.name, state.index) for state in topic.partitions})
         for at, state in enumerate(topic.partitions):
             if self._controller.node_id in state.replicas and (topic.name, state.index) not in self._store.logs:
                 with suppress(BrokerError):  # `_host` will meet the same error, and say so

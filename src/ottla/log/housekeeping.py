@@ -1,0 +1,209 @@
+"""What the logs of a store need while they are in use: retention, flushes, checkpoints, late removals and moves.
+
+Each is a loop of its own, so that a slow disk or a large copy holds up nothing but its own kind. On the loop stays what
+takes no time (renames, decisions); everything that waits for a disk is done in threads, on values taken before.
+
+One log's trouble is that log's: `Steps` says it once, and the next turn tries again. Compaction is `cleaner`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.clock import steady_ms
+from ottla.log.checkpoints import COMPACTED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from ottla.log.segment import DELETED
+from ottla.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.log.directory import Directory
+    from ottla.log.flush import Flush
+    from ottla.log.ledger import Write
+    from ottla.log.log import Log
+    from ottla.log.store import Store
+
+TICK_S = 1.0  # how often to look for something to do; every interval is a multiple of it in effect
+LOGS_PER_TURN = 200  # each takes a few microseconds, or a few renames
+
+logger = logging.getLogger("ottla.log")
+
+
+class Doomed:
+    """Files to be removed at `due_ms` of the steady time: those of a segment that `log` retired, or a whole folder."""
+
+    def __init__(
+        self, due_ms: int, directory: Directory, path: str, log: Log | None, remove: Callable[[], None]
+    ) -> None:
+        self.due_ms = due_ms
+        self.directory = directory
+        self.path = path
+        self.log = log
+        self.remove = remove
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class Housekeeping:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._steps = Steps("ottla.log")
+        self._due: dict[str, int] = {}
+        self._doomed: list[Doomed] = []
+        self._seen: dict[Log, int] = {}  # the end of each log when its folder was last looked for
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        works = (self.retain, self.flush, self.checkpoint, self.remove, self.move, self.look)
+        await asyncio.gather(*(self._steps.every(TICK_S, f"housekeeping: {work.__name__}", work) for work in works))
+
+    def _is_due(self, work: str, interval_ms: int) -> bool:
+        """Whether the interval since the last time is over; the first one begins with the first question."""
+        now_ms = steady_ms(self._store.clock)
+        if now_ms < self._due.setdefault(work, now_ms + interval_ms):
+            return False
+        self._due[work] = now_ms + interval_ms
+        return True
+
+    # Retention.
+
+    async def retain(self) -> None:
+        """Delete what is too old or too much, and forget producers that are silent."""
+        if not self._is_due("retention", self._store.config.log_retention_check_interval_ms):
+            return
+        for directory in self._store.directories:
+            directory.look_again()
+        logs = list(self._store.logs.values())
+        for first in range(0, len(logs), LOGS_PER_TURN):
+            self._steps.each("retention", logs[first : first + LOGS_PER_TURN], self._retain)
+            await asyncio.sleep(0)
+
+    def _retain(self, log: Log) -> None:
+        now_ms = self._store.clock.now_ms()
+        log.producers.expire(now_ms)
+        log.retain(now_ms)
+
+    # Flushing.
+
+    async def flush(self) -> None:
+        """Force to disk what `flush.ms` or a roll asks for."""
+        due: list[tuple[Log, Flush]] = []
+        now_ms = steady_ms(self._store.clock)
+
+        def look(log: Log) -> None:
+            flush = log.flush_due(now_ms)
+            if flush is not None:
+                due.append((log, flush))
+
+        self._steps.each("flush", list(self._store.logs.values()), look)
+        await asyncio.gather(*(self._flush(log, flush) for log, flush in due))
+
+    async def _flush(self, log: Log, flush: Flush) -> None:
+        with self._steps.attempt("flush", log):
+            await self._store.flusher.flush(log, flush)
+
+    # Checkpoints.
+
+    async def checkpoint(self) -> None:
+        """Write down what is due."""
+        config = self._store.config
+        intervals = {
+            RECOVERY_POINTS: config.log_flush_offset_checkpoint_interval_ms,
+            LOG_STARTS: config.log_flush_start_offset_checkpoint_interval_ms,
+            HIGH_WATERMARKS: config.replica_high_watermark_checkpoint_interval_ms,
+            COMPACTED: config.log_flush_offset_checkpoint_interval_ms,
+        }
+        for name, interval_ms in intervals.items():
+            if self._is_due(name, interval_ms):
+                for directory in self._store.directories:
+                    if directory.online:
+                        with self._steps.attempt(f"writing {name}", directory):
+                            await self._write(directory, directory.ledger.plan(name, directory.logs))
+
+    async def _write(self, directory: Directory, write: Write | None) -> None:
+        if write is None:
+            return
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, write.carry_out)
+        except OSError as error:
+            raise directory.refusal(error) from error
+        write.page.carried_out(write)
+
+    # Removing.
+
+    def doom_folder(self, path: str, directory: Directory, delay_ms: int) -> None:
+        """Have a folder removed when the delay is over."""
+        remove = partial(directory.disk.remove_folder, path)
+        self._doomed.append(Doomed(steady_ms(self._store.clock) + delay_ms, directory, path, None, remove))
+
+    def _doom_segments(self, log: Log) -> None:
+        gone, log.doomed = log.doomed, []
+        due_ms = steady_ms(self._store.clock) + log.config.file_delete_delay_ms
+        for segment in gone:
+            remove = partial(segment.remove, DELETED)
+            self._doomed.append(Doomed(due_ms, log.directory, segment.stem, log, remove))
+
+    async def remove(self) -> None:
+        """Remove the files whose delay is over, in a thread: they may be large. What stays is tried again."""
+        for log in self._store.logs.values():
+            if log.doomed:
+                self._doom_segments(log)
+        now_ms = steady_ms(self._store.clock)
+        for doomed in [doomed for doomed in self._doomed if doomed.due_ms <= now_ms]:
+            log_now = doomed.log and self._store.logs.get((doomed.log.topic, doomed.log.index))
+            if log_now is doomed.log:  # else its folder goes as a whole, and another log may have the name
+                with self._steps.attempt("removal", doomed) as attempt:
+                    await self._remove(doomed)
+                if attempt.failed:
+                    continue
+            self._doomed.remove(doomed)
+
+    async def _remove(self, doomed: Doomed) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, doomed.remove)
+        except FileNotFoundError:
+            return  # somebody was faster
+        except OSError as error:
+            raise doomed.directory.refusal(error) from error
+
+    # Moving.
+
+    async def move(self) -> None:
+        """Carry out the moves that somebody asked for, one after the other."""
+        for move in list(self._store.moves.values()):
+            with self._steps.attempt("move", move.log):
+                await self._store.carry_out(move)
+
+    # Looking.
+
+    async def look(self) -> None:
+        """Notice when a full disk has space again, and when somebody has removed a partition's folder."""
+        for directory in self._store.directories:
+            if directory.full:
+                with self._steps.attempt("look for space", directory):
+                    directory.look_for_space()
+        if not self._is_due("folders", self._store.config.replica_high_watermark_checkpoint_interval_ms):
+            return
+        logs = self._store.logs.values()
+        changed = [(log, str(log.folder)) for log in logs if log.fault is None and self._seen.get(log) != log.end]
+        self._seen = {log: log.end for log in logs}
+        missing = await asyncio.get_running_loop().run_in_executor(None, _missing, changed)
+        for log, folder in missing:
+            if log.fault is None and str(log.folder) == folder:  # else it was deleted or moved just now
+                log.fault = f"the folder {folder} is gone"
+                logger.error("partition offline, its folder is gone", extra={"folder": folder})
+
+
+def _missing(folders: list[tuple[Log, str]]) -> list[tuple[Log, str]]:
+    """An open file can be written to although its name is gone: what is acknowledged then would be lost."""
+    return [
+        (log, folder)
+        for log, folder in folders
+        if not log.disk.exists(folder) and log.disk.exists(os.path.dirname(folder))
+    ]

@@ -1,0 +1,158 @@
+"""What a log directory has written down of its logs: four checkpoint files, each with a line for each partition.
+
+    recovery-point-offset-checkpoint    below it everything is forced to disk
+    log-start-offset-checkpoint         where the log begins, if the name of its first segment does not say so
+    replication-offset-checkpoint       the high watermark
+    cleaner-offset-checkpoint           how far it is compacted
+
+The lines are Apache Kafka's and go by name, but a name may come back with another log behind it. Law: before a log
+appears in a directory, no file there speaks of its name in a way that is not true of this log. So a ledger remembers
+which names each file may hold on disk, and `make_way` writes those files anew without them.
+
+Every write is synced, as Kafka's are: else a power cut could bring back an older file and with it what was forgotten.
+Threads may write; `number` keeps an older content from replacing a newer one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from ottla.log.checkpoints import (
+    COMPACTED,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    CorruptCheckpointError,
+    read_offsets,
+    write_offsets,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from ottla.disk import Disk
+    from ottla.log.checkpoints import Offsets
+    from ottla.log.log import Log
+
+    Key = tuple[str, int]
+
+logger = logging.getLogger("ottla.log")
+
+
+def _start(log: Log) -> int | None:
+    return log.start if log.start > log.segments[0].base else None
+
+
+SAYS: dict[str, Callable[[Log], int | None]] = {
+    RECOVERY_POINTS: lambda log: log.recovery_point,
+    LOG_STARTS: _start,
+    HIGH_WATERMARKS: lambda log: log.high,
+    COMPACTED: lambda log: log.compacted,
+}
+
+
+class Write:
+    """A content for one of the files, to be carried out by any thread."""
+
+    def __init__(self, page: Page, number: int, offsets: Offsets) -> None:
+        self.page = page
+        self.number = number
+        self.offsets = offsets
+
+    def carry_out(self) -> None:
+        self.page.carry_out(self)
+
+
+class Page:
+    """One file. `held` are the names that it may hold on disk, whichever write was the last to get there."""
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        self.held: set[Key] = set()
+        self._path = path
+        self._disk = disk
+        self._lock = Lock()
+        self._planned = 0
+        self._carried_out = 0
+        self._said: Offsets | None = None  # what it says for certain
+
+    def read(self) -> Offsets:
+        """What it says, nothing when it cannot be understood: zero is always right, more is read or compacted."""
+        try:
+            said = read_offsets(self._disk, self._path)
+        except CorruptCheckpointError as error:
+            logger.warning("checkpoint ignored", extra={"reason": str(error)})
+            return {}
+        self.held = set(said)
+        self._said = said
+        return said
+
+    def plan(self, offsets: Offsets) -> Write | None:
+        """What to write so that it says this; None if it does."""
+        if offsets == self._said:
+            return None
+        self._said = None
+        self.held.update(offsets)
+        self._planned += 1
+        return Write(self, self._planned, offsets)
+
+    def carry_out(self, write: Write) -> None:
+        with self._lock:
+            if write.number > self._carried_out:
+                write_offsets(self._disk, self._path, write.offsets, sync=True)
+                self._carried_out = write.number
+
+    def carried_out(self, write: Write) -> None:
+        """To be called by the owner, who also plans."""
+        if write.number == self._planned:
+            self.held = set(write.offsets)
+            self._said = write.offsets
+
+
+class Ledger:
+    """The files of one directory."""
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        self._pages = {name: Page(os.path.join(path, name), disk) for name in SAYS}
+
+    def read(self) -> dict[str, Offsets]:
+        """What each of the files says."""
+        return {name: page.read() for name, page in self._pages.items()}
+
+    def plan(self, name: str, logs: Iterable[Log]) -> Write | None:
+        """What to write into one of the files so that it tells of these logs as they are now."""
+        return self._pages[name].plan(_offsets(name, logs))
+
+    def write(self, name: str, logs: Iterable[Log]) -> None:
+        _write_now(self.plan(name, logs))
+
+    def ways(self, keys: Collection[Key], logs: Iterable[Log]) -> list[Write]:
+        """What to write before logs of these names may appear."""
+        stale = [name for name, page in self._pages.items() if not page.held.isdisjoint(keys)]
+        if not stale:
+            return []
+        others = [log for log in logs if (log.topic, log.index) not in keys]
+        found = (self._pages[name].plan(_offsets(name, others)) for name in stale)
+        return [write for write in found if write is not None]
+
+    def make_way(self, key: Key, logs: Iterable[Log], said: Mapping[str, int] | None = None) -> None:
+        """Have every file say nothing of this name, or what is said here. OSError: it may not appear."""
+        said = said or {}
+        others = [log for log in logs if (log.topic, log.index) != key]
+        for name, page in self._pages.items():
+            if key in page.held or name in said:
+                own = {key: said[name]} if name in said else {}
+                _write_now(page.plan(_offsets(name, others) | own))
+
+
+def _offsets(name: str, logs: Iterable[Log]) -> Offsets:
+    says = SAYS[name]
+    return {(log.topic, log.index): offset for log in logs if (offset := says(log)) is not None}
+
+
+def _write_now(write: Write | None) -> None:
+    if write is not None:
+        write.carry_out()
+        write.page.carried_out(write)

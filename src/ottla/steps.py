@@ -1,0 +1,114 @@
+"""Steps of a loop that lives on: a step may fail with any error, the loop says so once and tries again.
+
+    steps = Steps("ottla.log")
+    with steps.attempt("retention", log):        # whatever is raised ends here
+        ...
+
+A trouble belongs to one step of one subject (a log, a directory; without one, to the loop itself). It is logged when it
+begins, when its reason changes, and when the step works again; not at every turn in between. Subjects are held weakly:
+one that comes back under the same name starts from nothing.
+
+A BrokerError that an OSError caused is not said again: the directory that refused has said it, with the path.
+
+Cancelling is no trouble: CancelledError passes, and so does everything else that is no Exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary
+
+from ottla.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from types import TracebackType
+
+S = TypeVar("S")
+
+FORESEEN = (OSError, BrokerError, MemoryError)  # of anything else the log shows where it came from
+
+
+class Steps:
+    def __init__(self, logger: str) -> None:
+        self._logger = logging.getLogger(logger)
+        self._troubles: WeakKeyDictionary[object, dict[str, str]] = WeakKeyDictionary()
+
+    def attempt(self, step: str, subject: object | None = None) -> Attempt:
+        """A context in which the step may fail."""
+        return Attempt(self, step, self if subject is None else subject)
+
+    def each(self, step: str, subjects: Iterable[S], work: Callable[[S], object]) -> None:
+        """The same step for many subjects: the trouble of one is not that of the others."""
+        for subject in subjects:
+            try:
+                work(subject)
+            except Exception as error:
+                self.failed(step, error, subject)
+            else:
+                if self._troubles:
+                    self.worked(step, subject)
+
+    async def every(self, seconds: float, step: str, work: Callable[[], Awaitable[object]]) -> None:
+        """Do it again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(seconds)
+            with self.attempt(step):
+                await work()
+
+    def failed(self, step: str, error: BaseException, subject: object | None = None) -> None:
+        if isinstance(error, BrokerError) and isinstance(error.__cause__, OSError):
+            return
+        owner = self if subject is None else subject
+        reason = reason_of(error)
+        troubles = self._troubles.setdefault(owner, {})
+        if troubles.get(step) == reason:
+            return
+        troubles[step] = reason
+        facts = {"reason": reason} if owner is self else {"of": str(owner), "reason": reason}
+        trace = None if isinstance(error, FORESEEN) else error
+        self._logger.warning("%s failed, will be tried again", step, extra=facts, exc_info=trace)
+
+    def worked(self, step: str, subject: object | None = None) -> None:
+        owner = self if subject is None else subject
+        troubles = self._troubles.get(owner)
+        if troubles is None or troubles.pop(step, None) is None:
+            return
+        if not troubles:
+            del self._troubles[owner]
+        self._logger.info("%s works again", step, extra={} if owner is self else {"of": str(owner)})
+
+
+class Attempt:
+    __slots__ = ("_step", "_steps", "_subject", "failed")
+
+    def __init__(self, steps: Steps, step: str, subject: object) -> None:
+        self._steps = steps
+        self._step = step
+        self._subject = subject
+        self.failed = False
+
+    def __enter__(self) -> Attempt:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None:
+            self._steps.worked(self._step, self._subject)
+        elif isinstance(error, Exception):
+            self.failed = True
+            self._steps.failed(self._step, error, self._subject)
+        return isinstance(error, Exception)
+
+
+def reason_of(error: BaseException) -> str:
+    """One line that says what went wrong; some errors, such as MemoryError, have only their name to say."""
+    if isinstance(error, BrokerError):
+        return error.message or error.code.name
+    text = str(error)
+    if isinstance(error, OSError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
