@@ -20,10 +20,11 @@ SOURCE = ROOT / "src" / "ottla"
 
 # Imports point one way. Each package may import those named here and itself; satellites that are not named may import
 # everything.
-GROUND = {"errors", "clock", "disk", "config", "steps"}
+GROUND = {"errors", "clock", "descriptors", "disk", "config", "steps"}
 ARROWS = {
     "errors": set[str](),
     "clock": set[str](),
+    "descriptors": set[str](),
     "disk": set[str](),
     "steps": {"errors"},
     "config": {"errors"},
@@ -91,6 +92,7 @@ ADAPTORS = {
     "clock": {"clock.py"},
     "chance": {"broker.py"},  # the root makes up a cluster id when there is none
     "disk": {
+        "descriptors.py",
         "disk.py",
         "cluster/embedded.py",
         "log/segment.py",

@@ -18,7 +18,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
 
-from ottla import handlers
+from ottla import descriptors, handlers
 from ottla.clock import SystemClock
 from ottla.cluster import znodes
 from ottla.cluster.consumer_offsets import ConsumerOffsets
@@ -84,6 +84,7 @@ class Broker:
     async def start(self) -> None:
         for notice in self.config.notices:
             log.warning(notice)
+        descriptors.raise_limit()
         # Others may fail and go offline; without the first, which has the metadata, there is nothing to go by.
         self.disk.make_folder(self.config.log_dirs[0], parents=True)
         sockets = self._bind()
@@ -101,8 +102,8 @@ class Broker:
         replicas = Replicas(controller, self._store, waits)
         self._look_for_missing(known, replicas)
         controller.subscribe(replicas.apply)
-        controller.prepare_with(replicas.prepare)
-        self._store.set_aside(log for log in self._store.logs.values() if not replicas.hosts(log))
+        controller.hosted_by(replicas)
+        self._put_away(replicas)
         self._groups = Groups(self.config, controller, replicas, self.clock, lambda: str(uuid.uuid4()))
         markers = MarkerWriter(replicas, self._groups, self.clock, asyncio.get_running_loop())
         self._transactions = Transactions(self.config, controller, replicas, markers, self.clock)
@@ -112,7 +113,20 @@ class Broker:
         self._own(self._store.run())
         self._own(self._store.cleaner.run())
         self._listen(sockets, dispatch)
-        controller.subscribe(lambda old, new: self._reconfigure(controller.config))
+        self._reconfigure(controller.config)
+        controller.subscribe(lambda old, new: self._follow(old, new, controller))
+
+    def _follow(self, old: Image | None, new: Image, controller: Controller) -> None:
+        if old is not None and old.broker_configs is not new.broker_configs:
+            self._reconfigure(controller.config)
+
+    def _put_away(self, replicas: Replicas) -> None:
+        """Logs that the cluster does not want here: those that hold nothing were made for a topic that never came."""
+        unwanted = [log for log in self._store.logs.values() if not replicas.hosts(log)]
+        for empty in (one for one in unwanted if one.end == 0):
+            log.warning("an empty log of no topic is removed", extra={"log": repr(empty)})
+            self._store.delete(empty)
+        self._store.set_aside(one for one in unwanted if one.end > 0)
 
     def _reconfigure(self, config: BrokerConfig) -> None:
         """Options that change while the broker runs; those of topics reach the logs through Replicas."""

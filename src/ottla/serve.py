@@ -15,7 +15,6 @@ import errno
 import gc
 import logging
 import os
-import resource
 import signal
 import sys
 from collections.abc import Mapping
@@ -141,16 +140,8 @@ def listener(host: str, port: int) -> str:
 def run(plan: Plan) -> int:
     import uvloop
 
-    allow_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(live(plan))
-
-
-def allow_files() -> None:
-    """Take as many file descriptors as the system lets us have: partitions and clients each cost a few."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def live(plan: Plan) -> int:

@@ -116,6 +116,15 @@ def check_count(count: int) -> None:
         raise BrokerError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 
+def check_total(config: BrokerConfig, wishes: Iterable[NewTopic]) -> None:
+    """Refuse a request for too many partitions as a whole, as Kafka does."""
+    total = 0
+    for wish in wishes:
+        wanted = config.num_partitions if wish.partitions == UNSET else max(0, wish.partitions)
+        total += len(wish.assignments) if wish.assignments else wanted
+    check_count(total)
+
+
 def more_partitions(image: Image, name: str, count: int, assignments: Sequence[Sequence[int]] | None) -> Topic:
     """The topic with `count` partitions in all."""
     topic = image.topics.get(name)

@@ -14,6 +14,7 @@ import asyncio
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.clock import steady_ms
@@ -193,6 +194,9 @@ class Store:
                 expiration_ms=self.config.producer_id_expiration_ms,
             )
         except OSError as error:
+            # Removing what was begun may need a file, and there may be none now. Mostly nothing was begun.
+            with suppress(OSError):
+                self._put_away(key, folder, chosen, DELETE, 0)
             raise chosen.refusal(error) from error
         log = self.logs[key] = Log(chosen, folder, topic, index, config, loaded)
         log.flushed_ms = steady_ms(self.clock)
