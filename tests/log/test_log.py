@@ -209,6 +209,18 @@ def test_an_open_transaction_holds_the_last_stable_offset(tmp_path: Path) -> Non
     assert log.aborted(0, log.end) == []
 
 
+def test_the_last_stable_offset_is_not_before_the_start_of_the_log(tmp_path: Path) -> None:
+    """Or a reader of committed records would be sent to where there is nothing, again and again."""
+    log = a_log(tmp_path)
+    append(log, produced())
+    append(log, in_transaction(0))
+    append(log, produced(3))
+    log.delete_before(4)
+    assert (log.last_stable(log.end), log.end) == (4, 6)
+    end_transaction(log, commit=False)
+    assert log.last_stable(log.end) == log.end == 7
+
+
 def test_aborted_transactions_are_listed_over_segments(tmp_path: Path) -> None:
     log = a_log(tmp_path, segment_bytes=400)
     for producer_id in (7, 8):

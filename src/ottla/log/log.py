@@ -341,7 +341,8 @@ class Log:
         return self.epochs.latest
 
     def last_stable(self, high: int) -> int:
-        return self.producers.last_stable(high)
+        """Never before the start: an open transaction may have begun in what is deleted by now."""
+        return max(self.producers.last_stable(high), min(self.start, high))
 
     def aborted(self, start: int, end: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that overlap start <= offset < end."""
