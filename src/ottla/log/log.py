@@ -82,7 +82,8 @@ class Log:
         self.active: Segment = loaded.segments[-1]
         self.start: int = loaded.start
         self.end: int = loaded.end
-        self.recovery_point: int = loaded.recovery_point
+        # The checkpoint may be from before the oldest segments went.
+        self.recovery_point: int = max(loaded.recovery_point, loaded.segments[0].base)
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
