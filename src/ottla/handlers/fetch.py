@@ -174,8 +174,7 @@ def fetch(parts: Parts, call: Call, request: FetchRequest) -> FetchResponse | as
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST, responses=[])
     try:
-        now_ms = int(parts.clock.monotonic() * 1000)
-        session, incremental, watched = parts.sessions.open(request, now_ms, by_id=call.version >= BY_ID)
+        session, incremental, watched = parts.sessions.open(request, parts.clock.now_ms(), by_id=call.version >= BY_ID)
     except BrokerError as error:
         return FetchResponse(error_code=error.code, responses=[])
     return Reading(parts, call, request, session, watched, incremental=incremental).start()
