@@ -113,6 +113,7 @@ ROOTS = {
     "net/turns.py",
     "replica/waits.py",
     "coord/runtime.py",
+    "coord/transactions/markers.py",
     "steps.py",
     "embed.py",
     "demo/parts.py",

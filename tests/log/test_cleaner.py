@@ -120,6 +120,19 @@ def test_the_active_segment_and_all_above_the_last_stable_offset_stay_out(tmp_pa
     assert survey(log, None, NOW_MS).first_uncleanable == 3, "its segment holds the first undecided offset"
 
 
+def test_a_segment_with_an_open_transaction_stays_out_although_the_dirty_part_begins_in_it(tmp_path: Path) -> None:
+    """Else a value gives way to one that may yet be aborted."""
+    store = a_store(tmp_path)
+    log = a_dirty_log(store, "a", closed=0, cleanup_policy="compact,delete", min_cleanable_dirty_ratio=0)
+    put(log, b"other")
+    put(log, b"k", b"committed")
+    put(log, b"k", b"undecided", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    log.roll(NOW_MS)
+    log.delete_before(1)
+    assert not clean(store.cleaner)
+    assert offsets(log)[-2:] == [1, 2]
+
+
 def test_segments_younger_than_the_least_lag_stay_out(tmp_path: Path) -> None:
     store = a_store(tmp_path)
     log = store.create("orders", 0, TOPIC_ID, settings(cleanup_policy="compact", min_compaction_lag_ms=1000), 0)

@@ -7,7 +7,19 @@ import errno
 from typing import TYPE_CHECKING
 
 import pytest
-from log.making import NOW_MS, TOPIC_ID, FaultyDisk, StillClock, a_log, append, everything, produced, records, settings
+from log.making import (
+    NOW_MS,
+    TOPIC_ID,
+    FaultyDisk,
+    StillClock,
+    a_log,
+    a_store,
+    append,
+    everything,
+    produced,
+    records,
+    settings,
+)
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.flush import Flusher
@@ -209,6 +221,18 @@ def test_an_open_transaction_holds_the_last_stable_offset(tmp_path: Path) -> Non
     end_transaction(log, commit=True)
     assert log.last_stable(log.end) == log.end == 7
     assert log.aborted(0, log.end) == []
+
+
+def test_the_last_stable_offset_is_not_before_the_start_of_the_log(tmp_path: Path) -> None:
+    """Or a reader of committed records would be sent to where there is nothing, again and again."""
+    log = a_log(tmp_path)
+    append(log, produced())
+    append(log, in_transaction(0))
+    append(log, produced(3))
+    log.delete_before(4)
+    assert (log.last_stable(log.end), log.end) == (4, 6)
+    end_transaction(log, commit=False)
+    assert log.last_stable(log.end) == log.end == 7
 
 
 def test_aborted_transactions_are_listed_over_segments(tmp_path: Path) -> None:
@@ -537,3 +561,18 @@ def test_a_new_leader_notes_its_epoch_before_it_writes(tmp_path: Path) -> None:
     log.assign_epoch(4)
     assert log.epochs.entries == [(0, 0), (6, 3)]
     assert log.epoch_end(0) == (0, 3)
+
+
+def test_a_recovery_point_from_before_the_oldest_segment_went_does_no_harm(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    append(log, produced())
+    log.roll(NOW_MS)
+    append(log, produced())
+    log.delete_before(1)
+    assert log.retain(NOW_MS) == 1
+    store = a_store(tmp_path)  # after a crash: no checkpoint was written
+    (log,) = store.logs.values()
+    assert [segment.base for segment in log.segments] == [1]
+    append(log, produced())
+    assert log.flush_due(NOW_MS) is None
+    assert log.unflushed() is not None

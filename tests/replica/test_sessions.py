@@ -116,9 +116,11 @@ def test_partitions_that_gave_data_come_last_next_time() -> None:
 
 def test_a_full_cache_gives_up_an_unused_session_or_a_smaller_one_or_refuses() -> None:
     cache = sessions(slots=1, eviction_ms=1000)
-    opened(cache, request({("t", 0): 0, ("u", 0): 0}), now_ms=0)
-    assert opened(cache, request({("v", 0): 0}), now_ms=999)[0] is None, "in use, and larger"
-    assert opened(cache, request({("v", 0): 0, ("w", 0): 0, ("x", 0): 0}), now_ms=999)[0].id == 2, "larger wins"
+    first, large = opened(cache, request({("t", 0): 0, ("u", 0): 0}), now_ms=0)[0], {("v", n): 0 for n in range(3)}
+    assert opened(cache, request(large), now_ms=999)[0] is None, "larger, but the other is young"
+    opened(cache, request({}, session=first.id, epoch=1), now_ms=999)
+    assert opened(cache, request({("v", 0): 0}), now_ms=1001)[0] is None, "in use, and larger"
+    assert opened(cache, request(large), now_ms=1001)[0].id == 2, "larger wins"
     assert opened(cache, request({("v", 0): 0}), now_ms=2500)[0].id == 3, "unused for long enough"
     assert len(cache) == 1
 

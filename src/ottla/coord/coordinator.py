@@ -7,11 +7,12 @@ Kafka would put it in, and the leader of that partition coordinates it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ottla.cluster.plans import INTERNAL_CONFIGS, NewTopic
 from ottla.coord.machine import Decision, Machine
-from ottla.coord.runtime import Runtime, slot
+from ottla.coord.runtime import RETRY_S, Runtime, slot
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Image
     from ottla.coord.machine import Token
     from ottla.replica.replicas import Replicas
+
+logger = logging.getLogger("ottla.coord")
 
 M = TypeVar("M", bound=Machine)
 
@@ -101,4 +104,22 @@ class Coordinator(Generic[M]):
             known = None if recreated else states.get(index)
             led = known is not None and (known.leader, known.leader_epoch) == (state.leader, state.leader_epoch)
             if state.leader == self._controller.node_id and not led:
-                self.runtime.elected(self._replicas.get(self._shape.name, index))
+                self.runtime.resigned(index)
+                self._lead(index)
+
+    def _lead(self, index: int, *, again: bool = False) -> None:
+        """Load the machine of a partition; later, if its log cannot be made just now, as on a full disk."""
+        topic = self._controller.image.topics.get(self._shape.name)
+        led = topic is not None and index < len(topic.partitions)
+        if topic is None or not led or topic.partitions[index].leader != self._controller.node_id:
+            return
+        if self.runtime.stopped or self.runtime.leads(index):
+            return
+        try:
+            partition = self._replicas.get(self._shape.name, index)
+        except BrokerError as error:
+            if not again:
+                logger.error("cannot coordinate %s-%d yet: %s", self._shape.name, index, error)
+            asyncio.get_running_loop().call_later(RETRY_S, lambda: self._lead(index, again=True))
+            return
+        self.runtime.elected(partition)

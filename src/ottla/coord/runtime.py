@@ -2,7 +2,7 @@
 
 A machine's partition is loaded when this broker becomes its leader: its log is read from the start and every record
 applied, a slice at a time so that other work goes on; requests for it wait until then. When leadership goes, the
-machine is dropped and whoever waits is told to look for the coordinator again.
+machine is dropped and whoever waits is told to look for the coordinator again. A load that fails is tried again.
 
 Appending, applying and replying happen in one go on the loop, so no two operations on a partition ever interleave.
 """
@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ottla.coord.machine import NOBODY, Decision, Machine
+from ottla.coord.machine import NOBODY, NOTHING, Decision, Machine
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.producers import read_marker
 from ottla.records import batch
@@ -33,6 +33,7 @@ PRODUCE_VERSION = 11  # the format of our own batches: the newest
 BATCH_OVERHEAD = batch.HEADER_SIZE
 RECORD_OVERHEAD = 40  # the most that lengths, offset and time of a record can take
 TIMER_RETRY_MS = 10_000
+RETRY_S = 1.0  # until a load that failed, or a decision that could not be written, is tried again
 # What a failed append means to a client of a coordinator.
 MEANINGS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -65,20 +66,25 @@ class Runtime(Generic[M]):
         self._clock = clock
         self._perform = perform  # carries out an effect of the machine of a partition
         self._shards: dict[int, Shard[M]] = {}
+        self._failed: dict[
+            int, tuple[Partition, asyncio.TimerHandle]
+        ] = {}  # what could not be loaded, and the next try
         self._token = 0
+        self.stopped = False
 
     # Leadership.
 
     def elected(self, partition: Partition) -> None:
         """This broker leads the partition now: load its machine."""
         index = partition.index
-        if index in self._shards:
-            self.resigned(index)
+        self.resigned(index)
         shard = self._shards[index] = Shard(partition, self._make(index))
         shard.load = asyncio.get_running_loop().create_task(self._load(shard))
 
     def resigned(self, index: int) -> None:
         """Another broker leads the partition, or it is gone."""
+        if index in self._failed:
+            self._failed.pop(index)[1].cancel()
         shard = self._shards.pop(index, None)
         if shard is None:
             return
@@ -93,8 +99,9 @@ class Runtime(Generic[M]):
                 future.set_exception(BrokerError(ErrorCode.NOT_COORDINATOR))
 
     async def stop(self) -> None:
+        self.stopped = True
         loads = [shard.load for shard in self._shards.values() if shard.load is not None]
-        for index in list(self._shards):
+        for index in [*self._shards, *self._failed]:
             self.resigned(index)
         await asyncio.gather(*loads, return_exceptions=True)
 
@@ -110,10 +117,26 @@ class Runtime(Generic[M]):
                 await asyncio.sleep(0)
         except Exception:
             logger.exception("cannot load %s-%d", shard.partition.topic, shard.partition.index)
-            self.resigned(shard.partition.index)
+            self._load_later(shard.partition)
             return
         shard.ready = True
         self._carry_out(shard, machine.loaded(self._clock.now_ms()))
+
+    def _load_later(self, partition: Partition) -> None:
+        """The log could not be read just now: whoever waits is told so, and it is read again in a moment."""
+        self.resigned(partition.index)
+        again = asyncio.get_running_loop().call_later(RETRY_S, self.elected, partition)
+        self._failed[partition.index] = partition, again
+
+    def leads(self, index: int) -> bool:
+        """Whether this broker leads the partition, be its machine loaded or not."""
+        return index in self._shards or index in self._failed
+
+    def end(self, index: int) -> int:
+        """Where the log of a partition ends; 0 for one that is led elsewhere."""
+        if index in self._shards:
+            return self._shards[index].partition.log.end
+        return self._failed[index][0].log.end if index in self._failed else 0
 
     # Operations.
 
@@ -168,10 +191,29 @@ class Runtime(Generic[M]):
             shard.machine.ended(producer_id, committed=committed)
 
     def decide(self, index: int, operation: Callable[[M, int], Decision]) -> None:
-        """An operation that nobody waits for: the broker's own, on behalf of the machine."""
+        """An operation that nobody waits for: the broker's own, on behalf of the machine.
+
+        Nobody would ask for it again, so it is tried until the machine is loaded and its log takes the records, for as
+        long as this broker leads the partition. By then the machine may have nothing left to decide.
+        """
+        if not self.leads(index):
+            return
         shard = self._shards.get(index)
-        if shard is not None and shard.ready:
-            self._carry_out(shard, operation(shard.machine, self._clock.now_ms()))
+        if shard is None or not shard.ready or not self._decided(shard, operation):
+            asyncio.get_running_loop().call_later(RETRY_S, self.decide, index, operation)
+
+    def _decided(self, shard: Shard[M], operation: Callable[[M, int], Decision]) -> bool:
+        """Whether what the machine has decided is in its log."""
+        refused = False
+
+        def failed(code: ErrorCode) -> Decision:
+            nonlocal refused
+            refused = True
+            return NOTHING if decision.failed is None else decision.failed(code)
+
+        decision = operation(shard.machine, self._clock.now_ms())
+        self._carry_out(shard, decision._replace(failed=failed))
+        return not refused
 
     def _carry_out(self, shard: Shard[M], decision: Decision, token: Token = 0) -> Any | None:
         """Append, apply, reply, set timers. Returns the reply to `token` if the decision has it."""

@@ -208,7 +208,7 @@ def survey(log: Log, checkpoint: int | None, now_ms: int) -> Candidate:
         first_dirty,
         first_uncleanable,
         clean_size=sum(segment.size for segment in closed if segment.end <= first_dirty),
-        dirty_size=sum(segment.size for segment in dirty if segment.base < first_uncleanable),
+        dirty_size=sum(segment.size for segment in dirty if segment.end <= first_uncleanable),
         overdue=oldest_allowed > 0 and any(0 < _first_timestamp(segment) < oldest_allowed for segment in dirty),
     )
 

@@ -122,7 +122,7 @@ def plan(log: Log, first_dirty: int, first_uncleanable: int, config: BrokerConfi
             segment.modified_ms(),
         )
         for segment in log.segments[:-1]
-        if segment.base < first_uncleanable
+        if segment.end <= first_uncleanable  # the dirty part may begin inside of a segment that must be left alone
     ]
     memory = config.log_cleaner_dedupe_buffer_size / config.log_cleaner_threads
     return Plan(

@@ -85,7 +85,8 @@ class Log:
         self.active: Segment = loaded.segments[-1]
         self.start: int = loaded.start
         self.end: int = loaded.end
-        self.recovery_point: int = loaded.recovery_point
+        # The checkpoint may be from before the oldest segments went.
+        self.recovery_point: int = max(loaded.recovery_point, loaded.segments[0].base)
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
@@ -346,7 +347,8 @@ class Log:
         return self.epochs.latest
 
     def last_stable(self, high: int) -> int:
-        return self.producers.last_stable(high)
+        """Never before the start: an open transaction may have begun in what is deleted by now."""
+        return max(self.producers.last_stable(high), min(self.start, high))
 
     def aborted(self, start: int, end: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that overlap start <= offset < end."""

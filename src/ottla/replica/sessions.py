@@ -4,8 +4,8 @@ A full fetch (epoch 0) may open a session; every further fetch names it with the
 and the answer carries only partitions that have something new. Epoch -1 ends a session and asks without one.
 
 A session belongs to whoever knows its random id; it holds no data, only positions. When the cache is full a new session
-takes the place of one that has not been used for `eviction_ms`, else of a smaller one of that age at least; if there is
-none, the client gets no session and goes on with full fetches.
+takes the place of one that has not been used for `eviction_ms`, else of a smaller one that was opened that long ago; if
+there is none, the client gets no session and goes on with full fetches. Times are monotonic.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ Key = tuple[str | bytes, int]
 
 
 class Session:
-    __slots__ = ("by_id", "epoch", "id", "used_ms", "watched")
+    __slots__ = ("by_id", "epoch", "id", "opened_ms", "used_ms", "watched")
 
     def __init__(self, identity: int, watched: dict[Key, Watched], now_ms: int, *, by_id: bool) -> None:
         self.id = identity
         self.epoch = 1
         self.watched = watched
-        self.used_ms = now_ms
+        self.opened_ms = self.used_ms = now_ms
         self.by_id = by_id
 
     def told(self, watched: Iterable[Watched]) -> None:
@@ -140,12 +140,15 @@ class Sessions:
     def _evict(self, size: int, now_ms: int) -> bool:
         if not self._by_id:
             return False
-        oldest = min(self._by_id.values(), key=lambda session: session.used_ms)
-        if now_ms - oldest.used_ms < self._eviction_ms:
-            oldest = min(self._by_id.values(), key=lambda session: len(session.watched))
-            if len(oldest.watched) >= size:
+        least = min(self._by_id.values(), key=lambda session: session.used_ms)
+        if now_ms - least.used_ms < self._eviction_ms:
+            settled = [one for one in self._by_id.values() if now_ms - one.opened_ms >= self._eviction_ms]
+            if not settled:
                 return False
-        del self._by_id[oldest.id]
+            least = min(settled, key=lambda session: len(session.watched))
+            if len(least.watched) >= size:
+                return False
+        del self._by_id[least.id]
         return True
 
 

@@ -237,10 +237,20 @@ def test_deleted_topics_take_their_offsets_with_them() -> None:
     stage.commit(1)
     stage.commit(1, topic="u")
     stage.commit_in_transaction(77, 2, group="h")
-    stage.carry_out(stage.machine.forget({"t"}))
+    stage.carry_out(stage.machine.forget({"t"}, len(stage.journal)))
     stage.end(77, committed=True)
     assert stage.fetched() == stage.fetched(group="h") == (-1, ErrorCode.NONE)
     assert stage.fetched(topic="u") == (1, ErrorCode.NONE)
+
+
+def test_what_is_committed_for_a_new_topic_of_the_same_name_stays() -> None:
+    stage = Stage()
+    stage.commit(1)
+    deleted = len(stage.journal)
+    stage.commit(5, group="h")
+    stage.carry_out(stage.machine.forget({"t"}, deleted))
+    assert stage.fetched() == (-1, ErrorCode.NONE)
+    assert stage.fetched(group="h") == (5, ErrorCode.NONE)
 
 
 # Expiry.

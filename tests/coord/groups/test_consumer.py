@@ -281,6 +281,18 @@ def test_a_static_member_that_leaves_for_now_keeps_its_part() -> None:
     stage.check_replay()
 
 
+def test_a_static_member_that_comes_back_with_its_own_id_and_falls_silent_is_forgotten() -> None:
+    stage = ConsumerStage()
+    stage.enter("a", instance="i")
+    held = stage.group().members["a"].holding.assigned
+    stage.beat("a", -2, instance="i")
+    stage.enter("a", instance="i")
+    assert stage.group().members["a"].holding.assigned == held
+    stage.check_replay()
+    stage.advance(6000)
+    assert stage.group().phase == "Empty"
+
+
 def test_a_static_member_that_stays_away_is_forgotten() -> None:
     stage = ConsumerStage()
     stage.enter("a", instance="i")

@@ -46,11 +46,12 @@ class Change:
         self.subscribed = False  # the member has asked for other topics than before
 
     def replace(self, former: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member is back: it takes over what the former one held, under another id."""
+        """A static member is back: it takes over what the former one held, as a rule under another id."""
         member = former._replace(id=member_id, holding=former.holding._replace(epoch=0, previous_epoch=0))
         self.former = former.id
+        if former.id != member_id:  # else its tombstone would take its deadlines, too
+            self.out.records += records.without_member(self.group.id, former.id)
         self.out.records += [
-            *records.without_member(self.group.id, former.id),
             records.subscription(self.group.id, member_id, member.subscription),
             records.target(self.group.id, member_id, self.group.target.get(former.id, NO_PART)),
             records.holding(self.group.id, member_id, member.holding),

@@ -67,7 +67,11 @@ class Groups(Coordinator[GroupMachine]):
         topic = new.topics.get(TOPIC)
         if gone and topic is not None:
             for state in topic.partitions:
-                self.runtime.decide(state.index, lambda machine, _: machine.forget(gone))
+                self._forget(state.index, gone)
+
+    def _forget(self, index: int, topics: set[str]) -> None:
+        end = self.runtime.end(index)
+        self.runtime.decide(index, lambda machine, _: machine.forget(topics, end))
 
 
 def shape_of(config: BrokerConfig) -> Shape:

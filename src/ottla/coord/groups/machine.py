@@ -267,14 +267,14 @@ class GroupMachine:
     ) -> Decision:
         return commits.delete(self, request, token, missing)
 
-    def forget(self, topics: Collection[str]) -> Decision:
-        """These topics have been deleted, and with them what was committed of theirs."""
+    def forget(self, topics: Collection[str], before: int) -> Decision:
+        """These topics have been deleted, and with them what was committed of theirs by records before that offset:
+        a later commit is for a new topic of the same name."""
         return Decision(
             [
                 tombstone(group, topic, index)
-                for group in {*self.offsets.by_group, *self.offsets.open}
-                for topic, index in self.offsets.partitions(group)
-                if topic in topics
+                for topic in topics
+                for group, index in self.offsets.of_topic(topic, before)
             ]
         )
 

@@ -63,9 +63,11 @@ class MarkerWriter:
         """Write what a coordinator's machine has decided, and tell it when everything is written."""
         transactions = self.transactions
         assert transactions is not None
+        if not transactions.runtime.leads(index):
+            return  # the broker is stopping, or another one leads by now: who comes next finds the decision in the log
         try:
             coordinator = self._replicas.get(transactions.topic, index)
-        except BrokerError:  # the partition has gone to another broker, which will find the decision in its log
+        except BrokerError:
             return
         marker = Marker(effect.producer_id, effect.epoch, coordinator.epoch, effect.version, commits=effect.commits)
         left = frozenset(one for one in effect.partitions if not self._written(*one, marker))
@@ -85,6 +87,9 @@ class MarkerWriter:
                 return False
             if error.code not in GONE:  # fenced: a newer marker has been there
                 logger.warning("no marker of producer %d in %s-%d: %s", marker.producer_id, topic, index, error)
+        except Exception:  # a bug; but a transaction without an end would be one more
+            logger.exception("no marker of producer %d in %s-%d yet", marker.producer_id, topic, index)
+            return False
         return True
 
     def write(self, topic: str, index: int, marker: Marker) -> None:

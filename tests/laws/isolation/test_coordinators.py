@@ -1,0 +1,105 @@
+"""A coordinator outlives a log that could not be read, written or made for a while: what it owes, it does later."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from handlers.test_transactions import add, end, init, produce
+from handlers.wired import Wired
+
+from ottla import BrokerThread
+from ottla.errors import BrokerError, ErrorCode
+from ottla.wire.messages.commits import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from ottla.wire.messages.groups import FindCoordinatorRequest
+from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.wire.messages.transactions import DescribeTransactionsRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ottla.log.store import Store
+
+WAIT_S = 10.0
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerThread]:
+    monkeypatch.setattr("ottla.coord.runtime.RETRY_S", 0.02, raising=False)
+    monkeypatch.setattr("ottla.coord.coordinator.RETRY_S", 0.02, raising=False)
+    with BrokerThread(
+        options={"offsets.topic.num.partitions": 2, "transaction.state.log.num.partitions": 1}
+    ) as started:
+        yield started
+
+
+@pytest.fixture
+def wired(broker: BrokerThread) -> Iterator[Wired]:
+    with Wired(int(broker.bootstrap.rpartition(":")[2])) as connected:
+        asked = MetadataRequest(
+            topics=[MetadataRequestTopic(topic_id=bytes(16), name="t")], allow_auto_topic_creation=True
+        )
+        assert connected.ask(asked, 9).topics[0].error_code == 0
+        yield connected
+
+
+def store_of(broker: BrokerThread) -> Store:
+    root = broker._broker._root
+    assert root is not None
+    return root._store
+
+
+def full(*_: Any, **__: Any) -> Any:
+    raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left on device")
+
+
+def until(what: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not what():
+        assert time.monotonic() < end_s, "it does not come true"
+        time.sleep(0.01)
+
+
+def state_of(wired: Wired, name: str) -> str:
+    found = wired.ask(DescribeTransactionsRequest(transactional_ids=[name]), 0).transaction_states[0]
+    return str(found.transaction_state)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_is_over_as_soon_as_that_can_be_written_down(
+    broker: BrokerThread, wired: Wired, *, commit: bool
+) -> None:
+    """The disk is full just between the decision and the note that every marker is written."""
+    answer = init(wired, "x")
+    producer = answer.producer_id, answer.producer_epoch
+    assert add(wired, "x", producer, "t") == ErrorCode.NONE
+    assert produce(wired, "x", producer, "t", b"v", 0).error_code == ErrorCode.NONE
+    log = store_of(broker).logs["__transaction_state", 0]
+    genuine, calls = log.append, []
+
+    def append(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        return full() if 1 < len(calls) < 5 else genuine(*arguments, **options)
+
+    log.append = append  # type: ignore[method-assign]
+    assert end(wired, "x", producer, commit=commit).error_code == ErrorCode.NONE
+    until(lambda: state_of(wired, "x") == ("CompleteCommit" if commit else "CompleteAbort"))
+    assert len(calls) == 5
+
+
+def test_groups_are_coordinated_as_soon_as_their_log_can_be_made(broker: BrokerThread, wired: Wired) -> None:
+    store = store_of(broker)
+    genuine = store.create
+    store.create = full  # type: ignore[method-assign]
+    wired.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+    store.create = genuine  # type: ignore[method-assign]
+
+    def committed() -> bool:
+        wired.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+        one = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+        topics = [OffsetCommitRequestTopic(name="t", partitions=[one])]
+        asked = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=topics)
+        return bool(wired.ask(asked, 8).topics[0].partitions[0].error_code == ErrorCode.NONE)
+
+    until(committed)
