@@ -152,7 +152,7 @@ def timed(call: Callable[[], object], count: int) -> float:
 
 def main(chosen: list[str]) -> None:
     if not native.built():
-        print("the crate is not built: pip install ./native")
+        print("the crate is not built: run native/build.py")
     crate = native._crate
     for each in [*decoding(), *encoding()]:
         side = "native" if each.crate else "python"

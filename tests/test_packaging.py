@@ -148,17 +148,33 @@ def test_a_clone_gets_it_once_and_again_when_the_crate_changed(unpacked: Path, r
     assert not place.exists(), "what was built from other sources may give other answers"
 
 
+def test_an_editable_install_gets_it_beside_the_sources(unpacked: Path, rust: Path) -> None:
+    place, data = unpacked / "src" / MODULE, dict[str, object]()
+    place.unlink(missing_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(rust))
+        loaded(unpacked / "native" / "hook.py").NativeHook.initialize(None, "editable", data)
+    assert (place.read_bytes(), data) == (LIBRARY, {}), "the wheel itself has only the path of the sources"
+    place.unlink()
+
+
 def test_this_suite_runs_on_the_native_part_wherever_it_can_be_built() -> None:
+    assert native.built() or not can_build(), "native/build.py, which `make test` calls, says why"
+    assert native.missing() == (None if native.built() else native.MISSING)
+
+
+def can_build() -> bool:
+    """Rust is here, and so are the crates, or the way to them: Python's packages may come another way."""
+    crate = loaded(ROOT / "native" / "build.py")
     try:
-        build_script().require_rust()
-    except Exception:
-        assert native.missing() == native.MISSING, "built once, and Rust is gone: native/build.py removes it"
-    else:
-        assert native.missing() is None, "run native/build.py, as `make test` does"
+        crate.require_rust()
+    except crate.NotBuilt:
+        return False
+    return run(["cargo", "fetch", "--locked"], os.environ["PATH"], ROOT / "native").returncode == 0
 
 
-def build_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("native_build", ROOT / "native" / "build.py")
+def loaded(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"native_{file.stem}", file)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)

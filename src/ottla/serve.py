@@ -148,8 +148,6 @@ async def live(plan: Plan) -> int:
     from ottla.broker import Broker
     from ottla.records import native
 
-    if line := native.missing():
-        logger.warning(line)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -162,6 +160,8 @@ async def live(plan: Plan) -> int:
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
+            if line := native.missing():
+                logger.warning(line)
             announce(broker, plan)
             gc.freeze()  # what start-up built lives as long as the process: never look at it again
             gc.enable()
