@@ -49,9 +49,13 @@ class Ottla:
         return f"127.0.0.1:{self.port}"
 
     @property
-    def pid(self) -> int:
+    def process(self) -> subprocess.Popen[bytes]:
         assert self._process is not None
-        return self._process.pid
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
     @property
     def alive(self) -> bool:

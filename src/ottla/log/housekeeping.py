@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ottla.clock import steady_ms
 from ottla.log.checkpoints import COMPACTED, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
-from ottla.log.segment import DELETED
+from ottla.log.segment import DELETED, LOG_SUFFIX
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Housekeeping:
         due_ms = steady_ms(self._store.clock) + log.config.file_delete_delay_ms
         for segment in gone:
             remove = partial(segment.remove, DELETED)
-            self._doomed.append(Doomed(due_ms, log.directory, segment.stem, log, remove))
+            self._doomed.append(Doomed(due_ms, log.directory, segment.stem + LOG_SUFFIX + DELETED, log, remove))
 
     async def remove(self) -> None:
         """Remove the files whose delay is over, in a thread: they may be large. What stays is tried again."""
@@ -167,9 +167,9 @@ class Housekeeping:
     async def _remove(self, doomed: Doomed) -> None:
         try:
             await asyncio.get_running_loop().run_in_executor(None, doomed.remove)
-        except FileNotFoundError:
-            return  # somebody was faster
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and not doomed.directory.disk.exists(doomed.path):
+                return  # somebody was faster
             raise doomed.directory.refusal(error) from error
 
     # Moving.

@@ -509,7 +509,7 @@ class Log:
         """
         if error.errno in FULL:
             self._doubtful = True
-        elif error.errno not in WANTING:
+        elif error.errno not in WANTING and not isinstance(error, FileNotFoundError):
             self.directory.fail(error)
         return self.directory.refusal(error)
 
