@@ -234,16 +234,16 @@ def swap(log: Log, planned: Sequence[Segment], cleaned: Cleaned, *, now_ms: int)
     for segment in old[1:]:
         log.producers.remove(segment.base)
     log.doomed += [(now_ms + log.config.file_delete_delay_ms, segment) for segment in old]
-    log.segments[at : at + len(old)] = [
-        Segment.open(
-            folder,
-            cleaned.base,
-            disk,
-            log.config,
-            size=cleaned.size,
-            lengths=cleaned.index_sizes,
-            end=old[-1].end,
-            now_ms=now_ms,
-        )
-    ]
+    new = Segment.open(
+        folder,
+        cleaned.base,
+        disk,
+        log.config,
+        size=cleaned.size,
+        lengths=cleaned.index_sizes,
+        end=old[-1].end,
+        now_ms=now_ms,
+    )
+    new.adopt_transactions(cleaned.aborted)
+    log.segments[at : at + len(old)] = [new]
     return True

@@ -26,7 +26,7 @@ from ottla.log.retention import expired
 from ottla.log.seek import first_since, latest
 from ottla.log.segment import DELETED, LOG_SUFFIX, SUFFIXES, Segment, Slice
 from ottla.log.spans import Found, look
-from ottla.log.transactions import Aborted
+from ottla.log.transactions import Aborted, write_counts
 from ottla.records import batch
 from ottla.records.validate import validate
 
@@ -87,6 +87,7 @@ class Log:
         self.producers = loaded.producers
         self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
         self.doomed: list[tuple[int, Segment]] = []  # (when to remove, segment) of what was renamed to .deleted
+        self._aborts = loaded.aborts  # as they were written down
         self._durable = loaded.recovery_point  # below it names of files are on disk, not only their bytes
         self.reconfigure(self.config)
         directory.logs.add(self)
@@ -223,8 +224,8 @@ class Log:
         try:
             self.active.transactions.append(aborted)
         except OSError as error:
-            # Without this entry a reader would take aborted records for committed ones: better not to serve any.
-            self.directory.fail(error)
+            # Readers are told from memory. The file is written before the recovery point passes the marker.
+            self.directory.refusal(error)
 
     def _room(self, size: int, last: int, max_timestamp: int, now_ms: int) -> Segment:
         """The segment to write to, a new one if the active one may take no more."""
@@ -343,15 +344,22 @@ class Log:
     def last_stable(self, high: int) -> int:
         return self.producers.last_stable(high)
 
-    def aborted(self, start: int, end: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the aborted transactions that overlap start <= offset < end."""
-        found: list[tuple[int, int]] = []
-        for segment in self.segments[self._at(start) :]:
+    def aborted(self, start: int, end: int, found: Slice | None = None) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions that overlap start <= offset < end.
+
+        With `found`, what `read` gave for `start`, only those that concern its bytes, and perhaps a few behind them.
+        """
+        segments = self.segments[self._at(start) :]
+        if found is not None:
+            segment = next((one for one in segments if found.file.path.startswith(one.stem)), self.active)
+            end = min(end, segment.bound(found.position + found.size))
+        listed: list[tuple[int, int]] = []
+        for segment in segments:
             entries, complete = segment.transactions.collect(start, end)
-            found += [(entry.producer_id, entry.first) for entry in entries]
+            listed += [(entry.producer_id, entry.first) for entry in entries]
             if complete:
                 break
-        return found
+        return listed
 
     # Deleting.
 
@@ -472,6 +480,8 @@ class Log:
         if self.recovery_point >= end:
             return None
         chosen = self.segments[self._at(self.recovery_point) : -1 if closed_only else None]
+        for segment in chosen:
+            segment.write_transactions()  # or recovery would not look for what is missing there
         closed = [segment for segment in chosen if segment is not self.active]
         indexes = [segment.stem + suffix for segment in closed for suffix in SUFFIXES if suffix != LOG_SUFFIX]
         folders: tuple[str, ...] = ()
@@ -519,6 +529,12 @@ class Log:
     def seal(self) -> None:
         """Write down what a quick start in this folder needs. Appends may follow."""
         self.active.seal()
+        if self.active.aborts:
+            self.active.transactions.force()  # unlike the other small files, it has no checksum
+        counts = {segment.base: len(segment.transactions.entries) for segment in self.segments if segment.aborts}
+        if counts != self._aborts:
+            write_counts(self.disk, str(self.folder), counts)
+            self._aborts = counts
         self.epochs.flush()
         self._snapshot()
 
