@@ -114,6 +114,7 @@ ROOTS = {
     "replica/waits.py",
     "coord/runtime.py",
     "coord/transactions/markers.py",
+    "log/store.py",
     "steps.py",
     "embed.py",
     "demo/parts.py",

@@ -140,11 +140,13 @@ class Broker:
 
     def _look_for_missing(self, known: Image, replicas: Replicas) -> None:
         """What was led here before and has no log now: it may be in a directory that is offline, or it is gone."""
+        replicas.lose(self._store.broken)
+        here = self._store.logs.keys() | self._store.broken.keys()
         missing = [
             (topic.name, state.index)
             for topic in known.topics.values()
             for state in topic.partitions
-            if state.leader == self.node_id and (topic.name, state.index) not in self._store.logs
+            if state.leader == self.node_id and (topic.name, state.index) not in here
         ]
         if any(not directory.online for directory in self._store.directories):
             replicas.lose(missing)

@@ -521,7 +521,7 @@ def test_files_of_an_earlier_run_are_not_appended_to(tmp_path: Path) -> None:
     assert (tmp_path / "00000000000000000000.log.cleaned").read_bytes() == kafka_compacted.LOG
 
 
-class CrashError(Exception):
+class CrashError(BaseException):
     """The process is gone."""
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from log.making import FaultyDisk
 
 from ottla.disk import RealDisk
-from ottla.log.index import CorruptIndexError, Mark, OffsetIndex, TimeIndex
+from ottla.log.index import BLOCK, WAITING_MAX, CorruptIndexError, Mark, OffsetIndex, TimeIndex
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,14 +43,52 @@ def test_a_time_entry_is_twelve_bytes_big_endian(tmp_path: Path) -> None:
     assert (tmp_path / "0.timeindex").read_bytes() == struct.pack(">qI", 1_700_000_000_000, 7)
 
 
-def test_files_of_the_active_segment_are_as_long_as_they_may_become(tmp_path: Path) -> None:
-    """Rounded down to whole entries, as Kafka does; most of it is a hole."""
+def test_entries_go_to_the_file_a_block_at_a_time_and_no_file_stays_open(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
     offsets, times = offsets_at(tmp_path, size_max=10 << 20), times_at(tmp_path, size_max=10 << 20)
-    offsets.append(BASE, 1)
-    times.append(Mark(1, BASE))
-    assert os.path.getsize(tmp_path / "0.index") == 10 << 20
-    assert os.path.getsize(tmp_path / "0.timeindex") == (10 << 20) // 12 * 12
-    assert os.stat(tmp_path / "0.index").st_blocks * 512 < 1 << 20
+    for relative in range(2000):
+        offsets.append(BASE + relative, relative + 1)
+        times.append(Mark(relative, BASE + relative))
+    assert os.path.getsize(tmp_path / "0.index") == 2000 * 8 // BLOCK * BLOCK
+    assert 2000 * 12 - BLOCK <= os.path.getsize(tmp_path / "0.timeindex") < 2000 * 12
+    assert offsets.floor(BASE + 3) == (BASE + 3, 4)
+    assert times.floor(1) == Mark(1, BASE + 1)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("count", [1, 341, 342, 512, 513, 1024, 3000])
+def test_every_entry_is_found_wherever_it_lies(tmp_path: Path, count: int, closed: bool) -> None:
+    """In the file, in the block that was read last, or in memory; upwards, downwards and in leaps."""
+    offsets, times = offsets_at(tmp_path, size_max=1 << 20), times_at(tmp_path, size_max=1 << 20)
+    for at in range(count):
+        offsets.append(BASE + at * 3 + 1, at * 100)
+        times.append(Mark(at * 3 + 1, BASE + at))
+    if closed:
+        offsets.table.trim()
+        times.table.trim()
+    for order in (range(count), range(count - 1, -1, -1), [at * 7919 % count for at in range(count)]):
+        for at in order:
+            assert offsets.floor(BASE + at * 3 + 2) == (BASE + at * 3 + 1, at * 100)
+            assert times.floor(at * 3 + 3) == Mark(at * 3 + 1, BASE + at)
+            assert offsets.ceiling(at * 100 - 99, -1) == BASE + at * 3 + 1
+            assert offsets.ceiling(at * 100, -1) == BASE + at * 3 + 1
+    assert offsets.floor(BASE) == (BASE - 1, 0)
+    assert times.floor(0) == Mark(-1, BASE)
+    assert offsets.ceiling(count * 100, -1) == -1
+
+
+def test_a_file_that_is_gone_or_cut_is_told_from_one_that_is_whole(tmp_path: Path) -> None:
+    index = offsets_at(tmp_path)
+    for relative in range(1000):
+        index.append(BASE + relative, relative + 1)
+    index.table.trim()
+    os.truncate(tmp_path / "0.index", 100)
+    with pytest.raises(CorruptIndexError):
+        index.floor(BASE + 3)
+    (tmp_path / "0.index").unlink()
+    with pytest.raises(CorruptIndexError):
+        index.floor(BASE + 3)
 
 
 @given(st.sets(st.integers(0, 5000), max_size=60), st.integers(-5, 5005))
@@ -125,19 +163,27 @@ def test_a_full_index_says_so_and_the_time_index_keeps_a_place_for_the_last_entr
     assert times.last == Mark(99, BASE + 99)
 
 
-def test_a_full_disk_leaves_the_index_sparse_and_it_goes_on_when_there_is_space(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_entries_in_memory_then_the_index_sparse_and_it_goes_on_when_there_is_space(
+    tmp_path: Path,
+) -> None:
     disk = FaultyDisk()
     index = OffsetIndex(str(tmp_path / "0"), BASE, disk, 10 << 20)
     index.append(BASE + 1, 1)
     disk.space_left = 0
-    for relative in range(2, 2000):
+    for relative in range(2, 20_000):
         index.append(BASE + relative, relative)
     held = len(index.entries())
-    assert held == 512, "the page that was claimed, and no more"
-    assert index.floor(BASE + 5000) == (BASE + held, held)
+    assert held == WAITING_MAX // 8
+    assert index.floor(BASE + 50_000) == (BASE + held, held)
+    index.table.trim()
+    assert os.path.getsize(tmp_path / "0.index") == 0
+    disk.space_left = 100
+    index.table.trim()
+    assert os.path.getsize(tmp_path / "0.index") == 0, "a part of it would be taken for the whole"
     disk.space_left = None
-    index.append(BASE + 3000, 3000)
-    assert index.entries()[-2:] == [(BASE + held, held), (BASE + 3000, 3000)]
+    index.table.trim()
+    index.append(BASE + 30_000, 30_000)
+    assert index.entries()[-2:] == [(BASE + held, held), (BASE + 30_000, 30_000)]
 
 
 @pytest.mark.parametrize(

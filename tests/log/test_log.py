@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,8 +28,10 @@ from ottla.log.log import Appended
 from ottla.records import batch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from ottla.disk import File
     from ottla.log.log import Log
 
 
@@ -250,19 +253,47 @@ def test_aborted_transactions_are_listed_over_segments(tmp_path: Path) -> None:
     assert log.aborted(log.end - 1, log.end) == [(8, 2)]
 
 
-def test_a_transaction_index_that_cannot_be_opened_refuses_the_marker(tmp_path: Path) -> None:
-    """A reader would take aborted records for committed ones; so the transaction stays open, and is tried again."""
-    log = a_log(tmp_path)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+def test_an_aborted_transaction_that_cannot_be_written_down_is_told_from_memory(tmp_path: Path, number: int) -> None:
+    """And the recovery point stays before it, so that recovery would find it again."""
+    disk = FaultyDisk()
+    log = a_log(tmp_path, disk=disk)
     append(log, in_transaction(0))
-    path = log.folder / "00000000000000000000.txnindex"
-    path.mkdir()
-    with pytest.raises(BrokerError) as failure:
-        end_transaction(log, commit=False)
-    assert code_of(failure) == ErrorCode.KAFKA_STORAGE_ERROR
-    assert log.directory.online
-    path.rmdir()
+    opened = disk.open
+    disk.open = failing(number)  # type: ignore[method-assign]
     end_transaction(log, commit=False)
     assert log.aborted(0, log.end) == [(7, 0)]
+    assert log.directory.online
+    with pytest.raises(OSError, match=os.strerror(number)):
+        log.unflushed()
+    disk.open = opened  # type: ignore[method-assign]
+    log.flush(NOW_MS)
+    assert log.recovery_point == log.end
+    assert (log.folder / "00000000000000000000.txnindex").stat().st_size == 34
+
+
+def failing(number: int) -> Callable[..., File]:
+    def fail(path: object, **_: object) -> File:
+        raise OSError(number, os.strerror(number), path)
+
+    return fail
+
+
+def test_the_list_of_aborted_transactions_goes_with_the_bytes_that_are_read(tmp_path: Path) -> None:
+    """5,000 entries beside 1,000 bytes are no answer: Kafka bounds them by the end of what it returns."""
+    log = a_log(tmp_path, segment_bytes=100_000, index_interval_bytes=1000)
+    for at in range(400):
+        append(log, in_transaction(at * 2))
+        end_transaction(log, commit=False)
+    assert len(log.segments) == 1
+    for offset in (0, 300, log.end - 300):
+        found = log.read(offset, 1000, offset_max=log.end)
+        assert found is not None
+        listed = log.aborted(offset, log.end, found)
+        held = list(batch.entries(found.read()))
+        needed = [(7, entry.base_offset) for entry in held if not batch.header(found.read(), entry.position).control]
+        assert listed[: len(needed)] == needed
+        assert len(listed) < len(needed) + 10
 
 
 # Replicating.

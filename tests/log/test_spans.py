@@ -50,14 +50,14 @@ def test_every_batch_once(tmp_path: Path, window: int, whole: bool) -> None:
     (tmp_path / "log").write_bytes(b"".join(ENTRIES))
     file = DISK.open(tmp_path / "log")
     size = sum(map(len, ENTRIES))
-    steps = list(walk(DISK, file.fd, 0, size, whole=whole, window=window))
+    steps = list(walk(DISK, file, 0, size, whole=whole, window=window))
     assert [step.span for step in steps] == expected()
     for step, data in zip(steps, ENTRIES, strict=True):
         shown = step.buffer[step.at : step.at + len(data)]
         assert data.startswith(bytes(shown))
         assert len(shown) >= (len(data) if whole else 61 if step.span.magic == 2 else 26)
     middle = expected()[3].position
-    assert [step.span for step in walk(DISK, file.fd, middle, size)] == expected()[3:]
+    assert [step.span for step in walk(DISK, file, middle, size)] == expected()[3:]
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -66,7 +66,7 @@ def test_a_torn_tail_ends_the_walk(tmp_path: Path, whole: bool) -> None:
     (tmp_path / "log").write_bytes(data)
     file = DISK.open(tmp_path / "log")
     for end in range(len(data) + 1):
-        steps = list(walk(DISK, file.fd, 0, end, whole=whole, window=1000))
+        steps = list(walk(DISK, file, 0, end, whole=whole, window=1000))
         assert [step.span for step in steps] == [span for span in expected() if span.position + span.size <= end]
 
 
@@ -87,5 +87,5 @@ def test_what_cannot_be_a_batch_ends_the_walk(tmp_path: Path, at: int, value: by
     broken[at : at + len(value)] = value
     (tmp_path / "log").write_bytes(ENTRIES[0] + broken + ENTRIES[6])
     file = DISK.open(tmp_path / "log")
-    steps = list(walk(DISK, file.fd, 0, len(ENTRIES[0]) * 2 + len(ENTRIES[6])))
+    steps = list(walk(DISK, file, 0, len(ENTRIES[0]) * 2 + len(ENTRIES[6])))
     assert [step.span.position for step in steps] == [0]

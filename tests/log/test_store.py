@@ -337,9 +337,6 @@ def test_a_directory_that_somebody_removed_goes_offline_and_the_others_go_on(tmp
     asyncio.run(keep_house(store))
     shutil.rmtree(tmp_path / "a")
     append(stays, produced(1))
-    gone.high = stays.high = 0
-    append(gone, produced(1))
-    gone.high = 1
     clock.ms += 5000
     asyncio.run(keep_house(store))
     assert [directory.online for directory in store.directories] == [False, True]

@@ -27,6 +27,7 @@ from ottla.wire.messages.fetch import (
 if TYPE_CHECKING:
     import asyncio
 
+    from ottla.log.segment import Slice
     from ottla.replica.partition import Partition
     from ottla.replica.sessions import Session, Watched
 
@@ -137,7 +138,7 @@ class Reading:
             return data, len(data.records)
         found = log.read(one.offset, size_max, offset_max=limit, min_one=min_one)
         if request.isolation_level == READ_COMMITTED:
-            data.aborted_transactions = [] if found is None else aborted(partition, one.offset, limit)
+            data.aborted_transactions = [] if found is None else aborted(partition, one.offset, limit, found)
         if found is None:
             return data, 0
         data.records = found
@@ -204,10 +205,10 @@ def news(one: Watched, data: PartitionData) -> bool:
     return fresh
 
 
-def aborted(partition: Partition, offset: int, limit: int) -> list[AbortedTransaction]:
+def aborted(partition: Partition, offset: int, limit: int, found: Slice) -> list[AbortedTransaction]:
     return [
         AbortedTransaction(producer_id=producer_id, first_offset=first)
-        for producer_id, first in partition.log.aborted(offset, limit)
+        for producer_id, first in partition.log.aborted(offset, limit, found)
     ]
 
 

@@ -79,9 +79,9 @@ def read_epochs(disk: Disk, path: Path) -> list[tuple[int, int]]:
     return _read_lines(disk, path, parse)
 
 
-def write_epochs(disk: Disk, path: Path, epochs: Iterable[tuple[int, int]]) -> None:
+def write_epochs(disk: Disk, path: Path, epochs: Iterable[tuple[int, int]], *, sync: bool = False) -> None:
     lines = [f"{epoch} {offset}\n" for epoch, offset in epochs]
-    disk.write(path, f"0\n{len(lines)}\n{''.join(lines)}".encode())
+    disk.write(path, f"0\n{len(lines)}\n{''.join(lines)}".encode(), sync=sync)
 
 
 def _read_lines(disk: Disk, path: Path, parse: Callable[[list[str]], T]) -> list[T]:

@@ -250,6 +250,7 @@ def swap(log: Log, planned: Sequence[Segment], cleaned: Cleaned) -> bool:
         end=old[-1].end,
         now_ms=old[0].created_ms,
     )
+    new.adopt_transactions(cleaned.aborted)
     log.segments[at : at + len(old)] = [new]
     for segment in old[1:]:
         log.producers.remove(segment.base)

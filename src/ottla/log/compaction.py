@@ -103,6 +103,7 @@ class Cleaned(NamedTuple):
     size_before: int
     records: int
     records_before: int
+    aborted: tuple[Aborted, ...]  # what its transaction index holds
 
 
 class StoppedError(Exception):
@@ -216,13 +217,24 @@ class Compaction:
                     before, kept = before + sifted.read, kept + sifted.kept
                     if sifted.data is not None:
                         target.append(sifted.data, sifted.last_offset, sifted.max_timestamp)
-            suffixes = target.close(self._fates.take(), sources[-1].modified_ms)
+            aborted = self._fates.take()
+            suffixes = target.close(aborted, sources[-1].modified_ms)
         except BaseException:
             target.discard()
             raise
         size_before = sum(source.size for source in sources)
         replaced = tuple(source.base for source in sources)
-        return Cleaned(sources[0].base, replaced, suffixes, target.size, target.index_sizes, size_before, kept, before)
+        return Cleaned(
+            sources[0].base,
+            replaced,
+            suffixes,
+            target.size,
+            target.index_sizes,
+            size_before,
+            kept,
+            before,
+            tuple(aborted),
+        )
 
     def _sift(self, span: Span, data: memoryview, *, retain_deletes: bool) -> sieve.Sifted:
         if span.magic < 2:
@@ -269,7 +281,7 @@ class Compaction:
         file = self._disk.open(source.path)
         reached = 0
         try:
-            for found in walk(self._disk, file.fd, 0, source.size, whole=True, window=self.plan.read_size):
+            for found in walk(self._disk, file, 0, source.size, whole=True, window=self.plan.read_size):
                 span, buffer, at = found
                 if not checksum_ok(found):
                     raise CorruptError(f"{source.path}: the batch at offset {span.base} fails its checksum")

@@ -65,7 +65,7 @@ def rewrite(disk: Disk, file: File, size: int) -> None:
     nothing. It may also have dropped them, so they are checked.
     """
     reached = 0
-    for found in walk(disk, file.fd, 0, size, whole=True, window=REWRITE_SIZE):
+    for found in walk(disk, file, 0, size, whole=True, window=REWRITE_SIZE):
         if not checksum_ok(found):
             break
         reached = found.span.position + found.span.size

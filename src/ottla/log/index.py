@@ -7,9 +7,9 @@ Both ascend, both are big endian, and both hold nothing the log does not: lose t
 of the offset index: all batches that start before `position` end before `offset`, so a scan for an offset starts
 at the last entry that is not above it. The last time index entry of a closed segment is its largest timestamp.
 
-Files of the active segment are as long as `segment.index.bytes` allows and mapped, so an entry costs no system call; a
-closed segment's files are cut to their entries. Blocks are claimed ahead in steps: to touch a mapped page for which a
-full disk has no block kills the process, while a refused claim only leaves the index more sparse than it might be.
+The last entries of an index that grows are in memory, a block at most; a full block goes to the file. So an entry costs
+no system call, and no descriptor is held: a file is opened to write or to read a block. After a crash the index of the
+active segment is rebuilt anyway. Where a disk is full, entries wait in memory, then the index gets more sparse.
 """
 
 from __future__ import annotations
@@ -17,16 +17,22 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.log.files import OPEN_FILES
+
 if TYPE_CHECKING:
-    from ottla.disk import Disk, Map
+    from collections.abc import Callable
+
+    from ottla.disk import Buffer, Disk, File
 
 OFFSET_SUFFIX = ".index"
 TIME_SUFFIX = ".timeindex"
+BLOCK = 1 << 12  # bytes: 2 MiB of log at the default interval
+WAITING_MAX = 16 * BLOCK  # what may wait in memory for a full disk
 
 _OFFSET = struct.Struct(">II")
 _TIME = struct.Struct(">qI")
-_CLAIM = 1 << 16  # bytes claimed at a time: 32 MiB of log or more at the default interval
-_PAGE = 1 << 12
+_INT = struct.Struct(">I")
+_LONG = struct.Struct(">q")
 
 
 class CorruptIndexError(ValueError):
@@ -40,10 +46,29 @@ class Mark(NamedTuple):
     offset: int
 
 
-class Table:
-    """A file of equal entries behind a map. Nothing is opened before the first entry is written or looked up."""
+class Place(NamedTuple):
+    """Where an entry is: its number, and a buffer in which it begins at `at`."""
 
-    __slots__ = ("_claimed", "_disk", "_map", "capacity", "count", "length", "path", "width")
+    number: int
+    buffer: Buffer
+    at: int
+
+
+class Table:
+    """A file of equal entries, the last of which are in memory. Nothing is opened before an entry is looked up."""
+
+    __slots__ = (
+        "_block",
+        "_block_first",
+        "_disk",
+        "_length",
+        "_saved",
+        "_waiting",
+        "capacity",
+        "count",
+        "path",
+        "width",
+    )
 
     def __init__(self, path: str, disk: Disk, width: int, size_max: int, length: int | None) -> None:
         """`length` is the size of the file as found, None to begin a new one."""
@@ -51,102 +76,165 @@ class Table:
         self.width = width
         self.capacity = size_max // width
         self._disk = disk
-        self._map: Map | None = None
-        self._claimed = 0
         if length is None:
-            disk.open(path, create=True).close()
+            OPEN_FILES.open(disk, path, create=True).close()
             length = 0
-        self.length = length
-        self.count = length // width
+        self.count = self._saved = length // width
+        self._length = length  # of the file, -1 for unknown
+        self._waiting = bytearray()  # the entries that are not in the file
+        self._block = b""  # a part of the file, where somebody looked last
+        self._block_first = 0
 
-    def view(self) -> Map:
-        """The entries, for reading. At least one must exist."""
-        if self._map is None:
-            self._attach(self.length)
-        assert self._map is not None
-        return self._map
+    @property
+    def whole(self) -> bool:
+        """Whether the file is as long as its entries."""
+        return self._length == self._saved * self.width
 
-    def grown(self) -> Map | None:
-        """The map with room for one more entry, or None when neither the option nor the disk has any."""
-        end = (self.count + 1) * self.width
-        if self._map is not None and end <= self._claimed:
-            return self._map
-        if self.count >= self.capacity:
-            return None
+    def append(self, entry: bytes) -> bool:
+        """False when there is no room for it, by the option or on the disk."""
+        waiting = self._waiting
+        if self.count >= self.capacity or len(waiting) >= WAITING_MAX:
+            return False
+        waiting += entry
+        self.count += 1
+        if len(waiting) % BLOCK < self.width and len(waiting) >= BLOCK:
+            self._save()
+        return True
+
+    def _save(self) -> None:
+        """Write what waits to the file. If that fails it goes on waiting."""
+        if not self._waiting:
+            return
         try:
-            self._claim(end)
+            file = OPEN_FILES.open(self._disk, self.path, create=True)
+            try:
+                written = self._disk.writev(file.fd, [self._waiting], self._saved * self.width)
+            finally:
+                file.close()
         except OSError:
-            return None
-        return self._map
-
-    def _claim(self, end: int) -> None:
-        """Make the file as long as it may become, and own the blocks up to `end` and a step more."""
-        limit = self.capacity * self.width
-        start = self.count * self.width // _PAGE * _PAGE
-        upto = min(limit, max(end, start + _CLAIM) if self.count else max(end, _PAGE))
-        file = self._disk.open(self.path, create=True)
-        try:
-            if self.length != limit:
-                self._detach()
-                self._disk.cut(file.fd, limit)
-                self.length = limit
-            self._disk.reserve(file.fd, start, upto - start)
-            if self._map is None:
-                self._map = self._disk.map(file.fd, limit)
-            self._claimed = upto
-        finally:
-            file.close()
-
-    def _attach(self, length: int) -> None:
-        file = self._disk.open(self.path)
-        try:
-            self._map = self._disk.map(file.fd, length)
-        finally:
-            file.close()
-
-    def _detach(self) -> None:
-        view, self._map = self._map, None
-        self._claimed = 0
-        if view is not None and not isinstance(view, bytearray):
-            view.close()
+            written = 0
+        if written == len(self._waiting):
+            self._saved = self.count
+            self._length = max(self._length, self._saved * self.width)
+            self._waiting = bytearray()
+            self._block = b""
+        elif written:
+            self._length = -1
 
     def last(self) -> bytes:
-        """The last entry, read without mapping the file."""
-        position = (self.count - 1) * self.width
-        if self._map is not None:
-            return bytes(self._map[position : position + self.width])
-        file = self._disk.open(self.path)
+        """The last entry."""
+        if self._waiting:
+            return bytes(self._waiting[-self.width :])
+        file = self._open()
         try:
-            return self._disk.pread(file.fd, self.width, position)
+            return self._pread(file, self.width, (self.count - 1) * self.width)
         finally:
             file.close()
 
+    def floor(self, key: Callable[[Buffer, int], int], value: int) -> Place | None:
+        """The last entry whose key is not above `value`; keys ascend."""
+        width = self.width
+        if self._waiting and key(self._waiting, 0) <= value:
+            buffer: Buffer = self._waiting
+            first = self._saved
+        elif not self._saved:
+            return None
+        else:
+            if not self._holds(key, value):
+                self._load(key, value)
+            buffer, first = self._block, self._block_first
+            if not buffer or key(buffer, 0) > value:
+                return None
+        low, high = 0, len(buffer) // width - 1
+        while low < high:
+            middle = (low + high + 1) >> 1
+            if key(buffer, middle * width) <= value:
+                low = middle
+            else:
+                high = middle - 1
+        return Place(first + low, buffer, low * width)
+
+    def get(self, number: int) -> Place:
+        if number >= self._saved:
+            return Place(number, self._waiting, (number - self._saved) * self.width)
+        if not self._block_first <= number < self._block_first + len(self._block) // self.width:
+            file = self._open()
+            try:
+                self._read(file, number)
+            finally:
+                file.close()
+        return Place(number, self._block, (number - self._block_first) * self.width)
+
+    def _holds(self, key: Callable[[Buffer, int], int], value: int) -> bool:
+        """Whether the block that was read last has the answer."""
+        block, width = self._block, self.width
+        if not block or (key(block, 0) > value and self._block_first):
+            return False
+        end = self._block_first + len(block) // width
+        return end == self._saved or value < key(block, len(block) - width)
+
+    def _load(self, key: Callable[[Buffer, int], int], value: int) -> None:
+        """Read the block that has the last entry not above `value`, the first block if there is none."""
+        per_block = BLOCK // self.width
+        low, high = 0, (self._saved - 1) // per_block
+        file = self._open()
+        try:
+            while low < high:
+                middle = (low + high + 1) >> 1
+                if key(self._pread(file, self.width, middle * per_block * self.width), 0) <= value:
+                    low = middle
+                else:
+                    high = middle - 1
+            self._read(file, low * per_block)
+        finally:
+            file.close()
+
+    def _read(self, file: File, number: int) -> None:
+        first = number - number % (BLOCK // self.width)
+        size = min(self._saved - first, BLOCK // self.width) * self.width
+        self._block, self._block_first = self._pread(file, size, first * self.width), first
+
+    def _pread(self, file: File, size: int, position: int) -> bytes:
+        data = self._disk.pread(file.fd, size, position)
+        if len(data) != size:
+            raise CorruptIndexError(f"{self.path} is shorter than it was")
+        return data
+
+    def _open(self) -> File:
+        try:
+            return OPEN_FILES.open(self._disk, self.path)
+        except FileNotFoundError as error:
+            raise CorruptIndexError(f"{self.path} is gone") from error
+
+    def content(self) -> bytes:
+        """All entries."""
+        return (self._disk.read(self.path)[: self._saved * self.width] if self._saved else b"") + bytes(self._waiting)
+
     def shorten(self, count: int) -> None:
-        """Forget the entries from `count` on; the file keeps its length, zeros where they were."""
-        if self._map is not None and self._claimed:
-            self._map[count * self.width : self.count * self.width] = bytes((self.count - count) * self.width)
+        """Forget the entries from `count` on."""
+        if count >= self._saved:
+            del self._waiting[(count - self._saved) * self.width :]
             self.count = count
         else:
-            self.count = count
+            self._waiting.clear()
+            self.count = self._saved = count
             self.trim()
 
     def trim(self) -> None:
-        """Cut the file to its entries. It grows again by itself if another one comes."""
-        length = self.count * self.width
-        if self.length != length:
-            self._detach()
-            self._disk.truncate(self.path, length)
-            self.length = length
+        """Have all entries in the file, if the disk takes them, and nothing else."""
+        self._save()
+        if not self.whole:
+            self._disk.truncate(self.path, self._saved * self.width)
+            self._length = self._saved * self.width
+            self._block = b""
 
     def resize(self, size_max: int) -> None:
         """Another `segment.index.bytes`: applies to what comes."""
-        if size_max // self.width != self.capacity:
-            self.trim()
-            self.capacity = size_max // self.width
+        self.capacity = size_max // self.width
 
     def drop(self) -> None:
-        """Let go of the map; the file stays as it is."""
-        self._detach()
+        """Let go of what is in memory for the sake of speed."""
+        self._block = b""
 
 
 class OffsetIndex:
@@ -167,8 +255,8 @@ class OffsetIndex:
     def check(self, size: int) -> None:
         """Look at the last entry; raises CorruptIndexError when it cannot be true of a log of `size` bytes."""
         table = self.table
-        if table.length % _OFFSET.size:
-            raise CorruptIndexError(f"{table.path}: {table.length} bytes are not whole entries")
+        if not table.whole:
+            raise CorruptIndexError(f"{table.path} does not hold whole entries")
         if table.count:
             relative, position = _OFFSET.unpack(table.last())
             if position >= size or (position == 0 and table.count > 1):
@@ -176,59 +264,44 @@ class OffsetIndex:
             self.last_offset, self.last_position = self.base + relative, position
 
     def append(self, offset: int, position: int) -> None:
-        table = self.table
-        view = table.grown()
-        if view is not None:
-            assert offset > self.last_offset, "offsets only grow"
-            _OFFSET.pack_into(view, table.count * 8, offset - self.base, position)
-            table.count += 1
+        assert offset > self.last_offset, "offsets only grow"
+        if self.table.append(_OFFSET.pack(offset - self.base, position)):
             self.last_offset, self.last_position = offset, position
 
     def floor(self, offset: int) -> tuple[int, int]:
         """The last entry at or below `offset`: (its offset, its position), or (base - 1, 0) before the first."""
         if offset >= self.last_offset:
             return self.last_offset, self.last_position
-        low, high = 0, self.table.count
-        if not high:
+        place = self.table.floor(_first, offset - self.base)
+        if place is None:
             return self.base - 1, 0
-        relative = offset - self.base
-        view, unpack = self.table.view(), _OFFSET.unpack_from
-        while low < high:
-            middle = (low + high) >> 1
-            if unpack(view, middle << 3)[0] <= relative:
-                low = middle + 1
-            else:
-                high = middle
-        if not low:
-            return self.base - 1, 0
-        found, position = unpack(view, (low - 1) << 3)
-        return self.base + found, position
+        relative, position = _OFFSET.unpack_from(place.buffer, place.at)
+        return self.base + relative, position
+
+    def ceiling(self, position: int, end: int) -> int:
+        """The offset of the first entry that points at `position` or behind, `end` if there is none."""
+        if position > self.last_position:
+            return end
+        place = self.table.floor(_second, position - 1)
+        following = self.table.get(0 if place is None else place.number + 1)
+        return self.base + _first(following.buffer, following.at)
 
     def truncate(self, offset: int) -> None:
         """Drop the entries at or above `offset`."""
         if self.last_offset < offset:
             return
-        low, high = 0, self.table.count
-        view = self.table.view()
-        while low < high:
-            middle = (low + high) >> 1
-            if self.base + _OFFSET.unpack_from(view, middle << 3)[0] < offset:
-                low = middle + 1
-            else:
-                high = middle
-        found = _OFFSET.unpack_from(view, (low - 1) << 3) if low else (-1, 0)
-        self.table.shorten(low)
-        self.last_offset, self.last_position = self.base + found[0], found[1]
+        place = self.table.floor(_first, offset - self.base - 1)
+        kept = (-1, 0) if place is None else _OFFSET.unpack_from(place.buffer, place.at)
+        self.table.shorten(0 if place is None else place.number + 1)
+        self.last_offset, self.last_position = self.base + kept[0], kept[1]
 
     def reset(self) -> None:
-        self.table.count = 0
+        self.table.shorten(0)
         self.table.trim()
         self.last_offset, self.last_position = self.base - 1, 0
 
     def entries(self) -> list[tuple[int, int]]:
-        count = self.table.count
-        view = self.table.view() if count else b""
-        return [(self.base + o, p) for o, p in _OFFSET.iter_unpack(bytes(view[: count * 8]))]
+        return [(self.base + offset, position) for offset, position in _OFFSET.iter_unpack(self.table.content())]
 
 
 class TimeIndex:
@@ -249,8 +322,8 @@ class TimeIndex:
     def check(self, end: int) -> None:
         """Look at the last entry; raises CorruptIndexError when it cannot be true of a log that ends at `end`."""
         table = self.table
-        if table.length % _TIME.size:
-            raise CorruptIndexError(f"{table.path}: {table.length} bytes are not whole entries")
+        if not table.whole:
+            raise CorruptIndexError(f"{table.path} does not hold whole entries")
         if table.count:
             timestamp, relative = _TIME.unpack(table.last())
             if timestamp < 0 or self.base + relative >= end or (relative == 0 and table.count > 1):
@@ -261,48 +334,47 @@ class TimeIndex:
         """Add an entry if time has moved on since the last one."""
         if mark.timestamp <= self.last.timestamp:
             return
-        table = self.table
-        view = table.grown()
-        if view is not None:
-            assert mark.offset >= self.last.offset, "offsets only grow"
-            _TIME.pack_into(view, table.count * 12, mark.timestamp, mark.offset - self.base)
-            table.count += 1
+        assert mark.offset >= self.last.offset, "offsets only grow"
+        if self.table.append(_TIME.pack(mark.timestamp, mark.offset - self.base)):
             self.last = mark
 
     def floor(self, timestamp: int) -> Mark:
         """The last entry whose timestamp is not above: no earlier batch has a later record."""
         if timestamp >= self.last.timestamp:
             return self.last
-        low, high = 0, self.table.count
-        if not high:
+        place = self.table.floor(_timestamp, timestamp)
+        if place is None:
             return Mark(-1, self.base)
-        view, unpack = self.table.view(), _TIME.unpack_from
-        while low < high:
-            middle = (low + high) >> 1
-            if unpack(view, middle * 12)[0] <= timestamp:
-                low = middle + 1
-            else:
-                high = middle
-        if not low:
-            return Mark(-1, self.base)
-        found, relative = unpack(view, (low - 1) * 12)
+        found, relative = _TIME.unpack_from(place.buffer, place.at)
         return Mark(found, self.base + relative)
 
     def truncate(self, offset: int) -> None:
         """Drop the entries at or above `offset`."""
-        count = self.table.count
-        if not count or self.last.offset < offset:
+        if not self.table.count or self.last.offset < offset:
             return
         kept = [mark for mark in self.entries() if mark.offset < offset]
         self.table.shorten(len(kept))
         self.last = kept[-1] if kept else Mark(-1, self.base)
 
     def reset(self) -> None:
-        self.table.count = 0
+        self.table.shorten(0)
         self.table.trim()
         self.last = Mark(-1, self.base)
 
     def entries(self) -> list[Mark]:
-        count = self.table.count
-        view = self.table.view() if count else b""
-        return [Mark(t, self.base + o) for t, o in _TIME.iter_unpack(bytes(view[: count * 12]))]
+        return [Mark(timestamp, self.base + offset) for timestamp, offset in _TIME.iter_unpack(self.table.content())]
+
+
+def _first(buffer: Buffer, at: int) -> int:
+    found: int = _INT.unpack_from(buffer, at)[0]
+    return found
+
+
+def _second(buffer: Buffer, at: int) -> int:
+    found: int = _INT.unpack_from(buffer, at + 4)[0]
+    return found
+
+
+def _timestamp(buffer: Buffer, at: int) -> int:
+    found: int = _LONG.unpack_from(buffer, at)[0]
+    return found

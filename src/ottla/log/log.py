@@ -26,7 +26,7 @@ from ottla.log.retention import expired
 from ottla.log.seek import first_since, latest
 from ottla.log.segment import DELETED, LOG_SUFFIX, SUFFIXES, Segment, Slice
 from ottla.log.spans import Found, look
-from ottla.log.transactions import Aborted
+from ottla.log.transactions import Aborted, write_counts
 from ottla.records import batch
 from ottla.records.validate import validate
 
@@ -91,6 +91,7 @@ class Log:
         self.producers = loaded.producers
         self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
         self.doomed: list[Segment] = []  # renamed to .deleted, to be removed after a delay by whoever looks after it
+        self._aborts = loaded.aborts  # as they were written down
         self._durable = loaded.recovery_point  # below it names of files are on disk, not only their bytes
         self.reconfigure(self.config)
         directory.logs.add(self)
@@ -350,15 +351,22 @@ class Log:
         """Never before the start: an open transaction may have begun in what is deleted by now."""
         return max(self.producers.last_stable(high), min(self.start, high))
 
-    def aborted(self, start: int, end: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the aborted transactions that overlap start <= offset < end."""
-        found: list[tuple[int, int]] = []
-        for segment in self.segments[self._at(start) :]:
+    def aborted(self, start: int, end: int, found: Slice | None = None) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions that overlap start <= offset < end.
+
+        With `found`, what `read` gave for `start`, only those that concern its bytes, and perhaps a few behind them.
+        """
+        segments = self.segments[self._at(start) :]
+        if found is not None:
+            segment = next((one for one in segments if found.file.path.startswith(one.stem)), self.active)
+            end = min(end, segment.bound(found.position + found.size))
+        listed: list[tuple[int, int]] = []
+        for segment in segments:
             entries, complete = segment.transactions.collect(start, end)
-            found += [(entry.producer_id, entry.first) for entry in entries]
+            listed += [(entry.producer_id, entry.first) for entry in entries]
             if complete:
                 break
-        return found
+        return listed
 
     # Deleting.
 
@@ -539,6 +547,12 @@ class Log:
         for segment in self.segments:
             segment.write_transactions()
         self.active.seal()
+        if self.active.aborts:
+            self.active.transactions.force()  # unlike the other small files, it has no checksum
+        counts = {segment.base: len(segment.transactions.entries) for segment in self.segments if segment.aborts}
+        if counts != self._aborts:
+            write_counts(self.disk, str(self.folder), counts)
+            self._aborts = counts
         self.epochs.flush()
         self._snapshot()
 

@@ -23,14 +23,21 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.log.checkpoints import LEADER_EPOCHS, CorruptCheckpointError, read_topic_id, write_topic_id
+from ottla.log.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    CorruptCheckpointError,
+    read_topic_id,
+    write_topic_id,
+)
 from ottla.log.epochs import Epochs
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
 from ottla.log.producers import Marker, Producers, read_marker
 from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SUFFIXES, SWAP, Segment
 from ottla.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from ottla.log.spans import walk
-from ottla.log.transactions import Aborted
+from ottla.log.transactions import COUNTS, Aborted, CorruptTransactionIndexError, read_counts
+from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
 from ottla.records import batch
 from ottla.records.native import crc32c
 
@@ -49,6 +56,10 @@ _WINDOW = 1 << 22  # read at a time when everything is read
 logger = logging.getLogger("ottla.log")
 
 
+class UnusableError(Exception):
+    """A log that cannot be used before a person has done something: says what."""
+
+
 class Loaded(NamedTuple):
     segments: list[Segment]
     start: int
@@ -58,6 +69,7 @@ class Loaded(NamedTuple):
     producers: Producers
     topic_id: bytes | None
     now_ms: int
+    aborts: dict[int, int]  # what the file COUNTS says
 
 
 def create(
@@ -75,7 +87,7 @@ def create(
     if epoch >= 0:
         epochs.assign(epoch, 0)
     producers = Producers(Path(folder), disk, expiration_ms=expiration_ms)
-    return Loaded([segment], 0, 0, 0, epochs, producers, topic_id, now_ms)
+    return Loaded([segment], 0, 0, 0, epochs, producers, topic_id, now_ms, {})
 
 
 def load(
@@ -89,7 +101,10 @@ def load(
     now_ms: int,
     expiration_ms: int,
 ) -> Loaded:
-    """The log in a folder. `clean`, `recovery_point` and `start` are what the directory's files say of it."""
+    """The log in a folder. `clean`, `recovery_point` and `start` are what the directory's files say of it.
+
+    UnusableError, or OSError: it cannot be used as it is.
+    """
     sizes, snapshots = tidy(folder, disk)
     segments, suspects = _open_segments(folder, disk, config, sizes, now_ms)
     producers = Producers(Path(folder), disk, expiration_ms=expiration_ms, snapshots=snapshots)
@@ -97,15 +112,14 @@ def load(
     if epochs is None:
         epochs = _gather_epochs(os.path.join(folder, LEADER_EPOCHS), disk, segments)
 
-    recovered = False
+    rebuilt: set[int] = set()
     first = len(segments)
     if not clean and segments:
         first = max(0, bisect_right(segments, recovery_point, key=_base) - 1)
     suspects = [at for at in suspects if at < first]
     if suspects or first < len(segments):
-        begin = min([first, *suspects])
-        _recover(segments, begin, {*suspects, *range(first, len(segments))}, epochs, producers, start, now_ms)
-        recovered = True
+        rebuilt = {*suspects, *range(first, len(segments))}
+        _recover(segments, min(rebuilt), rebuilt, epochs, producers, start, now_ms)
     if segments:
         segments[-1].begin()
         if segments[-1].end < start:
@@ -120,12 +134,50 @@ def load(
     epochs.cut_end(end)
     epochs.cut_start(start)
     epochs.flush()
-    if not recovered:
+    if not rebuilt:
         producers.remove_stray(segment.base for segment in segments)
-        if not (clean and not producers.snapshots):
-            replay(segments, producers, start=start, end=end, now_ms=now_ms)
-    recovery_point = end if clean and not recovered else min(recovery_point, end)
-    return Loaded(segments, start, end, recovery_point, epochs, producers, _topic_id(disk, folder), now_ms)
+        replay(segments, producers, start=start, end=end, now_ms=now_ms)
+    aborts = read_counts(disk, folder) if COUNTS in sizes else {}
+    for at, segment in enumerate(segments):
+        size = sizes.get(f"{segment.base:020d}{TRANSACTION_SUFFIX}")
+        if at not in rebuilt and (size is not None or segment.base in aborts):
+            _read_transactions(segments, at, producers, start, now_ms, aborts.get(segment.base, 0))
+    recovery_point = end if clean and not rebuilt else min(recovery_point, end)
+    topic_id = _topic_id(disk, folder)
+    return Loaded(segments, start, end, recovery_point, epochs, producers, topic_id, now_ms, aborts)
+
+
+def _read_transactions(
+    segments: Sequence[Segment], at: int, producers: Producers, start: int, now_ms: int, count: int
+) -> None:
+    """Take the transaction index of a segment from its file, or from the batches if the file cannot be true.
+
+    `count` is how many entries it had when somebody last wrote that down.
+    """
+    segment = segments[at]
+    try:
+        segment.read_transactions()
+        if len(segment.transactions.entries) < count:
+            raise CorruptTransactionIndexError(f"{len(segment.transactions.entries)} of {count} entries")
+    except (CorruptTransactionIndexError, OSError) as error:
+        logger.warning("transaction index rebuilt", extra={"segment": segment.stem, "reason": str(error)})
+        segment.clear_transactions()
+        # Which transactions were open at the beginning of the segment, the snapshot of that moment tells.
+        known = [offset for offset in producers.snapshots if start < offset <= segment.base]
+        before = Producers(producers.folder, segment.disk, expiration_ms=producers.expiration_ms, snapshots=known)
+        replay(segments[:at], before, start=start, end=segment.base, now_ms=now_ms)
+        for found in segment.spans():
+            if found.span.magic == batch.MAGIC:
+                _replay_span(found, segment, before)
+        _save_transactions(segment)
+
+
+def _save_transactions(segment: Segment) -> None:
+    """A disk that is full now takes them later; until then they are in memory."""
+    try:
+        segment.write_transactions()
+    except OSError as error:
+        logger.warning("transaction index not written", extra={"segment": segment.stem, "reason": str(error)})
 
 
 def _topic_id(disk: Disk, folder: str) -> bytes | None:
@@ -145,6 +197,12 @@ def tidy(folder: str, disk: Disk) -> tuple[dict[str, int], list[int]]:
     for entry in disk.scan(folder):
         name = entry.name
         stem, suffix = name[:DIGITS], name[DIGITS:]
+        if entry.is_dir():
+            if (stem.isdecimal() and suffix.startswith(".")) or name.startswith(
+                (LEADER_EPOCHS, PARTITION_METADATA, COUNTS)
+            ):
+                raise UnusableError(f"{entry.path} is a folder, where a file belongs: remove it, and start again")
+            continue  # somebody else's
         if name.endswith((DELETED, CLEANED, SWAP, TMP)):
             leftovers.append(name)
         elif len(stem) == DIGITS and stem.isdecimal():
@@ -152,11 +210,13 @@ def tidy(folder: str, disk: Disk) -> tuple[dict[str, int], list[int]]:
                 sizes[name] = entry.stat().st_size
             elif suffix == SNAPSHOT_SUFFIX:
                 snapshots.append(int(stem))
+        elif name == COUNTS:
+            sizes[name] = 0
     if leftovers:
         _finish(folder, disk, leftovers)
         return tidy(folder, disk)
     for name in list(sizes):
-        if name[:DIGITS] + LOG_SUFFIX not in sizes:
+        if name != COUNTS and name[:DIGITS] + LOG_SUFFIX not in sizes:
             disk.remove(os.path.join(folder, name))
             del sizes[name]
     return sizes, snapshots
@@ -185,7 +245,7 @@ def _cover(folder: str, disk: Disk, name: str) -> tuple[int, int]:
     """The offsets that a finished segment of compaction stands for, as far as its own batches tell."""
     base = end = _offset(name)
     file = disk.open(os.path.join(folder, name))
-    for found in walk(disk, file.fd, 0, disk.stat(file.path).st_size):
+    for found in walk(disk, file, 0, disk.stat(file.path).st_size):
         end = found.span.last + 1
     file.close()
     return base, end
@@ -251,7 +311,7 @@ def _recover(
                 del segments[at + 1 :]
                 _remove(dropped, producers)
         else:
-            _replay_segment(segment, producers, segment.base, segment.end)
+            _replay_segment(segment, producers, segment.base, segment.offset_max)
         at += 1
         if at < len(segments):
             segment.end = segments[at].base
@@ -262,7 +322,7 @@ def rebuild(segment: Segment, epochs: Epochs | None, producers: Producers | None
     """Check every batch and derive everything else from them. Returns how many bytes were cut off the end."""
     size, position = segment.size, 0
     segment.clear()
-    for found in walk(segment.disk, segment.file.fd, 0, size, whole=True, window=_WINDOW):
+    for found in walk(segment.disk, segment.file, 0, size, whole=True, window=_WINDOW):
         span = found.span
         if span.base < segment.end or span.last > segment.offset_max or not checksum_ok(found):
             break
@@ -274,8 +334,10 @@ def rebuild(segment: Segment, epochs: Epochs | None, producers: Producers | None
             if producers is not None:
                 _replay_span(found, segment, producers)
     segment.finish()
+    _save_transactions(segment)
     if position < size:
-        segment.disk.cut(segment.file.fd, position)
+        file = segment.file
+        segment.disk.cut(file.fd, position)
     return size - position
 
 
@@ -315,9 +377,7 @@ def _replay_span(found: Found, segment: Segment, producers: Producers, *, index:
         marker = marker_of(segment.slice(found.span.position, found.span.size).read())
     completed = producers.replay(header, marker)
     if index and completed is not None and completed.aborted:
-        segment.transactions.append(
-            Aborted(completed.producer_id, completed.first, completed.last, completed.last_stable)
-        )
+        segment.transactions.add(Aborted(completed.producer_id, completed.first, completed.last, completed.last_stable))
 
 
 def marker_of(data: bytes | memoryview) -> Marker | None:

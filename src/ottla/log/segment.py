@@ -9,8 +9,8 @@ Index entries are added after the write has succeeded, so a failed append leaves
 which are cut off. The active segment also remembers where its last few hundred batches lie: a consumer right behind the
 producer is answered without reading anything.
 
-Files are opened when somebody first reads or writes. A reader gets a `Slice`, which is a promise of bytes: no copy is
-made before it meets the socket.
+The file is opened when somebody reads or writes, and closed again when others need the descriptor. A reader gets a
+`Slice`, which is a promise of bytes: no copy is made before it meets the socket.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left
-from pathlib import Path
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from ottla.errors import BrokerError, ErrorCode
+from ottla.log.files import OPEN_FILES
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX, CorruptIndexError, Mark, OffsetIndex, TimeIndex
 from ottla.log.spans import LOOK, LOOK_SIZE, SIZE_MIN, walk
 from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ottla.config.topic import TopicConfig
     from ottla.disk import Buffer, Disk, File
     from ottla.log.spans import Found, Span
+    from ottla.log.transactions import Aborted
 
 LOG_SUFFIX = ".log"
 SUFFIXES = (LOG_SUFFIX, OFFSET_SUFFIX, TIME_SUFFIX, TRANSACTION_SUFFIX)
@@ -78,10 +79,12 @@ class ShortWriteError(OSError):
 
 class Segment:
     __slots__ = (
+        "__weakref__",
         "_checked",
         "_file",
         "_interval",
         "_largest_known",
+        "_preallocated",
         "_reindexed",
         "_since",
         "_tail_last",
@@ -100,6 +103,7 @@ class Segment:
         "size",
         "stem",
         "times",
+        "used",
     )
 
     def __init__(self, stem: str, base: int, disk: Disk, config: TopicConfig, *, size: int, now_ms: int) -> None:
@@ -116,6 +120,7 @@ class Segment:
         self.max_timestamp_offset = base
         self.offsets: OffsetIndex
         self.times: TimeIndex
+        self.used = False  # whether the file was, since somebody looked: see `files`
         self._largest_known = size == 0
         self._file: File | None = None
         self._interval = config.index_interval_bytes
@@ -125,14 +130,16 @@ class Segment:
         self._transactions: TransactionIndex | None = None
         self._checked = True
         self._reindexed = False
+        self._preallocated = False
 
     @classmethod
     def create(cls, folder: str, base: int, disk: Disk, config: TopicConfig, *, now_ms: int) -> Segment:
         """A new segment with its files. What lies there under the same names is emptied."""
         stem = stem_of(folder, base)
         segment = cls(stem, base, disk, config, size=0, now_ms=now_ms)
-        file = segment._file = disk.open(stem + LOG_SUFFIX, create=True)
+        file = OPEN_FILES.open(disk, stem + LOG_SUFFIX, create=True)
         disk.cut(file.fd, config.segment_bytes if config.preallocate else 0)
+        segment._preallocated = config.preallocate
         segment.offsets = OffsetIndex(stem, base, disk, config.segment_index_bytes)
         segment.times = TimeIndex(stem, base, disk, config.segment_index_bytes)
         return segment
@@ -161,15 +168,44 @@ class Segment:
 
     @property
     def file(self) -> File:
-        if self._file is None:
-            self._file = self.disk.open(self.stem + LOG_SUFFIX)
-        return self._file
+        """The log file. Hold it while you use its descriptor: the segment may let go of it at any moment."""
+        self.used = True
+        file = self._file
+        if file is None:
+            file = self._file = OPEN_FILES.open(self.disk, self.stem + LOG_SUFFIX)
+            OPEN_FILES.keep(self)
+        return file
+
+    def let_go(self) -> None:
+        self._file = None
 
     @property
     def transactions(self) -> TransactionIndex:
+        """Empty unless somebody has put one here: `recovery` does where there is a file."""
         if self._transactions is None:
-            self._transactions = TransactionIndex(Path(self.stem + TRANSACTION_SUFFIX), self.disk, self.base)
+            self._transactions = TransactionIndex(self.stem + TRANSACTION_SUFFIX, self.disk, self.base)
         return self._transactions
+
+    @property
+    def aborts(self) -> bool:
+        """Whether a transaction was aborted in this segment."""
+        return self._transactions is not None and bool(self._transactions.entries)
+
+    def read_transactions(self) -> None:
+        """Take the transaction index from its file. CorruptTransactionIndexError: it has to be built anew."""
+        end = self.end if self.end > self.base else None
+        self._transactions = TransactionIndex.open(self.stem + TRANSACTION_SUFFIX, self.disk, self.base, end)
+
+    def adopt_transactions(self, aborted: Sequence[Aborted]) -> None:
+        """These are what the file of the transaction index holds."""
+        if aborted:
+            path = self.stem + TRANSACTION_SUFFIX
+            self._transactions = TransactionIndex(path, self.disk, self.base, aborted)
+
+    def clear_transactions(self) -> None:
+        """Begin the transaction index anew, whatever lies in the place of its file."""
+        self.disk.remove(self.stem + TRANSACTION_SUFFIX, missing_ok=True)
+        self._transactions = None
 
     def write_transactions(self) -> None:
         """Bring the transaction index's file up to date, if a full disk has kept it from that."""
@@ -183,6 +219,7 @@ class Segment:
         position = self.size
         file = self._file
         self._write(file if file is not None else self.file, parts, size, position)
+        self.used = True
         if position == 0:
             self.first_timestamp, self.roll_at = max_timestamp, UNDECIDED
         self.size = position + size
@@ -259,7 +296,7 @@ class Segment:
 
     def _first(self) -> int:
         if self.first_timestamp < 0 and self.size:
-            found = next(walk(self.disk, self.file.fd, 0, self.size, window=_WINDOW), None)
+            found = next(walk(self.disk, self.file, 0, self.size, window=_WINDOW), None)
             self.first_timestamp = found.span.max_timestamp if found else -1
         return self.first_timestamp
 
@@ -295,9 +332,10 @@ class Segment:
         self.times.append(Mark(self.max_timestamp, self.max_timestamp_offset))
         self.offsets.table.trim()
         self.times.table.trim()
-        file = self._file
-        if file is not None and self.disk.stat(file.path).st_size > self.size:
-            self.disk.cut(file.fd, self.size)  # it was preallocated
+        if self._preallocated:
+            file = self.file
+            self.disk.cut(file.fd, self.size)
+            self._preallocated = False
         self._forget_tail()
 
     # Reading.
@@ -314,8 +352,10 @@ class Segment:
             return position, following - position
         if not self._checked:
             self._ensure_checked()
-        entry, position = self.offsets.floor(offset)
-        found = self._search(offset, entry, position)
+        try:
+            found = self._search(offset, *self.offsets.floor(offset))
+        except CorruptIndexError:
+            found = BROKEN
         if found == BROKEN and not self._reindexed:
             self.reindex()
             found = self._search(offset, *self.offsets.floor(offset))
@@ -325,12 +365,12 @@ class Segment:
 
     def _search(self, offset: int, entry: int, position: int) -> tuple[int, int] | None:
         """Scan headers from an index entry on. BROKEN: the index does not fit the log, or the log is damaged."""
-        fd, size, pread, unpack = self.file.fd, self.size, self.disk.pread, LOOK.unpack_from
+        file, size, pread, unpack = self.file, self.size, self.disk.pread, LOOK.unpack_from
         suspect = position > 0
         if position >= size:
             return BROKEN if suspect else None
         while position < size:
-            window = pread(fd, _WINDOW, position)
+            window = pread(file.fd, _WINDOW, position)
             if len(window) < LOOK_SIZE:
                 window = window.ljust(LOOK_SIZE, b"\0")
             at, stop = 0, len(window) - LOOK_SIZE
@@ -349,8 +389,19 @@ class Segment:
             position += at
         return None
 
+    def bound(self, position: int) -> int:
+        """An offset behind all batches that begin before `position`, at most an index entry's interval too far."""
+        if position >= self.size:
+            return self.end
+        at = bisect_left(self._tail_position, position)
+        if at:
+            return self._tail_last[at - 1] + 1
+        if not self._checked:
+            self._ensure_checked()
+        return min(self.end, self.offsets.ceiling(position, self.end))
+
     def spans(self, position: int = 0, *, whole: bool = False) -> Iterator[Found]:
-        return walk(self.disk, self.file.fd, position, self.size, whole=whole)
+        return walk(self.disk, self.file, position, self.size, whole=whole)
 
     def records(self, span: Span) -> Iterator[batch.Record]:
         """The records of one batch."""
@@ -358,6 +409,7 @@ class Segment:
 
     def slice(self, position: int, size: int) -> Slice:
         file = self._file
+        self.used = True
         return Slice(file if file is not None else self.file, position, size)
 
     def largest(self) -> Mark:
@@ -405,7 +457,7 @@ class Segment:
     def clear(self) -> None:
         """Forget everything that is derived from the bytes, to `note` them one by one and then `finish`."""
         self._clear_indexes()
-        self.transactions.reset()
+        self.clear_transactions()
         self.size, self.end = 0, self.base
 
     def _clear_indexes(self) -> None:
@@ -426,11 +478,13 @@ class Segment:
         found = self.locate(offset)
         self.offsets.truncate(offset)
         self.times.truncate(offset)
-        self.transactions.truncate(offset)
+        if self._transactions is not None:
+            self._transactions.truncate(offset)
         if found is not None:
             position = found[0]
             first = next(self.spans(position)).span.base
-            self.disk.cut(self.file.fd, position)
+            file = self.file
+            self.disk.cut(file.fd, position)
             self.size = position
             self._forget_tail()
             if position == 0:
@@ -447,7 +501,7 @@ class Segment:
     # Life.
 
     def close(self) -> None:
-        """Let go of the files. Slices on their way keep theirs."""
+        """Let go of the file. Slices on their way keep theirs."""
         self._file = None
         self.offsets.table.drop()
         self.times.table.drop()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.disk import Disk
+    from ottla.disk import Disk, File
 
 LOOK = struct.Struct(">qiib6xi")  # offset, length, epoch (magic 2), magic, last offset delta (magic 2)
 LOOK_SIZE = LOOK.size
@@ -47,13 +47,15 @@ class Found(NamedTuple):
     at: int
 
 
-def walk(disk: Disk, fd: int, position: int, end: int, *, whole: bool = False, window: int = WINDOW) -> Iterator[Found]:
+def walk(
+    disk: Disk, file: File, position: int, end: int, *, whole: bool = False, window: int = WINDOW
+) -> Iterator[Found]:
     """Spans that start in position..end. Stops at what cannot be one or does not end before `end`.
 
-    With `whole` the buffer holds all of the span, else at least its header.
+    With `whole` the buffer holds all of the span, else at least its header. The file is held open meanwhile.
     """
     while end - position >= SIZE_MIN:
-        buffer = disk.pread(fd, min(window, end - position), position)
+        buffer = disk.pread(file.fd, min(window, end - position), position)
         at, length = 0, len(buffer)
         while True:
             span = look(buffer, at, position + at, end)
@@ -64,7 +66,7 @@ def walk(disk: Disk, fd: int, position: int, end: int, *, whole: bool = False, w
             if whole and at + span.size > length:
                 if at:
                     break
-                buffer = disk.pread(fd, span.size, position)
+                buffer = disk.pread(file.fd, span.size, position)
                 length = len(buffer)
                 if length < span.size:
                     return

@@ -11,6 +11,7 @@ anything runs, and forcing bytes to disk.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +22,11 @@ from ottla.clock import steady_ms
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log import recovery
 from ottla.log.checkpoints import (
+    CLEAN_MARKER,
     COMPACTED,
+    HIGH_WATERMARKS,
     LOG_STARTS,
+    META_PROPERTIES,
     RECOVERY_POINTS,
     Meta,
     read_meta,
@@ -45,12 +49,14 @@ if TYPE_CHECKING:
 
     from ottla.clock import Clock
     from ottla.config import BrokerConfig, TopicConfig
-    from ottla.disk import Disk
+    from ottla.disk import Disk, Entry
 
     Key = tuple[str, int]
 
 MOVE_REST_MS = 10_000  # after a move that did not work out
 DAWDLE_MS = 60_000  # time for a thread to notice that its move was called off
+
+FILES = frozenset({RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, COMPACTED, CLEAN_MARKER, META_PROPERTIES})
 
 logger = logging.getLogger("ottla.log")
 
@@ -73,6 +79,7 @@ class Store:
         self.config = config
         self.directories = [Directory(os.path.abspath(path), disk) for path in dirs]
         self.logs: dict[tuple[str, int], Log] = {}
+        self.broken: dict[tuple[str, int], str] = {}  # logs that could not be opened, and why
         self.moves: dict[tuple[str, int], Move] = {}
         self.preferred: dict[tuple[str, int], Directory] = {}  # where partitions go that are not here yet
         self.recovered_s = 0.0  # how long opening took
@@ -105,9 +112,11 @@ class Store:
         self._opened = True
 
     def _open_directory(self, directory: Directory, config_for: Callable[[str], TopicConfig]) -> None:
+        entries = self.disk.scan(directory.path)
+        refuse_folders(entries)
         clean = take_clean_marker(self.disk, directory.path)
         said = directory.ledger.read()
-        names = [(entry.path, name) for entry in self.disk.scan(directory.path) if (name := parse(entry.name))]
+        names = [(entry.path, name) for entry in entries if (name := parse(entry.name)) and entry.is_dir()]
         folders = [(path, name) for path, name in names if not name.kind]
         now_ms = self.clock.now_ms()
         for path, name in names:
@@ -121,19 +130,23 @@ class Store:
                 self.disk.rename(path, os.path.join(directory.path, aside(*name[:2], self._unique(), STRAY)))
                 folders.remove((path, name))
 
-        def load(folder: tuple[str, Name]) -> Log:
+        def load(folder: tuple[str, Name]) -> Log | None:
             path, (topic, partition, _) = folder
             config, key = config_for(topic), (topic, partition)
-            loaded = recovery.load(
-                path,
-                self.disk,
-                config,
-                clean=clean,
-                recovery_point=said[RECOVERY_POINTS].get(key, 0),
-                start=said[LOG_STARTS].get(key, 0),
-                now_ms=now_ms,
-                expiration_ms=self.config.producer_id_expiration_ms,
-            )
+            try:
+                loaded = recovery.load(
+                    path,
+                    self.disk,
+                    config,
+                    clean=clean,
+                    recovery_point=said[RECOVERY_POINTS].get(key, 0),
+                    start=said[LOG_STARTS].get(key, 0),
+                    now_ms=now_ms,
+                    expiration_ms=self.config.producer_id_expiration_ms,
+                )
+            except Exception as error:  # whatever it is, it is the trouble of this log
+                self._give_up(directory, path, key, error)
+                return None
             log = Log(directory, path, topic, partition, config, loaded)
             log.compacted = said[COMPACTED].get(key)
             log.flushed_ms = steady_ms(self.clock)
@@ -145,7 +158,18 @@ class Store:
             with ThreadPoolExecutor(self.config.num_recovery_threads_per_data_dir) as threads:
                 logs = list(threads.map(load, folders))
         for log in logs:
-            self.logs[log.topic, log.index] = log
+            if log is not None:
+                self.logs[log.topic, log.index] = log
+
+    def _give_up(self, directory: Directory, folder: str, key: tuple[str, int], error: Exception) -> None:
+        """A log that cannot be opened is offline; the others are served. A broken device takes its directory along."""
+        if isinstance(error, OSError):
+            directory.refusal(error)
+            if not directory.online:
+                raise error
+        reason = str(error) if isinstance(error, (OSError, recovery.UnusableError)) else repr(error)
+        self.broken[key] = reason
+        logger.error("log offline", extra={"folder": folder, "reason": reason})
 
     # Whose directories these are.
 
@@ -447,3 +471,11 @@ class Store:
                 with self._steps.attempt("clean stop", directory):
                     write_clean_marker(self.disk, directory.path)
         self.logs.clear()
+
+
+def refuse_folders(entries: Iterable[Entry]) -> None:
+    """A folder in the place of a file that must be written would make every later step fail: better to say so now."""
+    for entry in entries:
+        if entry.name in FILES and entry.is_dir():
+            advice = "a folder, where a file belongs: move or remove it, and start again"
+            raise OSError(errno.EISDIR, advice, entry.path)

@@ -9,21 +9,30 @@ stable offset (as it was just after the marker) says when to stop looking: a tra
 entry cannot begin before that entry's last stable offset. So once it reaches the end of the range asked for, neither
 later entries nor later segments hold anything of interest.
 
-The index holds nothing the log does not: recovery replays the markers into it.
+A file that is missing or empty looks like that of a segment without aborted transactions. So beside the segments,
+`aborted-transactions-checkpoint` says how many entries each has (segments without any are left out); Apache Kafka does
+not know this file, and passes it over.
+
+The index holds nothing the log does not: recovery replays the markers into it, and a file that cannot be true is built
+anew. What a full disk refuses to take stays in memory and is written later; until then recovery must read the segment.
 """
 
 from __future__ import annotations
 
+import os
 import struct
+from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.log.checkpoints import CorruptCheckpointError, read_epochs, write_epochs
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping
 
     from ottla.disk import Disk
 
 SUFFIX = ".txnindex"
+COUNTS = "aborted-transactions-checkpoint"
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
@@ -45,41 +54,62 @@ class CorruptTransactionIndexError(ValueError):
 class TransactionIndex:
     """Entries of one segment, in memory and in the file. Abort markers are rare, so the list is short."""
 
-    def __init__(self, path: Path, disk: Disk, base: int) -> None:
-        """Opens the file if it is there; raises CorruptTransactionIndexError if it is not sane."""
+    def __init__(self, path: str, disk: Disk, base: int, entries: Iterable[Aborted] = ()) -> None:
+        """`entries` are those that the file holds."""
         self.path = path
         self.base = base
+        self.entries = list(entries)
         self._disk = disk
-        self.entries: list[Aborted] = []
-        self._written = 0  # how many of the entries are in the file
+        self._written = len(self.entries)  # how many of them are in the file
+        self._forced = self._written  # and how many on the disk
+
+    @classmethod
+    def open(cls, path: str, disk: Disk, base: int, end: int | None = None) -> TransactionIndex:
+        """The one in the file, if there is one. CorruptTransactionIndexError if no segment base..end can have it."""
         try:
-            data = disk.read(path)
+            return cls(path, disk, base, decode(disk.read(path), base, end))
         except FileNotFoundError:
-            return
-        self.entries = decode(data, base)
-        self._written = len(self.entries)
+            return cls(path, disk, base)
 
     def append(self, aborted: Aborted) -> None:
         """On OSError it is known, but not in the file yet: `write` tries again."""
-        assert not self.entries or self.entries[-1].last < aborted.last, "markers ascend"
-        self.entries.append(aborted)
+        self.add(aborted)
         self.write()
 
+    def add(self, aborted: Aborted) -> None:
+        assert not self.entries or self.entries[-1].last < aborted.last, "markers ascend"
+        self.entries.append(aborted)
+
     def write(self) -> None:
-        """Add what is missing in the file. A part of an entry that got there before is cut off first."""
-        missing = self.entries[self._written :]
-        if missing:
-            whole = self._written * _ENTRY.size
-            if self._disk.exists(self.path) and self._disk.stat(self.path).st_size > whole:
-                self._disk.truncate(self.path, whole)
-            self._disk.append(self.path, encode(missing))
-            self._written = len(self.entries)
+        """Add what the file lacks, by position: a part of an entry that an earlier try left is written over."""
+        if self._written == len(self.entries):
+            return
+        data = encode(self.entries[self._written :])
+        file = self._disk.open(self.path, create=True)
+        try:
+            written = self._disk.writev(file.fd, [data], self._written * _ENTRY.size)
+        finally:
+            file.close()
+        if written != len(data):
+            raise OSError(f"{self.path}: {written} of {len(data)} bytes written")
+        self._written = len(self.entries)
+
+    def force(self) -> None:
+        """Have all entries on disk."""
+        self.write()
+        if self._forced < self._written:
+            file = self._disk.open(self.path)
+            try:
+                self._disk.sync(file.fd)
+            finally:
+                file.close()
+            self._forced = self._written
 
     def collect(self, start: int, end: int) -> tuple[list[Aborted], bool]:
         """Transactions that overlap start <= offset < end, and whether the search is complete with this segment."""
         found = []
-        for entry in self.entries:
-            if entry.last >= start and entry.first < end:
+        for entry in self.entries[bisect_left(self.entries, start, key=_marker) :]:
+            if entry.first < end:
                 found.append(entry)
             if entry.last_stable >= end:
                 return found, True
@@ -88,30 +118,55 @@ class TransactionIndex:
     def truncate(self, offset: int) -> None:
         """Drop the entries of markers at or above `offset`."""
         kept = [entry for entry in self.entries if entry.last < offset]
-        if len(kept) < len(self.entries):
-            if len(kept) < self._written:
-                self._disk.truncate(self.path, len(kept) * _ENTRY.size)
-                self._written = len(kept)
-            self.entries = kept
+        if len(kept) == len(self.entries):
+            return
+        if not kept:
+            self._disk.remove(self.path, missing_ok=True)
+        elif len(kept) < self._written:
+            self._disk.truncate(self.path, len(kept) * _ENTRY.size)
+        self.entries = kept
+        self._written = min(self._written, len(kept))
+        self._forced = min(self._forced, len(kept))
 
-    def reset(self) -> None:
-        self.truncate(-1)
+
+def read_counts(disk: Disk, folder: str) -> dict[int, int]:
+    """How many entries the transaction indexes of a log had, by the base offset of the segment."""
+    try:
+        return dict(read_epochs(disk, os.path.join(folder, COUNTS)))
+    except (CorruptCheckpointError, OSError):
+        return {}  # the indexes are there, and are checked by themselves
+
+
+def write_counts(disk: Disk, folder: str, counts: Mapping[int, int]) -> None:
+    path = os.path.join(folder, COUNTS)
+    if counts:
+        write_epochs(disk, path, counts.items(), sync=True)
+    else:
+        disk.remove(path, missing_ok=True)
 
 
 def encode(entries: Iterable[Aborted]) -> bytes:
     return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
-def decode(data: bytes, base: int) -> list[Aborted]:
-    """All entries, checked: whole, of a known version, and ended at or behind the segment's base offset."""
+def decode(data: bytes, base: int, end: int | None = None) -> list[Aborted]:
+    """All entries, checked: whole, of a known version, in order, and possible in a segment base..end."""
     if len(data) % _ENTRY.size:
         raise CorruptTransactionIndexError(f"{len(data)} bytes are not a multiple of {_ENTRY.size}")
     entries = []
+    before = base - 1
     for version, *fields in _ENTRY.iter_unpack(data):
         entry = Aborted(*fields)
         if version != _VERSION:
             raise CorruptTransactionIndexError(f"entry of version {version}, only {_VERSION} is known")
-        if entry.last < base:
-            raise CorruptTransactionIndexError(f"marker at {entry.last} lies before the segment's base {base}")
+        if entry.last <= before or (end is not None and entry.last >= end):
+            raise CorruptTransactionIndexError(f"marker at {entry.last}, where {before + 1} to {end} is possible")
+        if not (0 <= entry.first < entry.last and 0 <= entry.last_stable <= entry.last + 1 and entry.producer_id >= 0):
+            raise CorruptTransactionIndexError(f"{entry} cannot be")
+        before = entry.last
         entries.append(entry)
     return entries
+
+
+def _marker(entry: Aborted) -> int:
+    return entry.last

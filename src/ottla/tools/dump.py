@@ -146,7 +146,7 @@ def _segment(path: str, look: Look) -> Rows:
     end = base
     file = _opened(path)
     try:
-        for found in walk(look.disk, file.fd, 0, size, whole=look.records or look.verify, window=_WINDOW):
+        for found in walk(look.disk, file, 0, size, whole=look.records or look.verify, window=_WINDOW):
             span = found.span
             yield _batch(found)
             if look.verify:
@@ -280,7 +280,7 @@ def _beside(path: str, look: Look) -> Segment | None:
     log = _stem(path) + LOG_SUFFIX + _aside(path)
     if log not in look.segments:
         file = _opened(log)
-        spans = [found.span for found in walk(look.disk, file.fd, 0, os.stat(log).st_size, window=_WINDOW)]
+        spans = [found.span for found in walk(look.disk, file, 0, os.stat(log).st_size, window=_WINDOW)]
         file.close()
         look.segments[log] = Segment({span.position: span for span in spans}, {span.last: span for span in spans})
     return look.segments[log]

@@ -1,0 +1,85 @@
+"""The log files that are open: a few for all logs of the process, the rest is opened when somebody reads or writes.
+
+Descriptors are the process's, not a log's: a broker with ten thousand partitions and a limit of 1024 must serve them
+all. A holder (a segment) opens its file at its first use and keeps it. When too many are kept, those that were not used
+since the last look are asked to let go. Whoever works with a file holds the `File` meanwhile, so letting go never pulls
+it away: the descriptor is closed when the last of them is done.
+"""
+
+from __future__ import annotations
+
+import errno
+import resource
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol
+from weakref import ref
+
+if TYPE_CHECKING:
+    from ottla.disk import Disk, File
+
+KEPT_MAX = 4096
+SHARE = 2  # half of the descriptors may be log files: connections need the others
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
+
+
+class Holder(Protocol):
+    used: bool
+
+    def let_go(self) -> None:
+        """Close the file, unless somebody works with it."""
+
+
+class OpenFiles:
+    def __init__(self, kept_max: int | None = None) -> None:
+        self._kept_max = kept_max
+        self._holders: OrderedDict[ref[Holder], None] = OrderedDict()  # the one that was looked at longest ago is first
+        self._lock = Lock()  # recovery and compaction open files in threads
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def open(self, disk: Disk, path: str, *, create: bool = False) -> File:
+        """Open a file for a moment; when the process has no more descriptors, others let go of some first."""
+        try:
+            return disk.open(path, create=create)
+        except OSError as error:
+            if error.errno not in EXHAUSTED:
+                raise
+        with self._lock:
+            self._shrink(len(self._holders) // 2)
+        return disk.open(path, create=create)
+
+    def keep(self, holder: Holder) -> None:
+        """This one has opened its file, and keeps it until it is asked to let go."""
+        with self._lock:
+            self._holders[ref(holder, self._forget)] = None
+            if len(self._holders) > self._limit():
+                self._shrink(self._limit())
+
+    def _limit(self) -> int:
+        if self._kept_max is not None:
+            return self._kept_max
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return min(soft // SHARE, KEPT_MAX) if soft >= 0 else KEPT_MAX
+
+    def _shrink(self, count: int) -> None:
+        """Have all but `count` let go: who was not used since the last look first, then anybody."""
+        for _ in range(2 * len(self._holders)):
+            if len(self._holders) <= count:
+                return
+            reference, _ = self._holders.popitem(last=False)
+            holder = reference()
+            if holder is None:
+                continue
+            if holder.used:
+                holder.used = False
+                self._holders[reference] = None
+            else:
+                holder.let_go()
+
+    def _forget(self, reference: ref[Holder]) -> None:
+        self._holders.pop(reference, None)
+
+
+OPEN_FILES = OpenFiles()
