@@ -7,10 +7,12 @@ each_us (CPU for one request, or for one record of the Java client) is kept for 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.pump import Stretch
+from bench.turns import Spread
 
 if TYPE_CHECKING:
     from bench.brokers import Broker
@@ -27,12 +29,11 @@ class Goal(NamedTuple):
     limit: float
     absolute: bool = False
 
-    def margin(self, ottla: float, kafka: float | None) -> float | None:
-        """How far inside the goal we are: 1 is just met, 2 is twice as good; None without a number to compare with."""
-        bound = self.limit if self.absolute else None if kafka is None else self.limit * kafka
-        if bound is None or not ottla or not bound:
-            return None
-        return ottla / bound if self.measure in MORE_IS_BETTER else bound / ottla
+    def margins(self, found: Spread) -> Spread:
+        """How far inside the goal a ratio or number is: 1 is just met, 2 is twice as good."""
+        if self.measure in MORE_IS_BETTER:
+            return Spread(*(value / self.limit for value in found))
+        return Spread(*(self.limit / value if value else math.inf for value in reversed(found)))
 
     def __str__(self) -> str:
         sign = "≥" if self.measure in MORE_IS_BETTER else "≤"

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -136,6 +137,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 def main(words: Sequence[str] | None = None) -> int:
     options = arguments(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # so that brokers and their folders go too
     rows = every_row()
     wanted = chosen(rows, options.rows or (QUICK if options.quick else ()))
     if options.list:

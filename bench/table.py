@@ -61,14 +61,12 @@ def tail(numbers: Numbers | None, deep: bool) -> str:
 
 
 def margins(goals: Iterable[Goal], sides: dict[str, Numbers]) -> list[tuple[Goal, Spread]]:
-    """Each goal that has its numbers, with how far inside it we are, turn by turn."""
+    """Each goal that has its numbers, with how far inside it we are."""
     found = []
     for goal in goals:
-        ottla = sides.get("ottla", {}).get(goal.measure, [])
-        kafka = [None] * len(ottla) if goal.absolute else sides.get("kafka", {}).get(goal.measure, [])
-        pairs = zip(ottla, kafka, strict=False)
-        if values := [margin for pair in pairs if (margin := goal.margin(*pair)) is not None]:
-            found.append((goal, turns.spread(values)))
+        ottla, kafka = (sides.get(side, {}).get(goal.measure, []) for side in ("ottla", "kafka"))
+        if values := ottla if goal.absolute else turns.ratios(ottla, kafka):
+            found.append((goal, goal.margins(turns.spread(values))))
     return found
 
 

@@ -156,8 +156,8 @@ fn numbers((valid, data, first): &Numbers) -> arrays::Numbers<'_> {
     arrays::Numbers { valid: valid.as_ref().map(View::bytes), data: data.bytes(), first: *first }
 }
 
-#[pymodule]
-fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+#[pymodule(name = "_native")]
+fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", 1)?; // of these functions; `ottla.records.native` uses no other
     module.add_class::<Region>()?;
     module.add_function(wrap_pyfunction!(decode, module)?)?;

@@ -68,7 +68,7 @@ def test_ratios_are_of_neighbours() -> None:
     assert 1.15 < low <= middle <= high < 1.25
 
 
-@pytest.mark.parametrize(
+OUTCOMES = pytest.mark.parametrize(
     ("ottla", "said"),
     [
         ([1.1, 1.2, 1.3, 1.2], "yes"),
@@ -77,9 +77,24 @@ def test_ratios_are_of_neighbours() -> None:
         ([1.0, 1.0, 1.0, 1.0], "yes"),
     ],
 )
+
+
+@OUTCOMES
+def test_a_faster_side_meets_the_goal_for_time_with_the_same_quartiles(ottla: list[float], said: str) -> None:
+    row, numbers = Row("any", (Goal("seconds", 1.0),)), [1 / value for value in ottla]
+    outcome = table.outcome(row, {"kafka": {"seconds": [1.0] * 4}, "ottla": {"seconds": numbers}})
+    assert outcome == said.replace("speed", "time")
+
+
+@OUTCOMES
 def test_a_goal_between_the_quartiles_is_undecided(ottla: list[float], said: str) -> None:
     row = Row("any", (Goal("mb_s", 1.0),))
     assert table.outcome(row, {"kafka": {"mb_s": [1.0] * 4}, "ottla": {"mb_s": ottla}}) == said
+
+
+def test_no_time_at_all_is_within_any_goal() -> None:
+    row = Row("any", (Goal("cpu_s_gb", 0.5),))
+    assert table.outcome(row, {"kafka": {"cpu_s_gb": [1.0, 1.0]}, "ottla": {"cpu_s_gb": [0.0, 0.0]}}) == "yes"
 
 
 def test_quartiles_of_one_value_are_that_value() -> None:

@@ -7,11 +7,11 @@ file knows which library does it.
 The extension is loaded by its file, past the `__init__` of its package, which imports a command line and the readers of
 package metadata: 40 ms, an eighth of the time a broker has to its first answer.
 
-Columns are for readers and writers of many records (Spark, pandas). The crate in `native/` (`ottla._native`) makes them
-without a Python object for each record and without the interpreter's lock; where it is not built, or built for another
-version of this file, `columns` gives the same answers slowly. A broker has no use for either, nor for pyarrow, so all
-three are imported at the first call. The crate's columns come as plain buffers that pyarrow adopts without a copy: both
-sides know Arrow's layout, so neither needs the other's library.
+Columns are for readers and writers of many records (Spark, pandas). The crate in `native/` (`pip install ./native`)
+makes them without a Python object for each record and without the interpreter's lock; where it is not built, or built
+for another version of this file, `columns` gives the same answers slowly. A broker has no use for either, nor for
+pyarrow, so all three are imported at the first call. The crate's columns come as plain buffers that pyarrow adopts
+without a copy: both sides know Arrow's layout, so neither needs the other's library.
 """
 
 from __future__ import annotations
@@ -41,12 +41,7 @@ else:
     _spec.loader.exec_module(_module)
     crc32c = _module.crc32c
 
-__all__ = ["built", "crc32c", "decode_columns", "encode_columns", "missing", "murmur2"]
-
-MISSING: Final = (
-    "the native part of Ottla is not here, so Python does its work, slower; to build it, put Rust on the PATH and run "
-    "`pip install --force-reinstall --no-deps --no-cache-dir ottla` (in a clone: `make setup`)"
-)
+__all__ = ["built", "crc32c", "decode_columns", "encode_columns", "murmur2"]
 
 
 def decode_columns(
@@ -170,6 +165,11 @@ def missing() -> str | None:
     """Without the crate, a line for the log that says so and what to do about it."""
     return None if built() else MISSING
 
+
+MISSING: Final = (
+    "the native part of Ottla is not here, so Python does its work, slower; to build it, put Rust on the PATH and run "
+    "`pip install --force-reinstall --no-deps --no-cache-dir ottla` (in a clone: `make setup`)"
+)
 
 # The crate: functions over buffers, nothing else crosses.
 
