@@ -86,6 +86,11 @@ def broker_config_path(broker: str) -> str:
     return f"{BROKER_CONFIGS}/{broker or DEFAULT_ENTITY}"
 
 
+def is_derived(path: str) -> bool:
+    """Whether the node is about a single partition: the logs tell as much."""
+    return path.startswith(f"{TOPICS}/") and path.count("/") > TOPICS.count("/") + 1
+
+
 def group_config_path(group: str) -> str:
     from urllib.parse import quote  # few groups have options of their own
 

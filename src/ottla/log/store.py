@@ -109,7 +109,8 @@ class Store:
         points = self._read_checkpoint(directory, RECOVERY_POINTS)
         starts = self._read_checkpoint(directory, LOG_STARTS)
         self.highs |= self._read_checkpoint(directory, HIGH_WATERMARKS)
-        names = [(entry.path, name) for entry in self.disk.scan(directory.path) if (name := parse(entry.name))]
+        entries = self.disk.scan(directory.path)
+        names = [(entry.path, name) for entry in entries if (name := parse(entry.name)) and entry.is_dir()]
         folders = [(path, name) for path, name in names if not name.kind]
         now_ms = self.clock.now_ms()
         for path, name in names:
