@@ -289,7 +289,7 @@ class File:
                 paths = self._transact(ops)
             except sqlite3.Error as again:
                 raise Unavailable(f"{self._path}: {again}") from again
-        if self._full and self._set_room_aside():
+        if self._full and self._set_room_aside() and not _frees(ops):
             self._full = False
             logger.warning("the disk has room again for metadata", extra={"file": self._path})
         if self._journal is not None:
@@ -304,8 +304,7 @@ class File:
         if not self._full:
             self._full = True
             logger.error("the disk is full: no metadata but deletions can be written", extra={"file": self._path})
-        frees = all(isinstance(op, Delete | Check) for op in ops)
-        if not frees and not any(isinstance(op, Create) and op.ephemeral for op in ops):
+        if not _frees(ops) and not any(isinstance(op, Create) and op.ephemeral for op in ops):
             return False
         with suppress(FileNotFoundError):
             os.unlink(self._reserve)
@@ -384,6 +383,10 @@ class File:
 
 def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
+
+
+def _frees(ops: Sequence[Op]) -> bool:
+    return all(isinstance(op, Delete | Check) for op in ops)
 
 
 def _is_kept(op: Op) -> bool:
