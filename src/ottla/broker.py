@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from ottla import descriptors, handlers
 from ottla.clock import SystemClock
-from ottla.cluster import znodes
 from ottla.cluster.consumer_offsets import ConsumerOffsets
 from ottla.cluster.controller import Controller
 from ottla.cluster.embedded import Embedded
@@ -91,11 +90,11 @@ class Broker:
         self.disk.make_folder(self.config.log_dirs[0], parents=True)
         sockets = self._bind()
         await self._keeper.open()
-        known = await self._read_metadata()
         meta = self._identify()
+        controller = Controller(self._keeper, self.config, self.clock, node_id=self.node_id)
+        known = await self._load(controller)
         clean = all(self.disk.exists(Path(path) / CLEAN_MARKER) for path in self.config.log_dirs)
         await asyncio.to_thread(self._store.open, self._configs_of(known))
-        controller = Controller(self._keeper, self.config, self.clock, node_id=self.node_id)
         await controller.start(
             self._endpoints(),
             cluster_id=meta.cluster_id,
@@ -123,9 +122,9 @@ class Broker:
         self._reconfigure(controller.config)
         controller.subscribe(lambda old, new: self._follow(old, new, controller))
 
-    async def _read_metadata(self) -> Image:
+    async def _load(self, controller: Controller) -> Image:
         try:
-            return znodes.image_of(await self._keeper.tree("/"))
+            return await controller.load()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             file, journal = Path(self.config.log_dirs[0]) / METADATA_FILE, JOURNAL_FILE
             reason = (

@@ -81,6 +81,8 @@ class Controller:
         self._host: Host | None = None
         self.turns = Turns(clock)
         self._deciding = asyncio.Lock()
+        self._nodes: Mapping[str, keeper.Node] = {}
+        self._known: Image | None = None
         self._epoch = 0
         self._epoch_version = 0
         self._topic_configs: dict[frozenset[tuple[str, str]], TopicConfig] = {}
@@ -105,6 +107,13 @@ class Controller:
             config = self._topic_configs[overrides] = topic_config(self.config, topic.configs)
         return config
 
+    async def load(self) -> Image:
+        """What the keeper knows, before this broker has come up. `start` goes on from there."""
+        if self._known is None:
+            self._nodes = await self._keeper.tree("/")
+            self._known = znodes.image_of(self._nodes)
+        return self._known
+
     async def start(
         self,
         endpoints: Mapping[str, tuple[str, int]],
@@ -120,8 +129,8 @@ class Controller:
         asked for what lies in the log folders, to be adopted, when the keeper knows of no cluster yet or was `rebuilt`.
         After a `clean` stop no log has lost anything, so leaders go on in their epochs and nothing is written for them.
         """
-        nodes = await self._keeper.tree("/")
-        known = znodes.image_of(nodes)
+        known = await self.load()
+        nodes, self._nodes = self._nodes, {}
         if known.cluster_id and cluster_id and known.cluster_id != cluster_id:
             reason = f"the log folders belong to cluster {cluster_id}, the metadata to {known.cluster_id}"
             raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
@@ -131,6 +140,7 @@ class Controller:
             cluster_id=known.cluster_id or cluster_id or znodes.encode_uuid(self._new_id()),
             controller_id=self.node_id,
         ).with_broker(broker)
+        self._known = None  # an old image keeps all that follow
         before = nodes.get(znodes.CONTROLLER_EPOCH)
         self._epoch = int(before.data) + 1 if before is not None else 1
         ops = self._arrival(nodes, image, broker)
