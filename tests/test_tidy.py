@@ -95,6 +95,7 @@ ADAPTORS = {
         "descriptors.py",
         "disk.py",
         "cluster/embedded.py",
+        "cluster/journal.py",
         "log/segment.py",
         "log/index.py",
         "net/connection.py",

@@ -81,6 +81,8 @@ class Controller:
         self._host: Host | None = None
         self.turns = Turns(clock)
         self._deciding = asyncio.Lock()
+        self._nodes: Mapping[str, keeper.Node] = {}
+        self._known: Image | None = None
         self._epoch = 0
         self._epoch_version = 0
         self._topic_configs: dict[frozenset[tuple[str, str]], TopicConfig] = {}
@@ -105,20 +107,30 @@ class Controller:
             config = self._topic_configs[overrides] = topic_config(self.config, topic.configs)
         return config
 
+    async def load(self) -> Image:
+        """What the keeper knows, before this broker has come up. `start` goes on from there."""
+        if self._known is None:
+            self._nodes = await self._keeper.tree("/")
+            self._known = znodes.image_of(self._nodes)
+        return self._known
+
     async def start(
         self,
         endpoints: Mapping[str, tuple[str, int]],
         *,
         cluster_id: str | None = None,
         legacy: Callable[[], Legacy] = Legacy,
+        clean: bool = False,
+        rebuilt: bool = False,
     ) -> None:
         """Register, become controller and lead every partition held here, in one transaction.
 
         `cluster_id` is what `meta.properties` says, if anything; it must be the keeper's, or becomes it. `legacy` is
-        asked for what lies in the log folders, to be adopted, when the keeper knows of no cluster yet.
+        asked for what lies in the log folders, to be adopted, when the keeper knows of no cluster yet or was `rebuilt`.
+        After a `clean` stop no log has lost anything, so leaders go on in their epochs and nothing is written for them.
         """
-        nodes = await self._keeper.tree("/")
-        known = znodes.image_of(nodes)
+        known = await self.load()
+        nodes, self._nodes = self._nodes, {}
         if known.cluster_id and cluster_id and known.cluster_id != cluster_id:
             reason = f"the log folders belong to cluster {cluster_id}, the metadata to {known.cluster_id}"
             raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
@@ -128,35 +140,63 @@ class Controller:
             cluster_id=known.cluster_id or cluster_id or znodes.encode_uuid(self._new_id()),
             controller_id=self.node_id,
         ).with_broker(broker)
+        self._known = None  # an old image keeps all that follow
         before = nodes.get(znodes.CONTROLLER_EPOCH)
         self._epoch = int(before.data) + 1 if before is not None else 1
         ops = self._arrival(nodes, image, broker)
-        led = [plans.elected(self._identified(topic), self.node_id) for topic in image.topics.values()]
-        for topic in led:
-            ops += plans.election(topic, self._epoch, renamed=topic.id != image.topics[topic.name].id)
-        image = image.with_topics(*map(plans.written, led))
-        if self.first_start:
-            image = self._adopt(image, legacy(), ops)
+        found = legacy() if self.first_start or rebuilt else Legacy()
+        image = self._lead(image, found, ops, anew=not clean or rebuilt)
+        if self.first_start or rebuilt:
+            image = self._adopt(image, found, ops)
+        if rebuilt:
+            ops.append(self._skip_producer_ids(nodes, found))
         await self._keeper.multi(ops)
         self._epoch_version = before.stat.version + 1 if before is not None else 0
         registration = await self._keeper.get(znodes.broker_path(self.node_id))
         self._publish(image.with_broker(broker._replace(epoch=registration.stat.czxid)))
 
+    def _lead(self, image: Image, found: Legacy, ops: list[keeper.Op], *, anew: bool) -> Image:
+        """The image with this broker as leader of what it holds; adds the writes that make it so."""
+        led = []
+        logs = found.by_topic()
+        for topic in image.topics.values():
+            own = logs.get(topic.name, {})
+            leading = self._identified(plans.reconciled(topic, own, self.node_id))
+            # Every start has raised an epoch by one at most: that bounds those of logs that remember none.
+            indexes = range(len(leading.partitions)) if logs else ()
+            above = {index: max(own[index].epoch if index in own else 0, self._epoch - 1) for index in indexes}
+            leading = plans.elected(leading, self.node_id, anew=anew, above=above)
+            if leading is not topic:
+                ops += plans.election(topic, leading, self._epoch)
+                led.append(plans.written(topic, leading))
+        return image.with_topics(*led)
+
+    def _skip_producer_ids(self, nodes: Mapping[str, keeper.Node], found: Legacy) -> keeper.Op:
+        """The write after which no producer id is given out that may have been: the journal may lack its last lines."""
+        node = nodes.get(znodes.PRODUCER_IDS)
+        last = znodes.decode_producer_ids(node.data) if node is not None and node.data else -1
+        first = max(last + 1, plans.adopted_producer_id(found)) + plans.PRODUCER_IDS_JUMP
+        block = znodes.encode_producer_ids(self.node_id, 0, first - 1)
+        return keeper.Create(znodes.PRODUCER_IDS, block) if node is None else keeper.Set(znodes.PRODUCER_IDS, block)
+
     def _adopt(self, image: Image, legacy: Legacy, ops: list[keeper.Op]) -> Image:
-        """The image with what another Kafka left in the folders; adds the writes that keep it."""
-        topics, dropped = plans.adopted(self.static, legacy, self.node_id, self._new_ids())
-        brokers, more = plans.adopted_brokers(self.static, legacy)
-        for line in dropped + more:
-            log.warning("not adopted: %s", line)
+        """The image with what the folders hold and it does not know of; adds the writes that keep it."""
+        unknown = [one for one in legacy.logs if one.topic not in image.topics]
+        topics, dropped = plans.adopted(self.static, legacy._replace(logs=unknown), self.node_id, self._new_ids())
         for topic in topics:
             ops += plans.creation(topic, self._epoch)
-        for broker, pairs in brokers.items():
-            ops.append(keeper.Create(znodes.broker_config_path(broker), znodes.encode_configs(pairs)))
-            image = image.with_broker_config(broker, pairs)
-        first = plans.adopted_producer_id(legacy)
-        if first > 0:
-            block = znodes.encode_producer_ids(self.node_id, 0, first - 1)
-            ops.append(keeper.Create(znodes.PRODUCER_IDS, block))
+        if self.first_start:
+            brokers, more = plans.adopted_brokers(self.static, legacy)
+            dropped += more
+            for broker, pairs in brokers.items():
+                ops.append(keeper.Create(znodes.broker_config_path(broker), znodes.encode_configs(pairs)))
+                image = image.with_broker_config(broker, pairs)
+            first = plans.adopted_producer_id(legacy)
+            if first > 0:
+                block = znodes.encode_producer_ids(self.node_id, 0, first - 1)
+                ops.append(keeper.Create(znodes.PRODUCER_IDS, block))
+        for line in dropped:
+            log.warning("not adopted: %s", line)
         return image.with_topics(*topics)
 
     async def create_topics(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from ottla.clock import SystemClock
 from ottla.cluster.controller import Controller
@@ -14,9 +15,13 @@ from ottla.cluster.image import Topic
 from ottla.cluster.plans import NewTopic
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
+from ottla.handlers.cluster import elect_leaders
+from ottla.handlers.producers import describe_producers
 from ottla.log.store import Store
 from ottla.replica.replicas import Replicas
 from ottla.replica.waits import Waits
+from ottla.wire.messages.topics import ElectLeadersRequest, TopicPartitions
+from ottla.wire.messages.transactions import DescribeProducersRequest, TopicRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -105,5 +110,29 @@ def test_what_writes_nothing_takes_turns_as_well(tmp_path: Path) -> None:
                 await controller.create_topics(wishes, validate_only=True)
             assert turns.longest_s < HELD_S_MAX, f"the loop was held for {turns.longest_s:.3f} s"
             assert turns.count > 3
+
+    asyncio.run(story())
+
+
+def test_long_lists_of_partitions_are_answered_in_turns(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as controller:
+            await controller.create_topics([NewTopic("t", 1, 1)])
+            parts: Any = SimpleNamespace(controller=controller, replicas=controller._host)
+            many = list(range(30_000))
+            async with watched() as turns:
+                asked = TopicPartitions(topic="t", partitions=many + many)
+                elected = await elect_leaders(
+                    parts,
+                    SimpleNamespace(version=2),
+                    ElectLeadersRequest(election_type=0, topic_partitions=[asked]),  # type: ignore[arg-type]
+                )
+                wanted = TopicRequest(name="t", partition_indexes=many + [0] * 30_000)
+                told = await describe_producers(
+                    parts, SimpleNamespace(version=0), DescribeProducersRequest(topics=[wanted, wanted])
+                )  # type: ignore[arg-type]
+            assert len(elected.replica_election_results[0].partition_result) == len(many), "each is told once"
+            assert [len(topic.partitions) for topic in told.topics] == [len(many)]
+            assert turns.longest_s < HELD_S_MAX, f"the loop was held for {turns.longest_s:.3f} s"
 
     asyncio.run(story())
