@@ -46,6 +46,7 @@ PURE = (
     "cluster/placement.py",
     "coord/machine.py",
     "coord/formats.py",
+    "coord/patterns.py",
     "coord/groups/",
     "coord/transactions/",
 )

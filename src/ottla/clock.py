@@ -1,12 +1,15 @@
 """Time as a parameter: whoever decides by the clock is handed one, so that a test can own time.
 
 `now_ms` is the wall clock that goes into records, files and answers; `monotonic` measures durations and never jumps.
+The function of that name is for those who share out the loop's time, which no test needs to own.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+monotonic: Final = time.monotonic
 
 
 class Clock(Protocol):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.cluster.topic_names import check_name
 from ottla.errors import BrokerError, ErrorCode, description
 from ottla.handlers.call import Call, Parts, handles
+from ottla.handlers.repeats import Repeats
 from ottla.wire.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -13,21 +16,26 @@ from ottla.wire.messages.transactions import (
     TopicResponse,
 )
 
+if TYPE_CHECKING:
+    from ottla.handlers.call import Steps
+
 
 @handles(DescribeProducersRequest)
-def describe_producers(parts: Parts, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name, partitions=[described(parts, topic.name, index) for index in topic.partition_indexes]
-            )
-            for topic in request.topics
-        ]
-    )
+def describe_producers(parts: Parts, call: Call, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
+    topics, repeats = [], Repeats()
+    for topic in request.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            partitions.append(described(parts, topic.name, index, repeats))
+            yield
+        topics.append(TopicResponse(name=topic.name, partitions=partitions))
+        yield
+    return DescribeProducersResponse(topics=topics)
 
 
-def described(parts: Parts, topic: str, index: int) -> PartitionResponse:
+def described(parts: Parts, topic: str, index: int, repeats: Repeats) -> PartitionResponse:
     try:
+        repeats.check((topic, index))
         check_name(topic)
         active = parts.replicas.get(topic, index).log.producers.active()
     except BrokerError as error:

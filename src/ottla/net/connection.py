@@ -26,9 +26,10 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from ottla.clock import monotonic
 from ottla.errors import Hangup
 from ottla.net.outbox import Outbox, Part, size_of
-from ottla.net.turns import TURN_S, Turns, monotonic
+from ottla.net.turns import TURN_S, Turns
 
 if TYPE_CHECKING:
     import asyncio

@@ -18,10 +18,11 @@ from struct import Struct
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from ottla.clock import monotonic
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import REGISTRY, Call
 from ottla.net.connection import Deferred
-from ottla.net.turns import TURN_S, Lane, monotonic, walk
+from ottla.net.turns import TURN_S, Lane, walk
 from ottla.wire import apis, codec
 from ottla.wire.codec import DecodeError
 from ottla.wire.decoding import RECORDS_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX, has_records

@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ottla.clock import SystemClock
+from ottla.clock import monotonic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +28,6 @@ log = logging.getLogger("ottla.net")
 
 TURN_S = 0.002  # of one connection, or of one long request before it waits in line
 ROUND_S = 0.005  # of all that wait in one line
-
-monotonic = SystemClock().monotonic
 
 
 class Turns:
@@ -126,7 +124,7 @@ class Lane:
 def walk(steps: Steps[Any], until: float) -> asyncio.Future[Any] | None:
     """Go on until the time has come (None), or a future is to be waited for. StopIteration has what they return."""
     while True:
-        awaited = next(steps)
+        awaited: asyncio.Future[Any] | None = next(steps)
         if awaited is not None:
             return awaited
         if monotonic() >= until:
