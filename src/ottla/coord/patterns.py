@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Iterable
 
 SIZE_MAX: Final = 1 << 20  # bytes of a compiled pattern with all it makes up while matching
 KEPT_MAX: Final = 1024  # patterns whose names are remembered
@@ -53,31 +53,29 @@ def compiled(text: str) -> Pattern:
     return Pattern(text)
 
 
-_found: OrderedDict[str, tuple[Mapping[str, object], frozenset[str]]] = OrderedDict()  # among which names, and which
+_found: OrderedDict[str, tuple[frozenset[str], frozenset[str]]] = OrderedDict()  # among which names, and which
 
 
-def lookup(text: str, names: Mapping[str, object]) -> Generator[None, None, frozenset[str]]:
-    """The keys of `names` that the pattern matches, step by step; PatternError when it is none. The names of a mapping
-    do not change: others are in another mapping."""
-    before, found = _found.get(text, ({}, frozenset()))
-    if before is names:
-        _found.move_to_end(text)
-        return found
-    pattern = compiled(text)
-    present = {name for name in found if name in names}
-    for name in names.keys() - before.keys():
-        if pattern.matches(name):
-            present.add(name)
-        yield
-    found = frozenset(present)
-    _found[text] = names, found
+def lookup(text: str, names: Iterable[str]) -> Generator[None, None, frozenset[str]]:
+    """Those of the names that the pattern matches, step by step; PatternError when it is none."""
+    present = frozenset(names)
+    before, found = _found.get(text) or (frozenset[str](), frozenset[str]())
+    if text not in _found or before != present:
+        pattern = compiled(text)
+        fresh = set()
+        for name in present - before:
+            if pattern.matches(name):
+                fresh.add(name)
+            yield
+        found = (found & present) | fresh
+    _found[text] = present, found
     _found.move_to_end(text)
     if len(_found) > KEPT_MAX:
         _found.popitem(last=False)
     return found
 
 
-def matching(text: str, names: Mapping[str, object]) -> frozenset[str]:
+def matching(text: str, names: Iterable[str]) -> frozenset[str]:
     """The same at once."""
     steps = lookup(text, names)
     while True:

@@ -236,6 +236,7 @@ class Connection:
     def _consume(self, data: memoryview) -> None:
         """Handle the whole frames in data, for one turn; keep the rest."""
         position, size, started = 0, len(data), monotonic()
+        turn_s = self._receiver.turns.turn_s()
         while size - position >= 4:
             if self._stopped():
                 self._keep(data[position:])
@@ -245,7 +246,7 @@ class Connection:
             end = position + 4 + length
             if end > size:
                 break
-            if position and monotonic() - started >= TURN_S:
+            if position and monotonic() - started >= turn_s:
                 self._slow = True
                 self._wait(data[position:])
                 return

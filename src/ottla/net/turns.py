@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.net")
 
 TURN_S = 0.002  # of one connection, or of one long request before it waits in line
+CROWD_MAX = 9  # a turn is not shortened further: each costs a system call
 ROUND_S = 0.005  # of all that wait in one line
 
 
@@ -41,6 +42,10 @@ class Turns:
 
     def __len__(self) -> int:
         return len(self._line)
+
+    def turn_s(self) -> float:
+        """How long a turn is now: the more wait, the shorter, so that it is soon the turn of each."""
+        return TURN_S / (1 + min(len(self._line), CROWD_MAX))
 
     def add(self, turn: Callable[[], None]) -> None:
         """Call `turn` when it is its turn."""
