@@ -94,6 +94,11 @@ class Dispatch:
             request, _ = route.decode(frame, position, route.elements_max)
         except DecodeError as error:
             raise unreadable(error) from None
+        except Hangup:
+            raise
+        except Exception:  # a fault of ours, or no memory left: it ends this connection, and nothing else
+            log.exception("cannot read a request")
+            raise Hangup("a request could not be read") from None
         try:
             response = route.handler(self._parts, call, request)
         except Exception as error:
