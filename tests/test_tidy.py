@@ -50,6 +50,7 @@ PURE = (
     "cluster/versioned.py",
     "coord/machine.py",
     "coord/formats.py",
+    "coord/patterns.py",
     "coord/groups/",
     "coord/transactions/",
 )

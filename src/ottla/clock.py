@@ -5,12 +5,16 @@
 
 Law: a duration (a delay, an interval, a deadline, a session) is measured on the steady time. Somebody may set the wall
 clock back by an hour at any moment, and nothing may wait an hour for it.
+
+The function `monotonic` is for those who share out the loop's time, which no test needs to own.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+monotonic: Final = time.monotonic
 
 
 class Clock(Protocol):

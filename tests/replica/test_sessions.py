@@ -127,3 +127,18 @@ def test_a_full_cache_gives_up_an_unused_session_or_a_smaller_one_or_refuses() -
 
 def test_no_slots_means_no_sessions() -> None:
     assert opened(sessions(slots=0), request({("t", 0): 0}))[0] is None
+
+
+def test_all_sessions_together_watch_so_many_partitions_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.replica.sessions.WATCHED_MAX", 10)
+    cache = sessions()
+    first, _, _ = opened(cache, request({("t", index): 0 for index in range(6)}))
+    none, _, watched = opened(cache, request({("u", index): 0 for index in range(5)}))
+    assert (none, len(watched)) == (None, 5), "it is served, without a session"
+    second, _, _ = opened(cache, request({("u", index): 0 for index in range(4)}))
+    with pytest.raises(BrokerError) as refused:
+        opened(cache, request({("u", 9): 0}, session=second.id, epoch=1))
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    opened(cache, request({}, session=first.id, epoch=1, forget=tuple(("t", index) for index in range(5))))
+    third, _, _ = opened(cache, request({("u", index): 0 for index in range(9)}))
+    assert third is not None

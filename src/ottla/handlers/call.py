@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Generator
     from typing import TypeAlias
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
 T = TypeVar("T")
 if TYPE_CHECKING:
-    Steps: TypeAlias = Generator[asyncio.Future[Any] | None, None, T]
+    Steps: TypeAlias = Generator[Any, None, T]  # it yields None, or a future
 
 
 class Call:

@@ -8,12 +8,15 @@ once; v9 members of consumer groups; v10 topics by id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from copy import copy
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.coord.groups.commits import no_offset, refused_commit
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.groups import ask, caller_of
+from ottla.handlers.repeats import Repeats
 from ottla.wire.messages.commits import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -32,16 +35,25 @@ from ottla.wire.messages.commits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Coroutine, Iterable, Iterator
 
     from ottla.cluster.image import Image
+    from ottla.handlers.call import Steps
     from ottla.wire.messages.commits import OffsetCommitRequestTopic, OffsetDeleteRequestTopic
-    from ottla.wire.messages.transactions import TxnOffsetCommitRequestTopic
+    from ottla.wire.messages.transactions import (
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitRequestTopic,
+        TxnOffsetCommitResponse,
+    )
+
+Request = TypeVar("Request", "OffsetCommitRequest", "OffsetDeleteRequest", "TxnOffsetCommitRequest")
+Response = TypeVar("Response", "OffsetCommitResponse", "OffsetDeleteResponse", "TxnOffsetCommitResponse")
 
 BY_ID = 10
 MANY_GROUPS = 8
 GROUP_ERROR = 2  # the first version of OffsetFetch with an error for the whole group
 NOTHING = -1
+COMMITS_PER_TURN = 1000  # each takes some ten microseconds to decide, write and apply
 
 
 @handles(OffsetCommitRequest)
@@ -55,7 +67,54 @@ def offset_commit(
             return commit_named(parts, call, request, unnamed)
     if version == 0:
         return commit_to_store(parts, request)
+    if sum(len(topic.partitions) for topic in request.topics) > COMMITS_PER_TURN:
+        return commit_portions(parts, call, request)
     return commit(parts, call, request)
+
+
+async def commit_portions(parts: Parts, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    answers = []
+    for portion in portions(request):
+        answer = commit(parts, call, portion)
+        answers.append(answer if isinstance(answer, OffsetCommitResponse) else await answer)
+        await asyncio.sleep(0)
+    return joined(answers)
+
+
+def portions(request: Request) -> Iterator[Request]:
+    """The same request with a part of its partitions each: more than so many are not committed in one go.
+
+    Only the first topic of a portion may be the last of the one before.
+    """
+    part, room = copy(request), COMMITS_PER_TURN
+    part.topics = []
+    for topic in request.topics:
+        for first in range(0, len(topic.partitions) or 1, COMMITS_PER_TURN):
+            piece = copy(topic)
+            piece.partitions = topic.partitions[first : first + COMMITS_PER_TURN]
+            part.topics.append(piece)
+            room -= 1 + len(piece.partitions)
+            if room <= 0:
+                yield part
+                part, room = copy(request), COMMITS_PER_TURN
+                part.topics = []
+    if part.topics or room == COMMITS_PER_TURN:
+        yield part
+
+
+def joined(answers: list[Response]) -> Response:
+    """One answer from those to the portions."""
+    whole = answers[0]
+    for answer in answers[1:]:
+        last, topics = whole.topics[-1], answer.topics
+        if topics and (last.name, getattr(last, "topic_id", b"")) == (
+            topics[0].name,
+            getattr(topics[0], "topic_id", b""),
+        ):
+            last.partitions += topics[0].partitions
+            topics = topics[1:]
+        whole.topics += topics
+    return whole
 
 
 def commit(
@@ -79,8 +138,7 @@ async def commit_named(
 ) -> OffsetCommitResponse:
     """Some topics are given by ids that are not known here: leave them out, and refuse them at the end."""
     request.topics = [topic for topic in request.topics if topic.name]
-    answer = commit(parts, call, request)
-    response = answer if isinstance(answer, OffsetCommitResponse) else await answer
+    response = await commit_portions(parts, call, request)
     response.topics += [
         OffsetCommitResponseTopic(
             topic_id=topic.topic_id,
@@ -138,12 +196,16 @@ def missing_of(
 @handles(OffsetFetchRequest)
 def offset_fetch(
     parts: Parts, call: Call, request: OffsetFetchRequest
-) -> OffsetFetchResponse | Coroutine[None, None, OffsetFetchResponse]:
+) -> Steps[OffsetFetchResponse | Coroutine[None, None, OffsetFetchResponse]]:
     version = call.version
     if version == 0:
         return fetch_from_store(parts, request)
     if version >= MANY_GROUPS:
-        return OffsetFetchResponse(groups=[fetch(parts, version, one, request) for one in request.groups])
+        groups, repeats = [], Repeats()
+        for one in request.groups:
+            groups.append((yield from fetch(parts, version, one, request, repeats)))
+            yield
+        return OffsetFetchResponse(groups=groups)
     topics = None
     if request.topics is not None:
         topics = [
@@ -151,12 +213,13 @@ def offset_fetch(
             for topic in request.topics
         ]
     wanted = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
-    return of_one_group(version, request, fetch(parts, version, wanted, request))
+    found = yield from fetch(parts, version, wanted, request, Repeats())
+    return (yield from of_one_group(version, request, found))
 
 
 def fetch(
-    parts: Parts, version: int, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest
-) -> OffsetFetchResponseGroup:
+    parts: Parts, version: int, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, repeats: Repeats
+) -> Steps[OffsetFetchResponseGroup]:
     image = parts.controller.image
     unknown: list[OffsetFetchRequestTopics] = []
     if version >= BY_ID and wanted.topics is not None:
@@ -165,7 +228,8 @@ def fetch(
         unknown = [topic for topic in wanted.topics if not topic.name]
         wanted.topics = [topic for topic in wanted.topics if topic.name]
     try:
-        found = parts.groups.peek(wanted.group_id).fetch(wanted, stable=request.require_stable)
+        repeats.check(wanted.group_id)
+        found = yield from parts.groups.peek(wanted.group_id).fetch(wanted, stable=request.require_stable)
     except BrokerError as error:
         return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=[], error_code=error.code)
     if version >= BY_ID and wanted.topics is None:
@@ -182,24 +246,24 @@ def fetch(
     return found
 
 
-def of_one_group(version: int, request: OffsetFetchRequest, group: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+def of_one_group(
+    version: int, request: OffsetFetchRequest, group: OffsetFetchResponseGroup
+) -> Steps[OffsetFetchResponse]:
     """The same before there were many groups in one answer; before v2 a group's error is that of each partition."""
+    topics: list[OffsetFetchResponseTopic] = []
     if group.error_code and version < GROUP_ERROR:
-        topics = [
-            old_topic(topic.name, [(index, NOTHING, -1, "", group.error_code) for index in topic.partition_indexes])
-            for topic in request.topics or ()
-        ]
+        for topic in request.topics or ():
+            rows = [(index, NOTHING, -1, "", group.error_code) for index in topic.partition_indexes]
+            topics.append(old_topic(topic.name, rows))
+            yield
         return OffsetFetchResponse(topics=topics)
-    topics = [
-        old_topic(
-            topic.name,
-            [
-                (one.partition_index, one.committed_offset, one.committed_leader_epoch, one.metadata, one.error_code)
-                for one in topic.partitions
-            ],
-        )
-        for topic in group.topics
-    ]
+    for found in group.topics:
+        told = [
+            (one.partition_index, one.committed_offset, one.committed_leader_epoch, one.metadata, one.error_code)
+            for one in found.partitions
+        ]
+        topics.append(old_topic(found.name, told))
+        yield
     return OffsetFetchResponse(topics=topics, error_code=group.error_code)
 
 
@@ -227,6 +291,7 @@ async def fetch_from_store(parts: Parts, request: OffsetFetchRequest) -> OffsetF
         rows = []
         for index in topic.partition_indexes:
             offset, code = NOTHING, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            await asyncio.sleep(0)
             try:
                 if known is not None and 0 <= index < len(known.partitions):
                     found = await parts.old_offsets.get(request.group_id, topic.name, index)
@@ -240,9 +305,17 @@ async def fetch_from_store(parts: Parts, request: OffsetFetchRequest) -> OffsetF
 
 
 @handles(OffsetDeleteRequest)
-def offset_delete(
-    parts: Parts, call: Call, request: OffsetDeleteRequest
-) -> OffsetDeleteResponse | Coroutine[None, None, OffsetDeleteResponse]:
+async def offset_delete(parts: Parts, call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    answers = []
+    for portion in portions(request):
+        answers.append(await delete_portion(parts, portion))
+        if answers[-1].error_code:
+            return answers[-1]
+        await asyncio.sleep(0)
+    return joined(answers)
+
+
+async def delete_portion(parts: Parts, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     missing, _ = missing_of(parts.controller.image, request.topics)
     answer: OffsetDeleteResponse | Coroutine[None, None, OffsetDeleteResponse] = ask(
         parts,
@@ -250,4 +323,4 @@ def offset_delete(
         lambda machine, token, _: machine.delete_offsets(request, token, missing),
         lambda code: OffsetDeleteResponse(error_code=code, topics=[]),
     )
-    return answer
+    return answer if isinstance(answer, OffsetDeleteResponse) else await answer

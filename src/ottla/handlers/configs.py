@@ -9,6 +9,7 @@ Resources are topics, brokers (an empty name for all of them), the loggers of a 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from ottla.config.describe import (
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers import loggers
 from ottla.handlers.call import Call, Parts, handles
+from ottla.handlers.repeats import Repeats
 from ottla.wire.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -48,6 +50,8 @@ from ottla.wire.messages.configs import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from ottla.handlers.call import Steps
+
 TOPIC, BROKER, LOGGERS, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 LISTED = (LOGGERS, BROKER, TOPIC, GROUP)
 
@@ -59,16 +63,21 @@ def layers(parts: Parts) -> Layers:
 
 
 @handles(DescribeConfigsRequest)
-def describe_configs(parts: Parts, call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[described(parts, request, resource) for resource in request.resources])
+def describe_configs(parts: Parts, call: Call, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
+    results, repeats = [], Repeats()
+    for resource in request.resources:
+        results.append(described(parts, request, resource, repeats))
+        yield
+    return DescribeConfigsResponse(results=results)
 
 
 def described(
-    parts: Parts, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    parts: Parts, request: DescribeConfigsRequest, resource: DescribeConfigsResource, repeats: Repeats
 ) -> DescribeConfigsResult:
     code, message, configs = ErrorCode.NONE, "", list[DescribeConfigsResourceResult]()
     names = resource.configuration_keys or None  # an empty list asks for everything, as none does
     try:
+        repeats.check((resource.resource_type, resource.resource_name))
         if resource.resource_type == LOGGERS:
             check_broker(parts, resource.resource_name, "Unexpected broker id, expected {} but received {}")
             configs = loggers.describe(names)
@@ -173,6 +182,7 @@ async def altered(
     for kind, name, changes in resources:
         code, message = ErrorCode.NONE, None
         try:
+            await asyncio.sleep(0)  # a resource that is refused at once takes time as well
             if times[kind, name] > 1:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             check_changes(changes)
@@ -229,8 +239,11 @@ def check_broker(
 
 
 @handles(ListConfigResourcesRequest)
-def list_config_resources(parts: Parts, call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+def list_config_resources(
+    parts: Parts, call: Call, request: ListConfigResourcesRequest
+) -> Steps[ListConfigResourcesResponse]:
     kinds = [CLIENT_METRICS] if call.version == 0 else request.resource_types or [CLIENT_METRICS, *LISTED]
+    kinds = list(dict.fromkeys(kinds))
     if any(kind not in (CLIENT_METRICS, *LISTED) for kind in kinds):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     image = parts.controller.image
@@ -241,5 +254,9 @@ def list_config_resources(parts: Parts, call: Call, request: ListConfigResources
         LOGGERS: [str(broker) for broker in image.brokers],
         GROUP: list(image.group_configs),
     }
-    resources = [ConfigResource(resource_name=name, resource_type=kind) for kind in kinds for name in names[kind]]
+    resources = []
+    for kind in kinds:
+        for name in names[kind]:
+            resources.append(ConfigResource(resource_name=name, resource_type=kind))
+            yield
     return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=resources)

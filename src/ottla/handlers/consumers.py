@@ -6,13 +6,17 @@ protocol a member speaks. What a heartbeat leads to is in `coord/groups`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeAlias
 
+from ottla.coord.groups.consumer import ConsumerGroup
 from ottla.coord.groups.consuming import refused
 from ottla.coord.groups.describing import described, undescribed
+from ottla.coord.patterns import PatternError, lookup
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.groups import GROUP_OPERATIONS, ask, caller_of
+from ottla.handlers.repeats import Repeats
 from ottla.wire.messages.consumers import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -24,17 +28,48 @@ from ottla.wire.messages.consumers import (
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from ottla.handlers.call import Steps
+
 PROTOCOL = "consumer"
+
+
+Answer: TypeAlias = "ConsumerGroupHeartbeatResponse | Coroutine[None, None, ConsumerGroupHeartbeatResponse]"
 
 
 @handles(ConsumerGroupHeartbeatRequest)
 def consumer_group_heartbeat(
     parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse | Coroutine[None, None, ConsumerGroupHeartbeatResponse]:
+) -> Answer | Steps[Answer]:
     if not enabled(parts):
         return refused(ErrorCode.UNSUPPORTED_VERSION)
+    texts = unsettled(parts, request)
+    return look_up(parts, call, request, texts) if texts else heartbeat(parts, call, request)
+
+
+def unsettled(parts: Parts, request: ConsumerGroupHeartbeatRequest) -> list[str]:
+    """The patterns that this heartbeat may have to look up."""
+    texts = [request.subscribed_topic_regex] if request.subscribed_topic_regex else []
+    try:
+        group = parts.groups.peek(request.group_id).groups.get(request.group_id)
+    except BrokerError:
+        return texts
+    if isinstance(group, ConsumerGroup):
+        texts += group.unsettled_patterns(parts.controller.image, parts.clock.now_ms())
+    return texts
+
+
+def look_up(parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest, texts: list[str]) -> Steps[Answer]:
+    """Look the patterns up in slices. The group's machine, which cannot be interrupted, finds them done."""
+    for text in texts:
+        with suppress(PatternError):  # the machine will say so
+            yield from lookup(text, parts.controller.image.topics)
+        yield
+    return heartbeat(parts, call, request)
+
+
+def heartbeat(parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest) -> Answer:
     caller = caller_of(call)
-    answer: ConsumerGroupHeartbeatResponse | Coroutine[None, None, ConsumerGroupHeartbeatResponse] = ask(
+    answer: Answer = ask(
         parts,
         request.group_id,
         lambda machine, token, now_ms: machine.consumer_heartbeat(request, caller, token, now_ms),
@@ -46,16 +81,19 @@ def consumer_group_heartbeat(
 @handles(ConsumerGroupDescribeRequest)
 def consumer_group_describe(
     parts: Parts, call: Call, request: ConsumerGroupDescribeRequest
-) -> ConsumerGroupDescribeResponse:
-    return ConsumerGroupDescribeResponse(
-        groups=[describe(parts, name, told=request.include_authorized_operations) for name in request.group_ids]
-    )
+) -> Steps[ConsumerGroupDescribeResponse]:
+    groups, repeats = [], Repeats()
+    for name in request.group_ids:
+        groups.append(describe(parts, name, repeats, told=request.include_authorized_operations))
+        yield
+    return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def describe(parts: Parts, name: str, *, told: bool) -> DescribedGroup:
+def describe(parts: Parts, name: str, repeats: Repeats, *, told: bool) -> DescribedGroup:
     if not enabled(parts):
         return undescribed(name, ErrorCode.UNSUPPORTED_VERSION)
     try:
+        repeats.check(name)
         machine = parts.groups.peek(name)
         group = described(machine.groups.get(name), name, machine.consumer_rules(name), parts.controller.image)
     except BrokerError as error:

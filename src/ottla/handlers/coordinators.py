@@ -6,6 +6,7 @@ A key is coordinated by the leader of its partition of the internal topic, which
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,8 @@ from ottla.handlers.metadata import brokers
 from ottla.wire.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from ottla.coord.coordinator import Coordinator as Machines
+    from ottla.handlers.call import Steps
 
 log = logging.getLogger("ottla.coordinators")
 
@@ -26,33 +26,17 @@ MANY_KEYS = 4
 
 
 @handles(FindCoordinatorRequest, versions=(0, 6))
-def find_coordinator(
-    parts: Parts, call: Call, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse | Coroutine[None, None, FindCoordinatorResponse]:
+def find_coordinator(parts: Parts, call: Call, request: FindCoordinatorRequest) -> Steps[FindCoordinatorResponse]:
     kinds: dict[int, Machines[Any]] = {GROUP: parts.groups, TRANSACTION: parts.transactions}
     machines = kinds.get(request.key_type)
     if machines is not None and not machines.exists:
-        return make_and_find(parts, call, request, machines)
-    return find_all(parts, call, request, machines)
-
-
-async def make_and_find(
-    parts: Parts, call: Call, request: FindCoordinatorRequest, machines: Machines[Any]
-) -> FindCoordinatorResponse:
-    try:
-        await machines.ensure()
-    except BrokerError as error:  # the keys have no coordinator then, and will be asked for again
-        log.warning("cannot make %s: %s", machines.topic, error)
-    return find_all(parts, call, request, machines)
-
-
-def find_all(
-    parts: Parts, call: Call, request: FindCoordinatorRequest, machines: Machines[Any] | None
-) -> FindCoordinatorResponse:
+        yield asyncio.shield(asyncio.ensure_future(make(machines)))
     if call.version >= MANY_KEYS:
-        return FindCoordinatorResponse(
-            coordinators=[find(parts, call, key, machines) for key in request.coordinator_keys]
-        )
+        found_all = []
+        for key in request.coordinator_keys:
+            found_all.append(find(parts, call, key, machines))
+            yield
+        return FindCoordinatorResponse(coordinators=found_all)
     found = find(parts, call, request.key, machines)
     return FindCoordinatorResponse(
         error_code=found.error_code,
@@ -61,6 +45,13 @@ def find_all(
         host=found.host,
         port=found.port,
     )
+
+
+async def make(machines: Machines[Any]) -> None:
+    try:
+        await machines.ensure()
+    except BrokerError as error:  # the keys have no coordinator then, and will be asked for again
+        log.warning("cannot make %s: %s", machines.topic, error)
 
 
 def find(parts: Parts, call: Call, key: str, machines: Machines[Any] | None) -> Coordinator:

@@ -26,10 +26,15 @@ from ottla.wire.messages.fetch import (
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
+    from ottla.handlers.call import Steps
     from ottla.log.segment import Slice
     from ottla.replica.partition import Partition
     from ottla.replica.sessions import Session, Watched
+
+    Result = tuple[Watched, PartitionData]
+    Topics = dict[tuple[str, bytes], FetchableTopicResponse]
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 # The first versions with a property; see the list above.
@@ -37,13 +42,26 @@ BOUNDED, BATCHES, ZSTD, BY_ID = 3, 4, 10, 13
 # Converting is work that everybody else waits for: an old client gets its records in portions, and asks again.
 CONVERTED_SIZE_MAX, CONVERTED_ROOM = 256 << 10, 1 << 20
 MAGIC_OF_OLD_VERSIONS = (0, 0, 1, 1)
+PARTITIONS_PER_TURN = 200  # more are read in slices
 DEBUGGING_CONSUMER = -2  # a reader that may look above the high watermark
 
 
 class Reading:
     """One fetch: what it may read, and what it found."""
 
-    __slots__ = ("_call", "_incremental", "_parts", "_request", "_session", "_watched", "replica_id")
+    __slots__ = (
+        "_call",
+        "_incremental",
+        "_min_one",
+        "_parts",
+        "_request",
+        "_room",
+        "_session",
+        "_size",
+        "_urgent",
+        "_watched",
+        "replica_id",
+    )
 
     def __init__(
         self,
@@ -63,46 +81,92 @@ class Reading:
         self._incremental = incremental
         self.replica_id = request.replica_state.replica_id if call.version >= 15 else request.replica_id
 
-    def start(self) -> FetchResponse | asyncio.Future[FetchResponse]:
-        request = self._request
-        results, size, urgent = self._read()
-        if urgent or size >= request.min_bytes or request.max_wait_ms <= 0 or not results:
+    def start(self) -> FetchResponse | asyncio.Future[FetchResponse] | Steps[FetchResponse]:
+        if len(self._watched) > PARTITIONS_PER_TURN:
+            return self._start_slowly()
+        self._begin()
+        results = self._read(self._watched)
+        if self._is_enough(results):
             return self._respond(results)
-        replicas, by_id = self._parts.replicas, self._call.version >= BY_ID
+        return self._wait(self.finish)
+
+    def finish(self) -> FetchResponse:
+        self._begin()
+        return self._respond(self._read(self._watched))
+
+    def _respond(self, results: list[Result]) -> FetchResponse:
+        topics: Topics = {}
+        self._report(results, topics)
+        return self._response(topics)
+
+    def _start_slowly(self) -> Steps[FetchResponse]:
+        """The same in slices."""
+        results = yield from self._read_slowly()
+        if not self._is_enough(results):
+            yield self._wait(lambda: None)
+            results = yield from self._read_slowly()
+        topics: Topics = {}
+        for first in range(0, len(results), PARTITIONS_PER_TURN):
+            self._report(results[first : first + PARTITIONS_PER_TURN], topics)
+            yield
+        return self._response(topics)
+
+    def _read_slowly(self) -> Steps[list[Result]]:
+        self._begin()
+        results = []
+        for first in range(0, len(self._watched), PARTITIONS_PER_TURN):
+            results += self._read(self._watched[first : first + PARTITIONS_PER_TURN])
+            yield
+        return results
+
+    def _is_enough(self, results: list[Result]) -> bool:
+        request = self._request
+        return self._urgent or self._size >= request.min_bytes or request.max_wait_ms <= 0 or not results
+
+    def _wait(self, answer: Callable[[], Any]) -> asyncio.Future[Any]:
+        request, replicas, by_id = self._request, self._parts.replicas, self._call.version >= BY_ID
         partitions = [
             replicas.get_by_id(one.topic_id, one.index) if by_id else replicas.get(one.topic, one.index)
             for one in self._watched
         ]
-        return replicas.waits.add(partitions, request.min_bytes - size, request.max_wait_ms, self.finish)
+        return replicas.waits.add(
+            partitions,
+            request.min_bytes - self._size,
+            request.max_wait_ms,
+            answer,
+            committed=request.isolation_level == READ_COMMITTED,
+        )
 
-    def finish(self) -> FetchResponse:
-        return self._respond(self._read()[0])
+    def _begin(self) -> None:
+        """Before the first partition is read: how much may be."""
+        version = self._call.version
+        room = min(self._request.max_bytes, self._parts.config.fetch_max_bytes)
+        self._room = room if version >= BATCHES else min(room, CONVERTED_ROOM)
+        self._min_one = version >= BOUNDED
+        self._size = 0
+        self._urgent = False  # the client must hear at once
 
-    def _read(self) -> tuple[list[tuple[Watched, PartitionData]], int, bool]:
-        """Read every partition in turn: the results, their size, and whether the client must hear at once."""
-        parts, request, version = self._parts, self._request, self._call.version
-        replicas, by_id = parts.replicas, version >= BY_ID
-        room = min(request.max_bytes, parts.config.fetch_max_bytes)
-        if version < BATCHES:
-            room = min(room, CONVERTED_ROOM)
-        min_one = version >= BOUNDED
-        total, urgent = 0, False
+    def _read(self, watched: list[Watched]) -> list[Result]:
+        """Read these partitions in turn."""
+        replicas, by_id = self._parts.replicas, self._call.version >= BY_ID
+        room, min_one = self._room, self._min_one
         results = []
-        for one in self._watched:
+        for one in watched:
             try:
                 partition = replicas.get_by_id(one.topic_id, one.index) if by_id else replicas.get(one.topic, one.index)
                 data, size = self._read_one(partition, one, min(one.size_max, room), min_one=min_one)
                 if data.diverging_epoch.end_offset >= 0:
-                    urgent = True
+                    self._urgent = True
             except BrokerError as error:
                 data, size = refused(one.index, error.code), 0
-                urgent = True
+                self._urgent = True
             if size:
-                total += size
+                self._size += size
                 room = max(0, room - size)
                 min_one = False
             results.append((one, data))
-        return results, total, urgent
+        self._room, self._min_one = room, min_one
+        return results
 
     def _read_one(
         self, partition: Partition, one: Watched, size_max: int, *, min_one: bool
@@ -154,25 +218,30 @@ class Reading:
         data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
         return True
 
-    def _respond(self, results: list[tuple[Watched, PartitionData]]) -> FetchResponse:
+    def _report(self, results: list[Result], topics: Topics) -> None:
+        """Put what the client must hear of into the answer's topics."""
         session = self._session
         if session is not None:
             told = [(one, data) for one, data in results if news(one, data)]
             if self._incremental:
                 results = told
             session.told([one for one, data in told if data.records])
-        topics: dict[Any, FetchableTopicResponse] = {}
         for one, data in results:
             key = (one.topic, one.topic_id)
             topic = topics.get(key)
             if topic is None:
                 topics[key] = topic = FetchableTopicResponse(topic=one.topic, topic_id=one.topic_id, partitions=[])
             topic.partitions.append(data)
-        return FetchResponse(session_id=0 if session is None else session.id, responses=list(topics.values()))
+
+    def _response(self, topics: Topics) -> FetchResponse:
+        session_id = 0 if self._session is None else self._session.id
+        return FetchResponse(session_id=session_id, responses=list(topics.values()))
 
 
 @handles(FetchRequest)
-def fetch(parts: Parts, call: Call, request: FetchRequest) -> FetchResponse | asyncio.Future[FetchResponse]:
+def fetch(
+    parts: Parts, call: Call, request: FetchRequest
+) -> FetchResponse | asyncio.Future[FetchResponse] | Steps[FetchResponse]:
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST, responses=[])
     try:

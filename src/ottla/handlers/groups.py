@@ -17,6 +17,7 @@ from ottla.coord.groups.classic import refused_join, refused_sync
 from ottla.coord.machine import Caller
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
+from ottla.handlers.repeats import Repeats
 from ottla.wire.messages.groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -42,8 +43,10 @@ if TYPE_CHECKING:
 
     from ottla.coord.groups.machine import GroupMachine
     from ottla.coord.machine import Decision, Token
+    from ottla.handlers.call import Steps
 
 LEAVES_TOGETHER = 3  # the first version of LeaveGroup with a list of members
+LEAVES_PER_TURN = 500
 NAMES_PROTOCOL = 5  # the first version of SyncGroup in which the protocol must be named
 GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))  # all that a group knows: nobody is refused anything
 
@@ -96,20 +99,42 @@ def leave_group(
 ) -> LeaveGroupResponse | Coroutine[None, None, LeaveGroupResponse]:
     alone = call.version < LEAVES_TOGETHER
     members = [MemberIdentity(member_id=request.member_id)] if alone else request.members
+    if len(members) > LEAVES_PER_TURN:
+        return leave_portions(parts, request.group_id, members)
+    return leave(parts, request.group_id, members, alone=alone)
+
+
+async def leave_portions(parts: Parts, group_id: str, members: list[MemberIdentity]) -> LeaveGroupResponse:
+    whole = LeaveGroupResponse(error_code=0, members=[])
+    for first in range(0, len(members), LEAVES_PER_TURN):
+        answer = leave(parts, group_id, members[first : first + LEAVES_PER_TURN], alone=False)
+        response = answer if isinstance(answer, LeaveGroupResponse) else await answer
+        if response.error_code:
+            return response
+        whole.members += response.members
+        await asyncio.sleep(0)
+    return whole
+
+
+def leave(
+    parts: Parts, group_id: str, members: list[MemberIdentity], *, alone: bool
+) -> LeaveGroupResponse | Coroutine[None, None, LeaveGroupResponse]:
     answer: LeaveGroupResponse | Coroutine[None, None, LeaveGroupResponse] = ask(
         parts,
-        request.group_id,
-        lambda machine, token, now_ms: machine.leave(request.group_id, members, alone, token, now_ms),
+        group_id,
+        lambda machine, token, now_ms: machine.leave(group_id, members, alone, token, now_ms),
         lambda code: LeaveGroupResponse(error_code=code),
     )
     return answer
 
 
 @handles(DescribeGroupsRequest)
-def describe_groups(parts: Parts, call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    groups = []
+def describe_groups(parts: Parts, call: Call, request: DescribeGroupsRequest) -> Steps[DescribeGroupsResponse]:
+    groups, repeats = [], Repeats()
     for name in request.groups:
+        yield
         try:
+            repeats.check(name)
             group = parts.groups.peek(name).describe(name, call.version)
             if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
                 group.authorized_operations = GROUP_OPERATIONS
@@ -122,12 +147,14 @@ def describe_groups(parts: Parts, call: Call, request: DescribeGroupsRequest) ->
 
 
 @handles(ListGroupsRequest)
-def list_groups(parts: Parts, call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+def list_groups(parts: Parts, call: Call, request: ListGroupsRequest) -> Steps[ListGroupsResponse]:
     if parts.groups.runtime.loading:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
     states = {state.lower() for state in request.states_filter}
     kinds = {kind.lower() for kind in request.types_filter}
-    groups = [group for machine in parts.groups.runtime.machines() for group in machine.list(states, kinds)]
+    groups = []
+    for machine in list(parts.groups.runtime.machines()):
+        groups += yield from machine.list(states, kinds)
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
 
 
@@ -135,6 +162,7 @@ def list_groups(parts: Parts, call: Call, request: ListGroupsRequest) -> ListGro
 async def delete_groups(parts: Parts, call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     results = []
     for name in dict.fromkeys(request.groups_names):
+        await asyncio.sleep(0)
         answer = ask(parts, name, partial(deletion, name), ErrorCode)
         code: ErrorCode = answer if isinstance(answer, ErrorCode) else await answer
         results.append(DeletableGroupResult(group_id=name, error_code=code))

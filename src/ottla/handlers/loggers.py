@@ -34,12 +34,13 @@ def names() -> list[str]:
 
 
 def describe(wanted: Sequence[str] | None) -> list[DescribeConfigsResourceResult]:
+    asked = None if wanted is None else frozenset(wanted)
     return [
         DescribeConfigsResourceResult(
             name=name, value=level(name), read_only=False, config_source=SOURCE, is_sensitive=False
         )
         for name in names()
-        if wanted is None or name in wanted
+        if asked is None or name in asked
     ]
 
 

@@ -10,6 +10,7 @@ behind no proxy is reachable there by definition.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.cluster.image import NO_LEADER
@@ -34,34 +35,54 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from ottla.cluster.image import Image, Partition, Topic
+    from ottla.handlers.call import Steps
     from ottla.wire.messages.metadata import MetadataRequestTopic
 
 # Sets of operations as bits. Without an authoriser everybody may do everything that the kind of resource knows.
 TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 NOT_ASKED = -0x80000000
+TOPICS_PER_TURN = 100
 WITH_ID, BY_ID = 10, 12  # the first versions with topic ids, and in which they can be asked for
 
 
 @handles(MetadataRequest)
 def metadata(
     parts: Parts, call: Call, request: MetadataRequest
-) -> MetadataResponse | Coroutine[None, None, MetadataResponse]:
-    image = parts.controller.image
+) -> Steps[MetadataResponse | Coroutine[None, None, MetadataResponse]]:
+    image, offline = parts.controller.image, parts.replicas.offline()
+    topics: list[MetadataResponseTopic] = []
     if request.topics is None or (call.version == 0 and not request.topics):
-        offline = parts.replicas.offline()
-        return respond(parts, call, request, [describe(topic, request, offline) for topic in image.topics.values()])
+        for topic in list(image.topics.values()):
+            topics.append(describe(topic, request, offline))
+            yield
+        return respond(parts, call, request, topics)
     if BY_ID > call.version >= WITH_ID and any(one.name is None or any(one.topic_id) for one in request.topics):
         code = ErrorCode.INVALID_REQUEST  # the field was there before the meaning was
-        return respond(parts, call, request, [absent(one.name or "", one.topic_id, code) for one in request.topics])
+        for one in request.topics:
+            topics.append(absent(one.name or "", one.topic_id, code))
+            yield
+        return respond(parts, call, request, topics)
+    wanted = unique(image, request.topics)
+    yield
     if creates(parts, call, request):
-        missing = [
-            one.name for one in request.topics if one.name and not any(one.topic_id) and one.name not in image.topics
-        ]
+        missing = [one.name for one in wanted if one.name and not any(one.topic_id) and one.name not in image.topics]
         if missing:
-            return create_then_respond(parts, call, request, missing)
-    offline = parts.replicas.offline()
-    return respond(parts, call, request, [find(image, one, request, offline) for one in request.topics])
+            return create_then_respond(parts, call, request, wanted, missing)
+    for one in wanted:
+        topics.append(find(image, one, request, offline))
+        yield
+    return respond(parts, call, request, topics)
+
+
+def unique(image: Image, topics: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    """Each topic once, however often and by whatever it is asked for."""
+    found: dict[str | bytes | None, MetadataRequestTopic] = {}
+    for one in topics:
+        by_id = one.name is None or one.topic_id != ZERO_UUID
+        key = image.names_by_id.get(one.topic_id, one.topic_id) if by_id else one.name
+        found.setdefault(key, one)
+    return list(found.values())
 
 
 def creates(parts: Parts, call: Call, request: MetadataRequest) -> bool:
@@ -69,24 +90,26 @@ def creates(parts: Parts, call: Call, request: MetadataRequest) -> bool:
 
 
 async def create_then_respond(
-    parts: Parts, call: Call, request: MetadataRequest, missing: list[str]
+    parts: Parts, call: Call, request: MetadataRequest, wanted: list[MetadataRequestTopic], missing: list[str]
 ) -> MetadataResponse:
-    assert request.topics is not None
     failed: dict[str, ErrorCode] = {}
-    for name in dict.fromkeys(missing):
+    for name in missing:
         try:
             check_name(name)
             await parts.controller.auto_create(name)
         except BrokerError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was quicker
                 failed[name] = error.code
+                await asyncio.sleep(0)
     image, offline = parts.controller.image, parts.replicas.offline()
     topics = []
-    for one in request.topics:
+    for at, one in enumerate(wanted):
         found = find(image, one, request, offline)
         if one.name in failed and found.error_code:
             found.error_code = failed[one.name]
         topics.append(found)
+        if at % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+            await asyncio.sleep(0)
     return respond(parts, call, request, topics)
 
 
@@ -175,7 +198,7 @@ def describe(topic: Topic, request: MetadataRequest, offline: frozenset[tuple[st
 @handles(DescribeTopicPartitionsRequest)
 def describe_topic_partitions(
     parts: Parts, call: Call, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> Steps[DescribeTopicPartitionsResponse]:
     """Topics in order of their names, a page at a time; the cursor says where the next page starts."""
     image, cursor = parts.controller.image, request.cursor
     names = sorted({topic.name for topic in request.topics}) if request.topics else sorted(image.topics)
@@ -186,7 +209,9 @@ def describe_topic_partitions(
         names = [name for name in names if name >= cursor.topic_name]
     room = max(1, min(request.response_partition_limit, parts.config.max_request_partition_size_limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
+    offline = parts.replicas.offline()
     for name in names:
+        yield
         topic = image.topics.get(name)
         if topic is None:
             topics.append(absent_page(name))
@@ -196,7 +221,7 @@ def describe_topic_partitions(
                 topics=topics, next_cursor=Cursor(topic_name=name, partition_index=0)
             )
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        page = page_of(topic, first, room, parts.replicas.offline())
+        page = page_of(topic, first, room, offline)
         topics.append(page)
         room -= len(page.partitions)
         end = first + len(page.partitions)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.cluster.topic_names import check_name
 from ottla.errors import BrokerError, ErrorCode, description
 from ottla.handlers.call import Call, Parts, handles
+from ottla.handlers.repeats import Repeats
 from ottla.wire.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -13,24 +16,26 @@ from ottla.wire.messages.transactions import (
     TopicResponse,
 )
 
+if TYPE_CHECKING:
+    from ottla.handlers.call import Steps
+
 
 @handles(DescribeProducersRequest)
-async def describe_producers(parts: Parts, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    """A partition that is asked for many times is told about once: the answer may be large."""
-    topics: dict[str, dict[int, PartitionResponse]] = {}
+def describe_producers(parts: Parts, call: Call, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
+    topics, repeats = [], Repeats()
     for topic in request.topics:
-        found = topics.setdefault(topic.name, {})
+        partitions = []
         for index in topic.partition_indexes:
-            await parts.controller.turns.pause()
-            if index not in found:
-                found[index] = described(parts, topic.name, index)
-    return DescribeProducersResponse(
-        topics=[TopicResponse(name=name, partitions=list(found.values())) for name, found in topics.items()]
-    )
+            partitions.append(described(parts, topic.name, index, repeats))
+            yield
+        topics.append(TopicResponse(name=topic.name, partitions=partitions))
+        yield
+    return DescribeProducersResponse(topics=topics)
 
 
-def described(parts: Parts, topic: str, index: int) -> PartitionResponse:
+def described(parts: Parts, topic: str, index: int, repeats: Repeats) -> PartitionResponse:
     try:
+        repeats.check((topic, index))
         check_name(topic)
         active = parts.replicas.get(topic, index).log.producers.active()
     except BrokerError as error:

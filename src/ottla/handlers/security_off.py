@@ -7,6 +7,7 @@ SCRAM credentials (50, 51): there are none, and none can be kept.
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call, Parts, handles
@@ -42,6 +43,9 @@ from ottla.wire.messages.tokens import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
+
+if TYPE_CHECKING:
+    from ottla.handlers.call import Steps
 
 NO_AUTHORIZER = "No Authorizer is configured."
 ANYBODY = ("User", "ANONYMOUS")  # who a client on a plain connection is
@@ -117,7 +121,7 @@ def authenticate(parts: Parts, call: Call, request: SaslAuthenticateRequest) -> 
 @handles(DescribeUserScramCredentialsRequest)
 def describe_scram(
     parts: Parts, call: Call, request: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse:
+) -> Steps[DescribeUserScramCredentialsResponse]:
     times = Counter(user.name for user in request.users or ())
     results = []
     for name, count in times.items():
@@ -128,20 +132,20 @@ def describe_scram(
         results.append(
             DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message, credential_infos=[])
         )
+        yield
     return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message="", results=results)
 
 
 @handles(AlterUserScramCredentialsRequest)
 def alter_scram(
     parts: Parts, call: Call, request: AlterUserScramCredentialsRequest
-) -> AlterUserScramCredentialsResponse:
+) -> Steps[AlterUserScramCredentialsResponse]:
     absent = "Attempt to delete a user credential that does not exist"
     off = "Security is off: credentials are not kept"
     answers = {one.name: (ErrorCode.RESOURCE_NOT_FOUND, absent) for one in request.deletions}
     answers |= {one.name: (ErrorCode.SECURITY_DISABLED, off) for one in request.upsertions}
-    return AlterUserScramCredentialsResponse(
-        results=[
-            AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message)
-            for name, (code, message) in answers.items()
-        ]
-    )
+    results = []
+    for name, (code, message) in answers.items():
+        results.append(AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message))
+        yield
+    return AlterUserScramCredentialsResponse(results=results)

@@ -9,17 +9,18 @@ TxnOffsetCommit 5 on the newer protocol of transactions is spoken, in which part
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import TYPE_CHECKING, Any
 
 from ottla.coord.groups.commits import refused_in_transaction
-from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION, NEEDS_ID, Producer, partitions_of
+from ottla.coord.patterns import PatternError, compiled
+from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION, NEEDS_ID, Producer
 from ottla.coord.transactions.markers import Marker
 from ottla.coord.transactions.transaction import FOR_EVER_MS, State
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
-from ottla.handlers.commits import missing_of
+from ottla.handlers.commits import joined, missing_of, portions
 from ottla.handlers.groups import caller_of
+from ottla.handlers.repeats import Repeats
 from ottla.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from ottla.coord.machine import Decision
     from ottla.coord.transactions.machine import TransactionMachine
     from ottla.coord.transactions.transaction import Partitions, Transaction
+    from ottla.handlers.call import Steps
     from ottla.wire.messages.transactions import AddPartitionsToTxnTopic, WritableTxnMarker
 
 NEWER_END = 5  # EndTxn from here on raises the epoch
@@ -61,7 +63,6 @@ NEWER_COMMIT = 5  # TxnOffsetCommit from here on adds the group to the transacti
 ABORTABLE_COMMIT = 4  # TxnOffsetCommit from here on knows TRANSACTION_ABORTABLE
 NO_PRODUCER = (-1, -1)
 STATES = {state.title: state for state in State}
-PATTERN_SIZE_MAX = 249
 
 
 @handles(InitProducerIdRequest)
@@ -137,30 +138,63 @@ def named(code: ErrorCode, call: Call, fenced_since: int) -> ErrorCode:
 
 
 @handles(AddPartitionsToTxnRequest)
-async def add_partitions(parts: Parts, call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+def add_partitions(parts: Parts, call: Call, request: AddPartitionsToTxnRequest) -> Steps[AddPartitionsToTxnResponse]:
     if call.version < 4:
-        codes = await added(
+        codes = yield from codes_of(
             parts,
             request.v3_and_below_transactional_id,
             (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
-            partitions_of((topic.name, topic.partitions) for topic in request.v3_and_below_topics),
+            request.v3_and_below_topics,
         )
-        results = by_topic(request.v3_and_below_topics, codes, call)
+        results = yield from by_topic(request.v3_and_below_topics, codes, call)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     answers = []
     for one in request.transactions:
-        wanted = partitions_of((topic.name, topic.partitions) for topic in one.topics)
         producer = (one.producer_id, one.producer_epoch)
-        if one.verify_only:
-            codes = verified(parts, one.transactional_id, producer, wanted)
-        else:
-            codes = await added(parts, one.transactional_id, producer, wanted)
-        answers.append(
-            AddPartitionsToTxnResult(
-                transactional_id=one.transactional_id, topic_results=by_topic(one.topics, codes, call)
-            )
-        )
+        codes = yield from codes_of(parts, one.transactional_id, producer, one.topics, verify_only=one.verify_only)
+        results = yield from by_topic(one.topics, codes, call)
+        answers.append(AddPartitionsToTxnResult(transactional_id=one.transactional_id, topic_results=results))
+        yield
     return AddPartitionsToTxnResponse(error_code=0, results_by_transaction=answers)
+
+
+def codes_of(
+    parts: Parts,
+    name: str,
+    producer: tuple[int, int],
+    topics: Iterable[AddPartitionsToTxnTopic],
+    *,
+    verify_only: bool = False,
+) -> Steps[dict[tuple[str, int], ErrorCode]]:
+    """The code of each partition: that it is part of the transaction, or, unless that is all, becomes so."""
+    codes: dict[tuple[str, int], ErrorCode] = {}
+    missing = False
+    for topic in topics:
+        yield
+        for index in topic.partitions:
+            one = (topic.name, index)
+            if verify_only:
+                codes |= verified(parts, name, producer, frozenset((one,)))
+            elif not name:
+                codes[one] = ErrorCode.INVALID_REQUEST
+            elif exists(parts, one):
+                codes[one] = ErrorCode.NONE
+            else:
+                codes[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                missing = True
+            yield
+    if verify_only or not name:
+        return codes
+    if missing:  # all or none
+        for one, code in codes.items():
+            codes[one] = code or ErrorCode.OPERATION_NOT_ATTEMPTED
+            yield
+        return codes
+    adding: asyncio.Future[dict[tuple[str, int], ErrorCode]] = asyncio.ensure_future(
+        added(parts, name, producer, frozenset(codes))
+    )
+    yield asyncio.shield(adding)
+    return adding.result()
 
 
 async def added(
@@ -206,19 +240,17 @@ def exists(parts: Parts, partition: tuple[str, int]) -> bool:
 
 def by_topic(
     topics: Iterable[AddPartitionsToTxnTopic], codes: dict[tuple[str, int], ErrorCode], call: Call
-) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=named(codes[topic.name, index], call, 2)
-                )
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+) -> Steps[list[AddPartitionsToTxnTopicResult]]:
+    found = []
+    for topic in topics:
+        results = []
+        for index in topic.partitions:
+            code = named(codes[topic.name, index], call, 2)
+            results.append(AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code))
+            yield
+        found.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=results))
+        yield
+    return found
 
 
 @handles(AddOffsetsToTxnRequest)
@@ -265,13 +297,23 @@ async def end_txn(parts: Parts, call: Call, request: EndTxnRequest) -> EndTxnRes
 
 @handles(TxnOffsetCommitRequest)
 async def txn_offset_commit(parts: Parts, call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
-    missing, _ = missing_of(parts.controller.image, request.topics)
-    producer = (request.producer_id, request.producer_epoch)
     try:
         await parts.groups.ensure()
     except BrokerError as error:
+        missing, _ = missing_of(parts.controller.image, request.topics)
         return refused_in_transaction(request, error.code, missing)
-    code = await admitted(parts, call, request, producer)
+    code = await admitted(parts, call, request, (request.producer_id, request.producer_epoch))
+    answers = []
+    for portion in portions(request):
+        answers.append(await commit_portion(parts, call, portion, code))
+        await asyncio.sleep(0)
+    return joined(answers)
+
+
+async def commit_portion(
+    parts: Parts, call: Call, request: TxnOffsetCommitRequest, code: ErrorCode
+) -> TxnOffsetCommitResponse:
+    missing, _ = missing_of(parts.controller.image, request.topics)
     if code is not ErrorCode.NONE:
         return refused_in_transaction(request, code, missing)
     caller = caller_of(call)
@@ -308,11 +350,15 @@ async def admitted(parts: Parts, call: Call, request: TxnOffsetCommitRequest, pr
 
 
 @handles(WriteTxnMarkersRequest)
-def write_txn_markers(parts: Parts, call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(markers=[written(parts, one) for one in request.markers])
+def write_txn_markers(parts: Parts, call: Call, request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
+    markers = []
+    for one in request.markers:
+        markers.append((yield from written(parts, one)))
+        yield
+    return WriteTxnMarkersResponse(markers=markers)
 
 
-def written(parts: Parts, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
+def written(parts: Parts, asked: WritableTxnMarker) -> Steps[WritableTxnMarkerResult]:
     marker = Marker(
         asked.producer_id,
         asked.producer_epoch,
@@ -320,36 +366,36 @@ def written(parts: Parts, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
         asked.transaction_version,
         commits=asked.transaction_result,
     )
-
-    def write(topic: str, index: int) -> WritableTxnMarkerPartitionResult:
-        try:
-            parts.markers.write(topic, index, marker)
-        except BrokerError as error:
-            return WritableTxnMarkerPartitionResult(partition_index=index, error_code=error.code)
-        return WritableTxnMarkerPartitionResult(partition_index=index, error_code=0)
-
-    return WritableTxnMarkerResult(
-        producer_id=asked.producer_id,
-        topics=[
-            WritableTxnMarkerTopicResult(
-                name=topic.name, partitions=[write(topic.name, index) for index in topic.partition_indexes]
-            )
-            for topic in asked.topics
-        ],
-    )
+    topics = []
+    for topic in asked.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            code = ErrorCode.NONE
+            try:
+                parts.markers.write(topic.name, index, marker)
+            except BrokerError as error:
+                code = error.code
+            partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
+            yield
+        topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
+        yield
+    return WritableTxnMarkerResult(producer_id=asked.producer_id, topics=topics)
 
 
 @handles(DescribeTransactionsRequest)
 def describe_transactions(
     parts: Parts, call: Call, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[described(parts, name) for name in request.transactional_ids]
-    )
+) -> Steps[DescribeTransactionsResponse]:
+    states, repeats = [], Repeats()
+    for name in request.transactional_ids:
+        states.append(described(parts, name, repeats))
+        yield
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
-def described(parts: Parts, name: str) -> DescribeTransactionsResponseTransactionState:
+def described(parts: Parts, name: str, repeats: Repeats) -> DescribeTransactionsResponseTransactionState:
     try:
+        repeats.check(name)
         if name == "":
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         known = parts.transactions.peek(name).transactions.get(name)
@@ -382,53 +428,39 @@ def described(parts: Parts, name: str) -> DescribeTransactionsResponseTransactio
 
 
 @handles(ListTransactionsRequest)
-def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
+def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
     unknown = [text for text in request.state_filters if text not in STATES]
     states = {STATES[text] for text in request.state_filters if text in STATES}
+    producers = frozenset(request.producer_id_filters)
     if parts.transactions.runtime.loading:
-        return listed([], unknown, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return ListTransactionsResponse(
+            error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, unknown_state_filters=unknown, transaction_states=[]
+        )
+    response = ListTransactionsResponse(error_code=0, unknown_state_filters=unknown, transaction_states=[])
     try:
-        pattern = compiled(request.transactional_id_pattern)
-    except BrokerError as error:
-        return listed([], unknown, error.code)
-    now_ms, found = parts.clock.now_ms(), []
-    for machine in parts.transactions.runtime.machines():
-        for name, one in machine.transactions.items():
+        pattern = compiled(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    except PatternError:
+        response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
+        return response
+    now_ms = parts.clock.now_ms()
+    for machine in list(parts.transactions.runtime.machines()):
+        for name, one in list(machine.transactions.items()):
+            yield
             if one.state is State.DEAD or (request.state_filters and one.state not in states):
                 continue
-            if request.producer_id_filters and one.producer_id not in request.producer_id_filters:
+            if producers and one.producer_id not in producers:
                 continue
             if request.duration_filter >= 0 and not lasts(one, request.duration_filter, now_ms):
                 continue
-            if pattern is None or pattern.fullmatch(name):
-                found.append((name, one))
-    return listed(found, unknown, ErrorCode.NONE)
-
-
-def compiled(pattern: str | None) -> re.Pattern[str] | None:
-    if not pattern:
-        return None
-    if len(pattern) > PATTERN_SIZE_MAX:
-        raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION)
-    try:
-        return re.compile(pattern)
-    except re.error:
-        raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION) from None
+            if pattern is None or pattern.matches(name):
+                response.transaction_states.append(
+                    ListTransactionsResponseTransactionState(
+                        transactional_id=name, producer_id=one.producer_id, transaction_state=one.state.title
+                    )
+                )
+    return response
 
 
 def lasts(one: Transaction, duration_ms: int, now_ms: int) -> bool:
     """Whether it began so long ago; Apache Kafka counts those that have ended too."""
     return now_ms - one.started_ms > duration_ms
-
-
-def listed(found: list[tuple[str, Transaction]], unknown: list[str], code: ErrorCode) -> ListTransactionsResponse:
-    return ListTransactionsResponse(
-        error_code=code,
-        unknown_state_filters=unknown,
-        transaction_states=[
-            ListTransactionsResponseTransactionState(
-                transactional_id=name, producer_id=one.producer_id, transaction_state=one.state.title
-            )
-            for name, one in found
-        ],
-    )

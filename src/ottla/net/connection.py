@@ -26,9 +26,10 @@ from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from ottla.clock import monotonic
 from ottla.errors import Hangup
 from ottla.net.outbox import Outbox, Part, size_of
-from ottla.net.turns import TURN_S, Turns, monotonic
+from ottla.net.turns import TURN_S, Turns
 
 if TYPE_CHECKING:
     import asyncio
@@ -235,6 +236,7 @@ class Connection:
     def _consume(self, data: memoryview) -> None:
         """Handle the whole frames in data, for one turn; keep the rest."""
         position, size, started = 0, len(data), monotonic()
+        turn_s = self._receiver.turns.turn_s()
         while size - position >= 4:
             if self._stopped():
                 self._keep(data[position:])
@@ -244,7 +246,7 @@ class Connection:
             end = position + 4 + length
             if end > size:
                 break
-            if position and monotonic() - started >= TURN_S:
+            if position and monotonic() - started >= turn_s:
                 self._slow = True
                 self._wait(data[position:])
                 return

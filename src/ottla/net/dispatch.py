@@ -18,10 +18,11 @@ from struct import Struct
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from ottla.clock import monotonic
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import REGISTRY, Call
 from ottla.net.connection import Deferred
-from ottla.net.turns import TURN_S, Lane, monotonic, walk
+from ottla.net.turns import TURN_S, Lane, walk
 from ottla.wire import apis, codec
 from ottla.wire.codec import DecodeError
 from ottla.wire.decoding import RECORDS_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX, has_records
@@ -93,6 +94,11 @@ class Dispatch:
             request, _ = route.decode(frame, position, route.elements_max)
         except DecodeError as error:
             raise unreadable(error) from None
+        except Hangup:
+            raise
+        except Exception:  # a fault of ours, or no memory left: it ends this connection, and nothing else
+            log.exception("cannot read a request")
+            raise Hangup("a request could not be read") from None
         try:
             response = route.handler(self._parts, call, request)
         except Exception as error:

@@ -7,7 +7,6 @@ log. The sweep closes connections that neither read nor wrote nor wait for an an
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 from collections import Counter
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.net")
 
-# After an accept that failed for want of file descriptors the listener rests this long instead of spinning.
+# After an accept that failed, mostly for want of file descriptors, the listener rests this long instead of spinning.
 ACCEPT_REST_S = 0.5
 # The kernel may hold this many connections per readiness event before others get a turn.
 ACCEPTS_PER_EVENT_MAX = 64
@@ -107,9 +106,7 @@ class Listener:
                 sock, peer = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    raise
+            except OSError as error:  # no descriptors or no memory left, or the network is down: it may come back
                 log.error("cannot accept connections: %s", error)
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(ACCEPT_REST_S, self._accept_again)
@@ -164,13 +161,13 @@ class Listener:
             self._sweeper = self._loop.call_later(max(self._idle_s_max / 10, 0.05), self._sweep)
 
     def _sweep(self) -> None:
+        self._schedule_sweep()  # first: whatever happens here, there is a next time
         oldest = self._loop.time() - self._idle_s_max
         for connection in [c for c in self.connections if c.active_at < oldest]:
             # A reader that takes nothing keeps its answer unsent; it is as idle as one that asks nothing.
             if not connection.waiting:
                 log.info("closing the idle connection of %s:%d", connection.host, connection.port)
                 connection.close()
-        self._schedule_sweep()
 
     def stop_accepting(self) -> None:
         if self._sweeper is not None:

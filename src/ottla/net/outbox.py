@@ -60,8 +60,9 @@ class Outbox:
         return len(self._parts)
 
     def add(self, parts: list[Part]) -> None:
-        self._parts += parts
-        self.size += size_of(parts)
+        for part in parts:
+            self._parts.append(part)
+            self.size += len(part) if part.__class__ in BUFFERS else part.size
 
     def clear(self) -> None:
         self._parts.clear()

@@ -17,7 +17,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from ottla.clock import SystemClock
+from ottla.clock import monotonic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.net")
 
 TURN_S = 0.002  # of one connection, or of one long request before it waits in line
+CROWD_MAX = 9  # a turn is not shortened further: each costs a system call
 ROUND_S = 0.005  # of all that wait in one line
-
-monotonic = SystemClock().monotonic
 
 
 class Turns:
@@ -43,6 +42,10 @@ class Turns:
 
     def __len__(self) -> int:
         return len(self._line)
+
+    def turn_s(self) -> float:
+        """How long a turn is now: the more wait, the shorter, so that it is soon the turn of each."""
+        return TURN_S / (1 + min(len(self._line), CROWD_MAX))
 
     def add(self, turn: Callable[[], None]) -> None:
         """Call `turn` when it is its turn."""
@@ -126,7 +129,7 @@ class Lane:
 def walk(steps: Steps[Any], until: float) -> asyncio.Future[Any] | None:
     """Go on until the time has come (None), or a future is to be waited for. StopIteration has what they return."""
     while True:
-        awaited = next(steps)
+        awaited: asyncio.Future[Any] | None = next(steps)
         if awaited is not None:
             return awaited
         if monotonic() >= until:

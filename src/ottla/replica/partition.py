@@ -39,7 +39,7 @@ class Partition:
         if self.waits and not appended.duplicate:
             size = len(data)
             for wait in self.waits:
-                wait.grow(size)
+                wait.grow(self, size)
         return appended
 
     @property

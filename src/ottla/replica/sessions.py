@@ -5,7 +5,8 @@ and the answer carries only partitions that have something new. Epoch -1 ends a 
 
 A session belongs to whoever knows its random id; it holds no data, only positions. When the cache is full a new session
 takes the place of one that has not been used for `eviction_ms`, else of a smaller one that was opened that long ago; if
-there is none, the client gets no session and goes on with full fetches. Times are monotonic.
+there is none, the client gets no session and goes on with full fetches. So it does when all
+sessions together remember too many partitions. Times are monotonic.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 EPOCH_INITIAL = 0
 EPOCH_FINAL = -1
 EPOCH_MAX = 0x7FFFFFFF
+WATCHED_MAX = 1 << 18  # partitions of all sessions: some tens of megabytes
 
 
 class Watched:
@@ -83,6 +85,7 @@ class Sessions:
         self._eviction_ms = eviction_ms
         self._draw = draw  # a random positive int32
         self._by_id: dict[int, Session] = {}
+        self._count = 0  # partitions that all of them watch
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -91,10 +94,10 @@ class Sessions:
         """The session of this fetch, whether the answer may leave out what has not changed, and what to read."""
         epoch = request.session_epoch
         if epoch == EPOCH_FINAL:
-            self._by_id.pop(request.session_id, None)
+            self._forget(request.session_id)
             return None, False, list(asked(request, by_id=by_id).values())
         if epoch == EPOCH_INITIAL:
-            self._by_id.pop(request.session_id, None)
+            self._forget(request.session_id)
             watched = asked(request, by_id=by_id)
             if not watched:
                 return None, False, []
@@ -110,12 +113,13 @@ class Sessions:
         session.epoch = epoch + 1 if epoch < EPOCH_MAX else 1
         session.used_ms = now_ms
         if not session.watched:
-            del self._by_id[session.id]
+            self._forget(session.id)
             return None, True, []
         return session, True, list(session.watched.values())
 
     def _change(self, session: Session, request: FetchRequest) -> None:
         watched, by_id = session.watched, session.by_id
+        before = len(watched)
         for topic in request.topics:
             for partition in topic.partitions:
                 key: Key = (topic.topic_id if by_id else topic.topic, partition.partition)
@@ -127,15 +131,27 @@ class Sessions:
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
                 watched.pop((forgotten.topic_id if by_id else forgotten.topic, index), None)
+        self._count += len(watched) - before
+        if self._count > WATCHED_MAX and len(watched) > before:
+            self._forget(session.id)
+            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the client will ask for all, without a session
 
     def _create(self, watched: dict[Key, Watched], now_ms: int, *, by_id: bool) -> Session | None:
+        if self._count + len(watched) > WATCHED_MAX:
+            return None
         if len(self._by_id) >= self._slots and not self._evict(len(watched), now_ms):
             return None
         identity = self._draw()
         while identity in self._by_id:
             identity = self._draw()
         self._by_id[identity] = session = Session(identity, watched, now_ms, by_id=by_id)
+        self._count += len(watched)
         return session
+
+    def _forget(self, identity: int) -> None:
+        session = self._by_id.pop(identity, None)
+        if session is not None:
+            self._count -= len(session.watched)
 
     def _evict(self, size: int, now_ms: int) -> bool:
         if not self._by_id:
@@ -148,7 +164,7 @@ class Sessions:
             least = min(settled, key=lambda session: len(session.watched))
             if len(least.watched) >= size:
                 return False
-        del self._by_id[least.id]
+        self._forget(least.id)
         return True
 
 

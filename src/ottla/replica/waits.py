@@ -1,4 +1,7 @@
-"""Fetches that wait: for enough new bytes in any of their partitions, or for their time to pass.
+"""Fetches that wait: for enough bytes that they may read in their partitions, or for their time to pass.
+
+What a fetch may read ends at the high watermark, or at the last stable offset for one that reads committed records.
+An append counts only as far as that end has moved: behind an open transaction any number of records may come.
 
 A wait is woken at most once. The answer is built on a later turn of the loop, not inside the append that woke it: the
 producer's acknowledgement goes first, and what else arrives in the same turn travels in the same answer.
@@ -26,10 +29,19 @@ class Waits:
         return len(self._open)
 
     def add(
-        self, partitions: Iterable[Partition], size_missing: int, timeout_ms: int, answer: Callable[[], Any]
+        self,
+        partitions: Iterable[Partition],
+        size_missing: int,
+        timeout_ms: int,
+        answer: Callable[[], Any],
+        *,
+        committed: bool = False,
     ) -> asyncio.Future[Any]:
-        """A future of `answer()`, taken when size_missing bytes have come to the partitions, or at the timeout."""
-        wait = Wait(self, tuple(partitions), size_missing, answer)
+        """A future of `answer()`, taken when size_missing bytes can be read in the partitions, or at the timeout.
+
+        `committed`: only what lies below the last stable offset can be read.
+        """
+        wait = Wait(self, tuple(partitions), size_missing, answer, committed=committed)
         self._open.add(wait)
         wait.timer = self._loop.call_later(timeout_ms / 1000, wait.finish)
         for partition in wait.partitions:
@@ -44,24 +56,49 @@ class Waits:
 
 
 class Wait:
-    __slots__ = ("_answer", "_size_missing", "_waits", "_woken", "future", "partitions", "timer")
+    __slots__ = ("_answer", "_size_missing", "_unstable", "_waits", "_woken", "future", "partitions", "timer")
 
     def __init__(
-        self, waits: Waits, partitions: tuple[Partition, ...], size_missing: int, answer: Callable[[], Any]
+        self,
+        waits: Waits,
+        partitions: tuple[Partition, ...],
+        size_missing: int,
+        answer: Callable[[], Any],
+        *,
+        committed: bool,
     ) -> None:
         self._waits = waits
         self._answer = answer
         self._size_missing = size_missing
+        # Where the stable part of a log ended when it was looked at last, and how many bytes have come after it.
+        self._unstable = {one: (one.log.last_stable(one.high), 0) for one in partitions} if committed else None
         self._woken = False
         self.partitions = partitions
         self.future: asyncio.Future[Any] = waits._loop.create_future()
         self.timer: asyncio.TimerHandle | None = None
 
-    def grow(self, size: int) -> None:
+    def grow(self, partition: Partition, size: int) -> None:
         """Some bytes came to one of the partitions."""
+        if self._unstable is not None:
+            size = self._settled(partition, size)
         self._size_missing -= size
-        if self._size_missing <= 0:
+        if size and self._size_missing <= 0:
             self.wake()
+
+    def _settled(self, partition: Partition, size: int) -> int:
+        """How many bytes have become stable by an append of this size."""
+        assert self._unstable is not None
+        end, held = self._unstable[partition]
+        held += size
+        stable = partition.log.last_stable(partition.high)
+        settled = 0
+        if stable == partition.high:
+            settled = held
+        elif stable > end:
+            found = partition.log.read(end, held, offset_max=stable)
+            settled = 0 if found is None else found.size
+        self._unstable[partition] = stable, held - settled
+        return settled
 
     def wake(self) -> None:
         if not self._woken:

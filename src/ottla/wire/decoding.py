@@ -30,11 +30,12 @@ class DecodeError(ValueError):
     """The bytes are not a message of that kind and version."""
 
 
-ELEMENTS_MAX: Final = 1 << 20
-"""Elements of all arrays of one message together: eight numbers count as one. It is for answers that we asked for."""
+ELEMENTS_MAX: Final = 1 << 22
+"""Elements of all arrays of one message together, where nothing else is said: for answers that we asked for."""
 
 REQUEST_ELEMENTS_MAX: Final = 1 << 16
-"""The same for a request: several times the partitions of the largest broker, in memory some tens of megabytes."""
+"""The same for a request: several times the partitions of the largest broker. With what is answered to each it is some
+tens of megabytes, and some tens of milliseconds to free them, which nothing can interrupt."""
 
 RECORDS_ELEMENTS_MAX: Final = 1 << 14
 """The same for a request that carries records. It is lent for one turn, so it is read in one go."""
@@ -254,7 +255,7 @@ class _Text:
         least = _least(field, self.version, self.flexible)
         needed = f"{n} * {least}" if least > 1 else n
         if field.kind == "fixed":
-            self.line(f"left -= {n} >> 3")
+            self.line(f"left -= {n}")
             self.line(f"if {needed} > size - pos or left < 0: raise count('{field.name}', {n})")
             width = _SIZE[field.format]
             if field.format == "16s":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.coord.groups.group import Rules
 from ottla.coord.groups.machine import GroupMachine
@@ -33,7 +33,9 @@ from ottla.wire.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
+
+T = TypeVar("T")
 
 RULES = Rules(
     session_ms_min=1000,
@@ -263,7 +265,7 @@ class Stage:
         wanted = OffsetFetchRequestGroup(
             group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[index])]
         )
-        found = self.machine.fetch(wanted, stable=stable).topics[0].partitions[0]
+        found = done(self.machine.fetch(wanted, stable=stable)).topics[0].partitions[0]
         return found.committed_offset, ErrorCode(found.error_code)
 
     # Answers.
@@ -297,3 +299,13 @@ class Stage:
         waiting.append(self.sync(members[0], generation, parts, group=group))
         assert [self.code(token) for token in waiting] == [ErrorCode.NONE] * count
         return members
+
+
+def done(steps: Generator[None, None, T]) -> T:
+    """What the steps return, taken to their end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value

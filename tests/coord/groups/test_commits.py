@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from coord.groups.stage import RULES, Stage, subscription
+from coord.groups.stage import RULES, Stage, done, subscription
 
 from ottla.coord.groups.classic import State
 from ottla.errors import BrokerError, ErrorCode
@@ -112,13 +112,13 @@ def test_everything_that_was_committed_is_told_when_no_topic_is_named() -> None:
     stage = Stage()
     for topic, index in (("a", 0), ("a", 1), ("b", 0)):
         stage.commit(7, topic=topic, index=index)
-    found = stage.machine.fetch(OffsetFetchRequestGroup(group_id="g", topics=None), stable=False)
+    found = done(stage.machine.fetch(OffsetFetchRequestGroup(group_id="g", topics=None), stable=False))
     assert {(topic.name, one.partition_index) for topic in found.topics for one in topic.partitions} == {
         ("a", 0),
         ("a", 1),
         ("b", 0),
     }
-    nobody = stage.machine.fetch(OffsetFetchRequestGroup(group_id="nobody", topics=None), stable=False)
+    nobody = done(stage.machine.fetch(OffsetFetchRequestGroup(group_id="nobody", topics=None), stable=False))
     assert nobody.topics == []
     assert stage.fetched(group="nobody") == (-1, ErrorCode.NONE)
 
@@ -131,7 +131,7 @@ def test_an_offset_of_a_former_topic_of_the_same_name_is_not_told() -> None:
 
     def told(topic_id: bytes) -> int:
         wanted = OffsetFetchRequestTopics(name="t", topic_id=topic_id, partition_indexes=[0])
-        found = stage.machine.fetch(OffsetFetchRequestGroup(group_id="g", topics=[wanted]), stable=False)
+        found = done(stage.machine.fetch(OffsetFetchRequestGroup(group_id="g", topics=[wanted]), stable=False))
         return found.topics[0].partitions[0].committed_offset
 
     assert [told(b"a" * 16), told(bytes(16)), told(b"b" * 16)] == [7, 7, -1]
@@ -147,7 +147,7 @@ def test_an_open_transaction_hides_the_offset_from_who_wants_stable_ones() -> No
     assert stage.fetched() == (1, ErrorCode.NONE)
     assert stage.fetched(stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     assert stage.fetched(index=1, stable=True) == (-1, ErrorCode.NONE)
-    every = stage.machine.fetch(OffsetFetchRequestGroup(group_id="g", topics=None), stable=True)
+    every = done(stage.machine.fetch(OffsetFetchRequestGroup(group_id="g", topics=None), stable=True))
     assert every.topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
     stage.end(77, committed=True)
     assert stage.fetched(stable=True) == (2, ErrorCode.NONE)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from coord.groups.consumer_stage import ConsumerStage
-from coord.groups.stage import RULES
+from coord.groups.stage import RULES, done
 
 from ottla.coord.formats import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -449,10 +449,10 @@ def test_a_pattern_that_another_broker_has_let_in_stands_for_nothing() -> None:
     stage = ConsumerStage(topics={"t": 1})
     stage.enter("a", topics=[], pattern="t")
     member = stage.group().members["a"]
-    stage.carry_out(Decision([subscription("g", "a", member.subscription._replace(pattern=r"\pL+"))]))
+    stage.carry_out(Decision([subscription("g", "a", member.subscription._replace(pattern="(t{100}){100}"))]))
     stage.restart()
     assert stage.part(stage.beat("a", 2)) == {}
-    assert stage.group().patterns[r"\pL+"].topics == frozenset()
+    assert stage.group().patterns["(t{100}){100}"].topics == frozenset()
 
 
 def test_patterns_are_looked_up_again_after_a_restart() -> None:
@@ -486,7 +486,7 @@ def test_only_a_member_in_its_epoch_commits_and_fetches() -> None:
         topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
         request = OffsetFetchRequestGroup(group_id="g", member_id=member, member_epoch=epoch, topics=topics)
         try:
-            return ErrorCode(stage.machine.fetch(request, stable=False).error_code)
+            return ErrorCode(done(stage.machine.fetch(request, stable=False)).error_code)
         except BrokerError as error:
             return error.code
 
@@ -517,14 +517,14 @@ def test_a_member_that_is_behind_may_commit_what_it_has_had_for_so_long() -> Non
 def test_such_groups_are_listed_described_and_deleted() -> None:
     stage = ConsumerStage()
     stage.enter("a", instance="i", rack="r", client="me")
-    (listed,) = stage.machine.list((), ())
+    (listed,) = done(stage.machine.list((), ()))
     assert (listed.group_id, listed.protocol_type, listed.group_state, listed.group_type) == (
         "g",
         "consumer",
         "Stable",
         "consumer",
     )
-    assert stage.machine.list((), ["classic"]) == []
+    assert done(stage.machine.list((), ["classic"])) == []
     old, new = stage.machine.describe("g", 5), stage.machine.describe("g", 6)
     assert (old.error_code, old.group_state) == (0, "Dead")
     assert (new.error_code, new.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")

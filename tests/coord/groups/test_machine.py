@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from coord.groups.stage import RULES, Stage, subscription
+from coord.groups.stage import RULES, Stage, done, subscription
 
 from ottla.coord.formats import ConsumerGroupMetadataKey, GroupMetadataKey, GroupMetadataValue, MemberMetadata, written
 from ottla.coord.groups.classic import State
@@ -109,13 +109,13 @@ def test_groups_are_listed_by_state_and_kind() -> None:
     stage.join(group="c")
 
     def names(states: set[str], kinds: set[str]) -> set[str]:
-        return {group.group_id for group in stage.machine.list(states, kinds)}
+        return {group.group_id for group in done(stage.machine.list(states, kinds))}
 
     assert names(set(), set()) == {"a", "b", "c"}
     assert names({"stable"}, set()) == {"a"}
     assert names({"empty", "dead"}, {"classic"}) == {"b", "c"}
     assert names(set(), {"consumer"}) == set()
-    (listed,) = stage.machine.list({"stable"}, set())
+    (listed,) = done(stage.machine.list({"stable"}, set()))
     assert (listed.protocol_type, listed.group_state, listed.group_type) == ("consumer", "Stable", "classic")
 
 

@@ -20,7 +20,7 @@ consuming.py         what members say in heartbeats, and what they are told
 change.py            what a member that comes or wants something else does to the group
 reconciliation.py    a member's next step towards what it is to hold
 assignors.py         who is to hold what; balance.py for members that want different topics
-topics.py            what a group sees of the topics; regex.py, regex_syntax.py and regex_graph.py their names
+topics.py            what a group sees of the topics; ../patterns.py their names
 deadlines.py         until when members may be silent, or may take
 guests.py            members with the classic protocol in a consumer group; embedded.py what they send
 migration.py         groups that change from one kind to the other

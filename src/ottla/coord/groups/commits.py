@@ -26,7 +26,7 @@ from ottla.wire.messages.transactions import (
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Generator, Iterable
 
     from ottla.coord.groups.machine import GroupMachine
     from ottla.coord.groups.offsets import Committed
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 NOW = -1  # a commit time or a retention that was not given
 NOT_FOUND_SINCE = 9  # from this version of OffsetCommit on a missing group is told from a wrong generation
 NOTHING_COMMITTED = -1
+REPEATED_SIZE_MAX = 64  # a longer text beside an offset is told once in an answer, however often it is asked for
 
 
 def commit(
@@ -202,17 +203,18 @@ def refused_in_transaction(
     )
 
 
-def fetch(machine: GroupMachine, request: OffsetFetchRequestGroup, *, stable: bool) -> OffsetFetchResponseGroup:
+def fetch(
+    machine: GroupMachine, request: OffsetFetchRequestGroup, *, stable: bool
+) -> Generator[None, None, OffsetFetchResponseGroup]:
     """A group's offsets; all of them when the request names no topics. BrokerError when the member may not ask."""
     group = machine.groups.get(request.group_id)
     if group is not None:
         group.check_fetch(request.member_id, request.member_epoch)
     offsets, name = machine.offsets, request.group_id
     known = offsets.by_group.get(name, {})
-    unstable = stable and name in offsets.open
 
     def found(topic: str, index: int, one: Committed | None) -> OffsetFetchResponsePartitions:
-        if unstable and offsets.unstable(name, topic, index):
+        if stable and name in offsets.open and offsets.unstable(name, topic, index):
             return no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         if one is None:
             return no_offset(index, ErrorCode.NONE)
@@ -224,24 +226,30 @@ def fetch(machine: GroupMachine, request: OffsetFetchRequestGroup, *, stable: bo
             error_code=0,
         )
 
+    topics = []
     if request.topics is None:
-        topics = [
-            OffsetFetchResponseTopics(
-                name=topic, partitions=[found(topic, index, one) for index, one in partitions.items()]
-            )
-            for topic, partitions in known.items()
-        ]
-    else:
-        topics = []
-        for wanted in request.topics:
-            partitions = known.get(wanted.name, {})
+        for topic, partitions in tuple(known.items()):
             results = []
-            for index in wanted.partition_indexes:
-                one = partitions.get(index)
-                if one is not None and _of_another(one.topic_id, wanted.topic_id):
-                    one = None
-                results.append(found(wanted.name, index, one))
-            topics.append(OffsetFetchResponseTopics(name=wanted.name, topic_id=wanted.topic_id, partitions=results))
+            for index, one in tuple(partitions.items()):
+                results.append(found(topic, index, one))
+                yield
+            topics.append(OffsetFetchResponseTopics(name=topic, partitions=results))
+        return OffsetFetchResponseGroup(group_id=name, topics=topics)
+    told: set[tuple[str, int]] = set()
+    for wanted in request.topics:
+        partitions, results = known.get(wanted.name, {}), []
+        for index in wanted.partition_indexes:
+            offset = partitions.get(index)
+            if offset is not None and _of_another(offset.topic_id, wanted.topic_id):
+                offset = None
+            if offset is not None and len(offset.metadata) > REPEATED_SIZE_MAX:
+                if (wanted.name, index) in told:  # a few bytes could ask for the same text a million times
+                    offset = offset._replace(metadata="")
+                told.add((wanted.name, index))
+            results.append(found(wanted.name, index, offset))
+            yield
+        topics.append(OffsetFetchResponseTopics(name=wanted.name, topic_id=wanted.topic_id, partitions=results))
+        yield
     return OffsetFetchResponseGroup(group_id=name, topics=topics)
 
 
@@ -261,6 +269,8 @@ def delete(
 ) -> Decision:
     group = machine.groups.get(request.group_id)
     try:
+        if not request.group_id:
+            raise BrokerError(ErrorCode.INVALID_GROUP_ID)
         if group is None:
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND)
         group.check_offset_deletion()

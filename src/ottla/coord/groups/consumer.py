@@ -35,6 +35,7 @@ from ottla.errors import BrokerError, ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ottla.cluster.image import Image
     from ottla.coord.groups.assignors import Part
     from ottla.coord.groups.offsets import Committed
     from ottla.coord.groups.outcome import Outcome
@@ -176,6 +177,12 @@ class ConsumerGroup:
 
     def static_member(self, instance: str | None) -> ConsumerMember | None:
         return self.members.get(self.static.get(instance, "")) if instance is not None else None
+
+    def unsettled_patterns(self, image: Image, now_ms: int) -> list[str]:
+        """The patterns that the next heartbeat may look up: none, while nothing changes."""
+        if not self.pattern_counts or (self.seen == image.topics.version and now_ms < self.patterns_due_ms):
+            return []
+        return [text for text, count in self.pattern_counts.items() if count > 0]
 
     def names_by_pattern(self) -> dict[str, frozenset[str]]:
         return {text: resolved.topics for text, resolved in self.patterns.items()}

@@ -93,6 +93,7 @@ def rules_of(config: BrokerConfig) -> Rules:
         retention_ms=config.offsets_retention_minutes * MINUTE_MS,
         retention_check_ms=config.offsets_retention_check_interval_ms,
         consumer=consumer_rules_of(config),
+        record_size_max=config.message_max_bytes,
     )
 
 

@@ -43,6 +43,7 @@ class Rules(NamedTuple):
     # Who was never told its member id cannot heartbeat. Kafka gives it this long to come through its first rebalance.
     first_join_ms: int = 300_000
     consumer: ConsumerRules = ConsumerRules()
+    record_size_max: int = 1 << 20  # what the group's log takes
 
 
 class Group(Protocol):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.coord.machine import Caller, Token
     from ottla.wire.messages.groups import JoinGroupRequest
 
+PROTOCOLS_MAX = 1000  # of one member; people have two or three
 ID_REQUIRED = 4  # the first version whose clients understand that they need an id
 SKIPS = 9  # the first version whose leaders understand that there is nothing to share out
 
@@ -50,6 +51,8 @@ class Join:
         if not self._room():
             group.remove(request.member_id)
             self._refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+        elif not self._fits():
+            self._refuse(ErrorCode.UNKNOWN_SERVER_ERROR, request.member_id)
         elif not self._understood():
             self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         elif request.member_id in group.invited:
@@ -75,6 +78,12 @@ class Join:
             # Those who have joined are counted, not the members: of a group that is too large the last are left out.
             return (member is not None and member.join is not None) or roster.joined < group.rules.size_max
         return member is not None or len(roster.members) < group.rules.size_max
+
+    def _fits(self) -> bool:
+        """Whether the member can be written down. Apache Kafka finds out when the group is, and says the same then."""
+        sizes = [len(metadata) for _, metadata in self.protocols]
+        size_max = self.group.rules.record_size_max
+        return len(sizes) <= PROTOCOLS_MAX and max(sizes, default=0) <= size_max and sum(sizes) <= 4 * size_max
 
     def _understood(self) -> bool:
         group, wanted = self.group, self.request.protocol_type

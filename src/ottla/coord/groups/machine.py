@@ -35,7 +35,8 @@ from ottla.wire.messages.groups import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    import builtins
+    from collections.abc import Callable, Collection, Generator
 
     from ottla.cluster.image import Image
     from ottla.coord.formats import GroupMetadataValue
@@ -258,7 +259,9 @@ class GroupMachine:
         """The same, to count when the producer's transaction is committed."""
         return commits.commit_in_transaction(self, request, caller, token, now_ms, missing)
 
-    def fetch(self, request: OffsetFetchRequestGroup, *, stable: bool) -> OffsetFetchResponseGroup:
+    def fetch(
+        self, request: OffsetFetchRequestGroup, *, stable: bool
+    ) -> Generator[None, None, OffsetFetchResponseGroup]:
         """What was committed. `stable`: an offset that an open transaction is about to change is not told."""
         return commits.fetch(self, request, stable=stable)
 
@@ -280,18 +283,23 @@ class GroupMachine:
 
     # Groups as a whole.
 
-    def list(self, states: Collection[str], kinds: Collection[str]) -> list[ListedGroup]:
+    def list(
+        self, states: Collection[str], kinds: Collection[str]
+    ) -> Generator[None, None, builtins.list[ListedGroup]]:
         """Groups in one of these states and of one of these kinds, in lower case; none given: all."""
-        return [
-            ListedGroup(
-                group_id=group.id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.phase,
-                group_type=group.kind,
-            )
-            for group in self.groups.values()
-            if (not states or group.phase.lower() in states) and (not kinds or group.kind in kinds)
-        ]
+        found = []
+        for group in tuple(self.groups.values()):
+            if (not states or group.phase.lower() in states) and (not kinds or group.kind in kinds):
+                found.append(
+                    ListedGroup(
+                        group_id=group.id,
+                        protocol_type=group.protocol_type or "",
+                        group_state=group.phase,
+                        group_type=group.kind,
+                    )
+                )
+            yield
+        return found
 
     def describe(self, group_id: str, version: int) -> DescribedGroup:
         group = self.groups.get(group_id)

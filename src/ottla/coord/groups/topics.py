@@ -5,6 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from ottla.coord import patterns
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -44,11 +45,12 @@ def _fingerprint(image: Image, topic: Topic) -> bytes:
 
 
 def matching(image: Image, text: str) -> frozenset[str]:
-    """The topics that a regular expression stands for; BrokerError when it is none."""
-    from ottla.coord.groups.regex import PatternError, compiled  # few groups have any
+    """The topics that a regular expression stands for; BrokerError when it is none.
 
+    It is quick for those that were looked up before, which is for whoever asks for this to see to.
+    """
     try:
-        return compiled(text).among(image.topics)
-    except PatternError as error:
+        return patterns.matching(text, image.topics)
+    except patterns.PatternError as error:
         reason = f"SubscribedTopicRegex `{text}` is not a valid regular expression: {error}."
         raise BrokerError(ErrorCode.INVALID_REGULAR_EXPRESSION, reason) from None

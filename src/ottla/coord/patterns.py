@@ -1,0 +1,86 @@
+"""Regular expressions that clients send: over topic names, and over transactional ids.
+
+Anybody may send one, so it must not matter how it is made. RE2 takes time in proportion to the name, and memory up to
+a bound; Apache Kafka uses its Java sister RE2/J, and the two agree on what a pattern means. A pattern must match whole.
+The differences: RE2 has that bound, refuses repetitions of repetitions that come to more than a thousand, and repeats
+a brace that stands for itself.
+
+A pattern is looked up among thousands of names: some microseconds each, which is too much to do at once. `lookup` is a
+generator that yields after each, and what it found is kept: the next time only names that are new are looked at.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+SIZE_MAX: Final = 1 << 20  # bytes of a compiled pattern with all it makes up while matching
+KEPT_MAX: Final = 1024  # patterns whose names are remembered
+
+
+class PatternError(ValueError):
+    """A pattern that is malformed, too large, or not of this language."""
+
+
+class Pattern:
+    """A compiled pattern."""
+
+    def __init__(self, text: str) -> None:
+        import re2  # few clients ask for it, and it takes twenty milliseconds
+
+        options = re2.Options()
+        options.max_mem = SIZE_MAX
+        options.never_capture = True
+        options.log_errors = False
+        try:
+            self._fullmatch = re2.compile(text, options).fullmatch
+        except re2.error as error:
+            reason = error.args[0]
+            raise PatternError(reason.decode() if isinstance(reason, bytes) else str(reason)) from None
+
+    def matches(self, name: str) -> bool:
+        """Whether the whole name is in the pattern's language."""
+        return self._fullmatch(name) is not None
+
+
+@lru_cache(32)
+def compiled(text: str) -> Pattern:
+    """The pattern, or PatternError."""
+    return Pattern(text)
+
+
+_found: OrderedDict[str, tuple[frozenset[str], frozenset[str]]] = OrderedDict()  # among which names, and which
+
+
+def lookup(text: str, names: Iterable[str]) -> Generator[None, None, frozenset[str]]:
+    """Those of the names that the pattern matches, step by step; PatternError when it is none."""
+    present = frozenset(names)
+    before, found = _found.get(text) or (frozenset[str](), frozenset[str]())
+    if text not in _found or before != present:
+        pattern = compiled(text)
+        fresh = set()
+        for name in present - before:
+            if pattern.matches(name):
+                fresh.add(name)
+            yield
+        found = (found & present) | fresh
+    _found[text] = present, found
+    _found.move_to_end(text)
+    if len(_found) > KEPT_MAX:
+        _found.popitem(last=False)
+    return found
+
+
+def matching(text: str, names: Iterable[str]) -> frozenset[str]:
+    """The same at once."""
+    steps = lookup(text, names)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: frozenset[str] = end.value
+            return found
