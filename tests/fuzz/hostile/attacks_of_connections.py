@@ -180,13 +180,20 @@ def open_transaction(stage: Stage) -> Iterator[None]:
     answers = 0
     end = time.monotonic() + 2
 
+    def write() -> None:
+        """New records above the open transaction, which no reader of committed ones may have."""
+        raw = stage.raw()
+        while time.monotonic() < end:
+            produce(raw, topic, batch([b"more"]))
+            time.sleep(0.005)
+
     def poll(raw: Raw) -> None:
         nonlocal answers
         while time.monotonic() < end:
             raw.send(FETCH, 4, body)
             answers += len(stage.hear(raw))
 
-    stage.together([lambda raw=raw: poll(raw) for raw in raws])  # type: ignore[misc]
+    stage.together([write, *(lambda raw=raw: poll(raw) for raw in raws)])  # type: ignore[misc]
     most = len(raws) * 8  # four waits fit into the time; twice that
     assert answers <= most, f"{answers} answers to long polls of {wait_ms} ms within 2 s"
 

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PATTERNS: Final = {
-    "nested repeats of a long class": "([" + "ab" * 500 + "]{1000}){3}",
+    "nested repeats of a long class": "([" + "ab" * 490 + "]{1000}){3}",
     "nested repeats": "((((a{1,100}){1,100}){1,100}){1,100})b",
     "alternatives in a star": "(a|aa|aaa|aaaa)+b",
-    "long": "|".join(f"topic-{number}" for number in range(3000)),
-    "deep": "(" * 2000 + "a" + ")" * 2000,
+    "long": "|".join(f"t-{number}" for number in range(3000)),
+    "deep": "(" * 490 + "a" + ")" * 490,
+    "many choices": "([abcdefgh]?" * 80 + ")" * 80,
     "stars of stars": "(((((a*)*)*)*)*)*b",
 }
 
