@@ -39,6 +39,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(180, func_only=True))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What each attack of the hostile suite has cost, if it was run."""
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    lines = [value for report in reports for name, value in getattr(report, "user_properties", ()) if name == "hostile"]
+    if lines:
+        from fuzz.hostile.stage import HEADING
+
+        terminalreporter.section("hostile clients")
+        for line in (HEADING, *lines):
+            terminalreporter.line(str(line))
+
+
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[Ottla | judge.Kafka]:
     """The broker under judgement, for the whole run of a worker; a process of its own, empty at the start."""

@@ -324,7 +324,7 @@ def until(
     return time.monotonic() - started
 
 
-def stop_process(process: subprocess.Popen[bytes], *, kill: bool = False, timeout_s: float = 30.0) -> int:
+def stop_process(process: subprocess.Popen[bytes], *, kill: bool = False, timeout_s: float = 60.0) -> int:
     """End a process by its id: politely first, then not."""
     if process.poll() is None:
         process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)

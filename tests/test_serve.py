@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 class Serve:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.client.transaction import Identity
 
 Broker = Ottla | judge.Kafka
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 counter = itertools.count()
 
 

@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode
 if TYPE_CHECKING:
     from client.records import Broker
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 
 
 def test_offsets_are_kept_with_their_text(either: Broker) -> None:

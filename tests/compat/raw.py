@@ -32,7 +32,7 @@ class Closed(ConnectionError):
 class Raw:
     """One connection. Requests may be pipelined: `send` several, then `receive` their answers in order."""
 
-    def __init__(self, port: int, *, timeout_s: float = 20.0, client_id: str | None = "raw") -> None:
+    def __init__(self, port: int, *, timeout_s: float = 60.0, client_id: str | None = "raw") -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.client_id = client_id
@@ -458,7 +458,7 @@ def create_topic(raw: Raw, topic: str, partitions: int = 1, configs: dict[str, s
 
 def init_producer(raw: Raw) -> tuple[int, int]:
     """InitProducerId v0 without a transactional id: a fresh id and its epoch."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         answer = raw.call(INIT_PRODUCER_ID, 0, string(None) + struct.pack(">i", 60_000))
         answer.int32()

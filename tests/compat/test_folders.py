@@ -69,7 +69,7 @@ class TestKafkasToolsAcceptOurFolders:
             prepare(broker.port, 1, {"segment.bytes": "65536"})
             for _ in range(3):
                 load.start(broker.port)
-                time.sleep(0.2)
+                load.under_way(100)
                 broker.kill()
                 load.stop()
                 with max((broker.log_dir / "load-0").glob("*.log")).open("ab") as torn:

@@ -24,6 +24,7 @@ from compat.raw import (
     produce_body,
     produced,
 )
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from random import Random
@@ -115,12 +116,18 @@ class Load:
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         self._failures: list[BaseException] = []
+        self._before = 0
 
     def start(self, port: int) -> None:
         self._stop.clear()
+        self._before = self.acked
         self._threads = [threading.Thread(target=self._run, args=(writer, port)) for writer in self.writers]
         for thread in self._threads:
             thread.start()
+
+    def under_way(self, count: int) -> None:
+        """Wait until so many records were acknowledged since the start: the middle of things, on any machine."""
+        wait_until(lambda: self.acked >= self._before + count or self._failures, f"{count} records acknowledged")
 
     def _run(self, writer: Writer, port: int) -> None:
         try:

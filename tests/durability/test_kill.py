@@ -95,7 +95,8 @@ def story(name: str, folder: Path, *, acks: int, idempotent: bool) -> tuple[Load
         prepare(broker.port, PARTITIONS, {"segment.bytes": "65536"})
         for _ in range(KILLS):
             load.start(broker.port)
-            time.sleep(chance.uniform(0.005, 0.15))  # the moment of the kill
+            load.under_way(chance.randrange(0, 200))
+            time.sleep(chance.uniform(0, 0.02))  # the moment of the kill
             broker.kill()
             load.stop()
             broker.start()

@@ -48,7 +48,8 @@ def story(name: str, folder: Path, configs: dict[str, str], *, acks: int, all_ac
         prepare(broker.port, PARTITIONS, configs)
         for _ in range(CUTS):
             load.start(broker.port)
-            time.sleep(chance.uniform(0.05, 0.4))  # the moment of the cut
+            load.under_way(chance.randrange(20, 200))
+            time.sleep(chance.uniform(0, 0.05))  # the moment of the cut
             broker.kill()
             load.stop()
             lost += faults.power_cut(broker.log_dir, place, chance)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import time
 from typing import TYPE_CHECKING
 
 from compat.raw import FETCH, Closed, Raw, array, batch, create_topic, produce, read_all, string
@@ -24,13 +23,10 @@ def test_sigterm_under_load_loses_nothing_and_leaves_a_clean_marker(tmp_path: Pa
         prepare(broker.port, 2, {"segment.bytes": "65536"})
         for _ in range(3):
             load.start(broker.port)
-            time.sleep(0.2)  # long enough to be in the middle of things
-            began = time.monotonic()
-            assert broker.stop() == 0
-            stopped_s = time.monotonic() - began
+            load.under_way(50)
+            assert broker.stop() == 0, "it ended by itself, long before it would have been killed"
             load.stop()
             assert (broker.log_dir / MARKER).exists()
-            assert stopped_s < 5, f"a stop took {stopped_s:.1f} s"
             broker.start()
             assert not (broker.log_dir / MARKER).exists(), "a crash from here on must not look like a clean stop"
             for memory in memories:
@@ -47,9 +43,7 @@ def test_a_waiting_fetch_does_not_hold_up_a_stop(tmp_path: Path) -> None:
         raw.send(FETCH, 4, wait + (1 << 20).to_bytes(4, "big") + b"\0" + array([place]))
         with Raw(broker.port) as other:
             assert produce(other, "t", b"").error != 0, "served while the fetch waits"
-        began = time.monotonic()
-        assert broker.stop() == 0
-        assert time.monotonic() - began < 5
+        assert broker.stop() == 0, "it did not wait for the minute that the fetch may wait"
         with contextlib.suppress(Closed):
             raw.receive()
 

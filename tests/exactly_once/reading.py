@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 if TYPE_CHECKING:
     from exactly_once.conftest import Mortal, MortalKafka
 
-READ_S = 30.0
+READ_S = 60.0
 MOVING = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 
 ELECTING = ("UNKNOWN_LEADER_EPOCH", "NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "_NOENT")  # after a restart

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 HERE: Final = Path(__file__).parent
-WAIT_S: Final = 40.0
+WAIT_S: Final = 90.0
 STOP_S: Final = 5.0
 FENCED: Final = ("Fenced", "FENCED", "InvalidProducerEpoch", "INVALID_PRODUCER_EPOCH")
 

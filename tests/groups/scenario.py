@@ -31,6 +31,7 @@ from groups.host import SETTLE_S, Host, Journal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from confluent_kafka import KafkaError, Message
     from groups.history import Event
 
 PARTITIONS: Final = 2
@@ -76,7 +77,11 @@ class Writer:
     """Writes into every partition all the time; `stop` says how many records each has."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 2})
+        # Idempotent: a record is there once, also when its broker was killed between the append and the answer.
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 2, "enable.idempotence": True}
+        )
+        self._failures: list[str] = []
         self._places = [(topic, index) for topic in topics for index in range(PARTITIONS)]
         self._count = 0
         self._stop = threading.Event()
@@ -87,13 +92,18 @@ class Writer:
         while not self._stop.wait(0.02):
             self._count += 1
             for topic, index in self._places:
-                self._producer.produce(topic, b"%d" % self._count, partition=index)
+                self._producer.produce(topic, b"%d" % self._count, partition=index, callback=self._delivered)
             self._producer.poll(0)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failures.append(f"{message.topic()}-{message.partition()}: {error}")
 
     def stop(self) -> dict[str, int]:
         self._stop.set()
         self._thread.join()
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(60) == 0
+        assert not self._failures
         return {f"{topic}-{index}": self._count for topic, index in self._places}
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Wired:
-    def __init__(self, port: int, *, timeout_s: float = 30.0) -> None:
+    def __init__(self, port: int, *, timeout_s: float = 60.0) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
         self._count = 0
         self._unanswered: deque[tuple[int, int, int]] = deque()  # (key, version, correlation id)

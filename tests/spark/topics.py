@@ -12,7 +12,7 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-WAIT_S = 30.0
+WAIT_S = 90.0
 _numbers = itertools.count()
 
 

@@ -1,0 +1,21 @@
+"""One attack after the other, each on a broker of its own with a good client beside it; see stage.py for the judgement.
+
+The table at the end of the run shows what each attack cost. `make fuzz` has them in full size.
+"""
+
+from __future__ import annotations
+
+import pytest
+from fuzz.hostile import attacks_of_arrays, attacks_of_connections, attacks_of_patterns, attacks_of_records
+from fuzz.hostile.stage import ATTACKS, FULL, Attack, Stage
+
+assert all((attacks_of_arrays, attacks_of_connections, attacks_of_patterns, attacks_of_records)), "they register"
+
+
+@pytest.mark.timeout(600 if FULL else 180)
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_an_attack_harms_nobody_else(attack: Attack, record_property: pytest.FixtureRequest) -> None:
+    with Stage(attack.settings) as stage:
+        outcome = stage.judge(attack)
+    record_property("hostile", outcome.line())  # type: ignore[operator]
+    assert not outcome.bad, f"{outcome.bad}\n{outcome}"
