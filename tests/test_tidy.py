@@ -104,6 +104,7 @@ ADAPTORS = {
 }
 # Where a task, a thread or a request begins: what nobody foresaw ends there, with a line in the log.
 ROOTS = {
+    "coord/transactions/markers.py",
     "net/dispatch.py",
     "replica/waits.py",
     "coord/runtime.py",
