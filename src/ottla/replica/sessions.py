@@ -4,8 +4,8 @@ A full fetch (epoch 0) may open a session; every further fetch names it with the
 and the answer carries only partitions that have something new. Epoch -1 ends a session and asks without one.
 
 A session belongs to whoever knows its random id; it holds no data, only positions. When the cache is full a new session
-takes the place of one that has not been used for `eviction_ms`, else of a smaller one that was opened that long ago; if
-there is none, the client gets no session and goes on with full fetches. Times are monotonic.
+takes the place of one that has not been used for `eviction_ms`, else of a smaller one of that age at least; if there is
+none, the client gets no session and goes on with full fetches.
 """
 
 from __future__ import annotations
@@ -140,15 +140,13 @@ class Sessions:
     def _evict(self, size: int, now_ms: int) -> bool:
         if not self._by_id:
             return False
-        least = min(self._by_id.values(), key=lambda session: session.used_ms)
-        if now_ms - least.used_ms < self._eviction_ms:
-            settled = [one for one in self._by_id.values() if now_ms - one.opened_ms >= self._eviction_ms]
-            if not settled:
+        oldest = min(self._by_id.values(), key=lambda session: session.used_ms)
+        if now_ms - oldest.used_ms < self._eviction_ms:
+            aged = [session for session in self._by_id.values() if now_ms - session.opened_ms >= self._eviction_ms]
+            oldest = min(aged, key=lambda session: len(session.watched), default=oldest)
+            if not aged or len(oldest.watched) >= size:
                 return False
-            least = min(settled, key=lambda session: len(session.watched))
-            if len(least.watched) >= size:
-                return False
-        del self._by_id[least.id]
+        del self._by_id[oldest.id]
         return True
 
 
