@@ -111,11 +111,11 @@ ADAPTORS = {
 }
 # Where a task, a thread or a request begins: what nobody foresaw ends there, with a line in the log.
 ROOTS = {
+    "coord/transactions/markers.py",
     "net/dispatch.py",
     "net/turns.py",
     "replica/waits.py",
     "coord/runtime.py",
-    "coord/transactions/markers.py",
     "log/store.py",
     "steps.py",
     "embed.py",

@@ -14,7 +14,6 @@ from log.making import (
     FaultyDisk,
     StillClock,
     a_log,
-    a_store,
     append,
     everything,
     produced,
@@ -592,18 +591,3 @@ def test_a_new_leader_notes_its_epoch_before_it_writes(tmp_path: Path) -> None:
     log.assign_epoch(4)
     assert log.epochs.entries == [(0, 0), (6, 3)]
     assert log.epoch_end(0) == (0, 3)
-
-
-def test_a_recovery_point_from_before_the_oldest_segment_went_does_no_harm(tmp_path: Path) -> None:
-    log = a_log(tmp_path)
-    append(log, produced())
-    log.roll(NOW_MS)
-    append(log, produced())
-    log.delete_before(1)
-    assert log.retain(NOW_MS) == 1
-    store = a_store(tmp_path)  # after a crash: no checkpoint was written
-    (log,) = store.logs.values()
-    assert [segment.base for segment in log.segments] == [1]
-    append(log, produced())
-    assert log.flush_due(NOW_MS) is None
-    assert log.unflushed() is not None

@@ -193,27 +193,22 @@ class Runtime(Generic[M]):
     def decide(self, index: int, operation: Callable[[M, int], Decision]) -> None:
         """An operation that nobody waits for: the broker's own, on behalf of the machine.
 
-        Nobody would ask for it again, so it is tried until the machine is loaded and its log takes the records, for as
-        long as this broker leads the partition. By then the machine may have nothing left to decide.
+        Nobody would ask for it again. So it is tried, for as long as this broker leads the partition, until the machine
+        is loaded and its log takes the records, unless the decision says what else to do. By then there may be nothing
+        left to decide.
         """
-        if not self.leads(index):
-            return
         shard = self._shards.get(index)
-        if shard is None or not shard.ready or not self._decided(shard, operation):
-            asyncio.get_running_loop().call_later(RETRY_S, self.decide, index, operation)
+        if shard is not None and shard.ready:
+            decision = operation(shard.machine, self._clock.now_ms())
+            if decision.failed is None:
+                decision = decision._replace(failed=lambda _: self._decide_later(index, operation))
+            self._carry_out(shard, decision)
+        elif self.leads(index):
+            self._decide_later(index, operation)
 
-    def _decided(self, shard: Shard[M], operation: Callable[[M, int], Decision]) -> bool:
-        """Whether what the machine has decided is in its log."""
-        refused = False
-
-        def failed(code: ErrorCode) -> Decision:
-            nonlocal refused
-            refused = True
-            return NOTHING if decision.failed is None else decision.failed(code)
-
-        decision = operation(shard.machine, self._clock.now_ms())
-        self._carry_out(shard, decision._replace(failed=failed))
-        return not refused
+    def _decide_later(self, index: int, operation: Callable[[M, int], Decision]) -> Decision:
+        asyncio.get_running_loop().call_later(RETRY_S, self.decide, index, operation)
+        return NOTHING
 
     def _carry_out(self, shard: Shard[M], decision: Decision, token: Token = 0) -> Any | None:
         """Append, apply, reply, set timers. Returns the reply to `token` if the decision has it."""

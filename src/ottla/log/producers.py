@@ -220,7 +220,7 @@ class Producers:
             return high
         for first in [first for first, last in self._unreplicated.items() if last < high]:
             del self._unreplicated[first]
-        return min((high, *self._ongoing, *self._unreplicated))
+        return min((high, next(iter(self._ongoing), high), *self._unreplicated))  # the first of them is the oldest
 
     # What others want to know.
 

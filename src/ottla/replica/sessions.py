@@ -5,8 +5,8 @@ and the answer carries only partitions that have something new. Epoch -1 ends a 
 
 A session belongs to whoever knows its random id; it holds no data, only positions. When the cache is full a new session
 takes the place of one that has not been used for `eviction_ms`, else of a smaller one that was opened that long ago; if
-there is none, the client gets no session and goes on with full fetches. So it does when all
-sessions together remember too many partitions. Times are monotonic.
+there is none, the client gets no session and goes on with full fetches. So it does when all sessions
+together remember too many partitions. Times are monotonic.
 """
 
 from __future__ import annotations
@@ -156,15 +156,13 @@ class Sessions:
     def _evict(self, size: int, now_ms: int) -> bool:
         if not self._by_id:
             return False
-        least = min(self._by_id.values(), key=lambda session: session.used_ms)
-        if now_ms - least.used_ms < self._eviction_ms:
-            settled = [one for one in self._by_id.values() if now_ms - one.opened_ms >= self._eviction_ms]
-            if not settled:
+        oldest = min(self._by_id.values(), key=lambda session: session.used_ms)
+        if now_ms - oldest.used_ms < self._eviction_ms:
+            aged = [session for session in self._by_id.values() if now_ms - session.opened_ms >= self._eviction_ms]
+            oldest = min(aged, key=lambda session: len(session.watched), default=oldest)
+            if not aged or len(oldest.watched) >= size:
                 return False
-            least = min(settled, key=lambda session: len(session.watched))
-            if len(least.watched) >= size:
-                return False
-        self._forget(least.id)
+        self._forget(oldest.id)
         return True
 
 

@@ -6,6 +6,7 @@ import pytest
 from coord.groups.stage import RULES, Stage, done, subscription
 
 from ottla.coord.groups.classic import State
+from ottla.coord.groups.machine import FORGET_AGAIN_MS, RETENTION, SLICE
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.commits import (
     OffsetCommitRequest,
@@ -237,7 +238,7 @@ def test_deleted_topics_take_their_offsets_with_them() -> None:
     stage.commit(1)
     stage.commit(1, topic="u")
     stage.commit_in_transaction(77, 2, group="h")
-    stage.carry_out(stage.machine.forget({"t"}, len(stage.journal)))
+    stage.carry_out(stage.machine.forget({"t"}, len(stage.journal), stage.now_ms))
     stage.end(77, committed=True)
     assert stage.fetched() == stage.fetched(group="h") == (-1, ErrorCode.NONE)
     assert stage.fetched(topic="u") == (1, ErrorCode.NONE)
@@ -248,9 +249,25 @@ def test_what_is_committed_for_a_new_topic_of_the_same_name_stays() -> None:
     stage.commit(1)
     deleted = len(stage.journal)
     stage.commit(5, group="h")
-    stage.carry_out(stage.machine.forget({"t"}, deleted))
+    stage.carry_out(stage.machine.forget({"t"}, deleted, stage.now_ms))
     assert stage.fetched() == (-1, ErrorCode.NONE)
     assert stage.fetched(group="h") == (5, ErrorCode.NONE)
+
+
+def test_many_offsets_of_a_deleted_topic_go_a_slice_at_a_time() -> None:
+    stage = Stage()
+    many = 2 * SLICE + 1
+    for number in range(many):
+        stage.commit(1, group=f"g{number}")
+    stage.carry_out(stage.machine.forget({"t"}, len(stage.journal), stage.now_ms))
+    assert len(stage.journal) == many + SLICE
+    stage.full = True
+    stage.advance(100)
+    stage.full = False
+    stage.commit(5, group="g0")
+    stage.advance(FORGET_AGAIN_MS)
+    assert len(stage.machine.offsets.by_group) == 1, "what was committed meanwhile is for another topic"
+    assert stage.fetched(group="g0") == (5, ErrorCode.NONE)
 
 
 # Expiry.
@@ -259,6 +276,19 @@ def test_what_is_committed_for_a_new_topic_of_the_same_name_stays() -> None:
 def settle(stage: Stage) -> None:
     """Wait until the next look for expired offsets."""
     stage.advance(RULES.retention_check_ms)
+
+
+def test_many_offsets_expire_a_slice_at_a_time() -> None:
+    stage = Stage()
+    many = 2 * SLICE + 1
+    for number in range(many):
+        stage.commit(1, group=f"g{number}")
+    before = len(stage.journal)
+    stage.now_ms += RULES.retention_ms
+    stage.carry_out(stage.machine.expire(RETENTION, stage.now_ms))
+    assert 0 < len(stage.journal) - before <= 2 * SLICE
+    stage.advance(0)
+    assert stage.machine.offsets.by_group == stage.machine.groups == {}
 
 
 def test_offsets_without_a_group_s_members_expire_by_the_time_of_their_commit() -> None:

@@ -6,10 +6,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from handlers.test_transactions import add, end, init, produce
+from handlers.test_transactions import add, end, init, produce, read
 from handlers.wired import Wired
 
 from ottla import BrokerThread
+from ottla.coord.transactions import markers
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.commits import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.wire.messages.groups import FindCoordinatorRequest
@@ -28,6 +29,7 @@ WAIT_S = 10.0
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerThread]:
     monkeypatch.setattr("ottla.coord.runtime.RETRY_S", 0.02, raising=False)
     monkeypatch.setattr("ottla.coord.coordinator.RETRY_S", 0.02, raising=False)
+    monkeypatch.setattr("ottla.coord.transactions.markers.RETRY_S", 0.02)
     with BrokerThread(
         options={"offsets.topic.num.partitions": 2, "transaction.state.log.num.partitions": 1}
     ) as started:
@@ -86,6 +88,29 @@ def test_a_transaction_is_over_as_soon_as_that_can_be_written_down(
     assert end(wired, "x", producer, commit=commit).error_code == ErrorCode.NONE
     until(lambda: state_of(wired, "x") == ("CompleteCommit" if commit else "CompleteAbort"))
     assert len(calls) == 5
+
+
+@pytest.mark.parametrize("trouble", [MemoryError(), OSError(24, "too many open files"), AssertionError("a bug")])
+def test_a_marker_is_written_however_the_first_tries_end(
+    broker: BrokerThread, wired: Wired, trouble: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = init(wired, "x")
+    producer = answer.producer_id, answer.producer_epoch
+    assert add(wired, "x", producer, "t") == ErrorCode.NONE
+    assert produce(wired, "x", producer, "t", b"v", 0).error_code == ErrorCode.NONE
+    tries: list[Any] = []
+
+    def append(*arguments: Any) -> None:
+        tries.append(arguments)
+        if len(tries) < 3:
+            raise trouble
+        genuine(*arguments)
+
+    genuine = markers.append
+    monkeypatch.setattr(markers, "append", append)
+    assert end(wired, "x", producer, commit=True).error_code == ErrorCode.NONE
+    until(lambda: state_of(wired, "x") == "CompleteCommit")
+    assert read(wired, "t", committed=True) == [b"v"]
 
 
 def test_groups_are_coordinated_as_soon_as_their_log_can_be_made(broker: BrokerThread, wired: Wired) -> None:

@@ -296,18 +296,27 @@ def delete(
     return Decision(records, [(token, OffsetDeleteResponse(error_code=0, topics=topics))])
 
 
-def expire(machine: GroupMachine, now_ms: int, out: Outcome) -> None:
-    """Remove offsets that have been kept long enough, and groups that are empty and have none left."""
+def expire(machine: GroupMachine, name: str, now_ms: int, out: Outcome) -> int:
+    """Remove a group's offsets that have been kept long enough, and the group if it is empty and has none left.
+
+    Returns how much work that was: to remove an offset takes as long as to look at ten.
+    """
     offsets, retention_ms = machine.offsets, machine.rules.retention_ms
-    for name, group in machine.groups.items():
-        left = name in offsets.open
-        for topic, partitions in offsets.by_group.get(name, {}).items():
-            subscribed = group.subscribes(topic)
-            for index, one in partitions.items():
-                kept = subscribed or not group.expired(one, now_ms, retention_ms)
-                if kept or offsets.unstable(name, topic, index):
-                    left = True
-                else:
-                    out.records.append(tombstone(name, topic, index))
-        if not left and group.empty:
-            out.records += group.tombstones()
+    group = machine.groups.get(name)
+    if group is None:
+        return 1
+    left, work = name in offsets.open, 1
+    for topic, partitions in offsets.by_group.get(name, {}).items():
+        subscribed = group.subscribes(topic)
+        for index, one in partitions.items():
+            kept = subscribed or not group.expired(one, now_ms, retention_ms)
+            if kept or offsets.unstable(name, topic, index):
+                left = True
+                work += 1
+            else:
+                out.records.append(tombstone(name, topic, index))
+                work += 10
+    if not left and group.empty:
+        out.records += group.tombstones()
+        work += 10
+    return work

@@ -71,7 +71,7 @@ class Groups(Coordinator[GroupMachine]):
 
     def _forget(self, index: int, topics: set[str]) -> None:
         end = self.runtime.end(index)
-        self.runtime.decide(index, lambda machine, _: machine.forget(topics, end))
+        self.runtime.decide(index, lambda machine, now_ms: machine.forget(topics, end, now_ms))
 
 
 def shape_of(config: BrokerConfig) -> Shape:

@@ -8,10 +8,12 @@ tombstone: on request, or when they are empty and their last offset has expired.
              ("join", group)      a rebalance waits no longer for members
              ("sync", group)      a generation waits no longer for its members to fetch their part
              RETENTION            look for offsets that have expired
+             FORGET               remove more of the offsets of deleted topics
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.cluster.image import EMPTY
@@ -52,7 +54,9 @@ if TYPE_CHECKING:
     from ottla.wire.messages.groups import HeartbeatRequest, JoinGroupRequest, MemberIdentity, SyncGroupRequest
     from ottla.wire.messages.transactions import TxnOffsetCommitRequest
 
-RETENTION = ("retention", "")
+RETENTION, FORGET = ("retention", ""), ("forget", "")
+FORGET_AGAIN_MS = 1_000  # after it could not be written
+SLICE = 1_000  # offsets removed, or some ten times as many looked at, before others get a turn
 LENGTH_MAX = 0x7FFF  # what a record's key can hold
 DEAD = "Dead"
 DESCRIBE_FINDS = 6  # the first version of DescribeGroups that says when there is no such group
@@ -74,6 +78,8 @@ class GroupMachine:
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self.new_id = new_id
+        self._gone: dict[str, int] = {}  # deleted topics, and before which offset of the log their commits lie
+        self._unseen: list[str] = []  # groups in which nobody has looked for expired offsets yet, this time
 
     # The journal.
 
@@ -270,15 +276,27 @@ class GroupMachine:
     ) -> Decision:
         return commits.delete(self, request, token, missing)
 
-    def forget(self, topics: Collection[str], before: int) -> Decision:
+    def forget(self, topics: Collection[str], before: int, now_ms: int) -> Decision:
         """These topics have been deleted, and with them what was committed of theirs by records before that offset:
         a later commit is for a new topic of the same name."""
+        self._gone.update(dict.fromkeys(topics, before))
+        return self._forget(now_ms)
+
+    def _forget(self, now_ms: int) -> Decision:
+        """Remove some of it. There may be much, and others want a turn: a timer goes on until nothing is left."""
+        partitions = (
+            (group, topic, index)
+            for topic, before in self._gone.items()
+            for group, index in self.offsets.of_topic(topic, before)
+        )
+        found = list(islice(partitions, SLICE))
+        if not found:
+            self._gone.clear()
+            return NOTHING
         return Decision(
-            [
-                tombstone(group, topic, index)
-                for topic in topics
-                for group, index in self.offsets.of_topic(topic, before)
-            ]
+            [tombstone(*one) for one in found],
+            timers=[(FORGET, now_ms)],
+            failed=lambda _: Decision(timers=[(FORGET, now_ms + FORGET_AGAIN_MS)]),
         )
 
     # Groups as a whole.
@@ -363,12 +381,22 @@ class GroupMachine:
             case "sync", ClassicGroup():
                 group.sync_time_is_up(now_ms, out)
             case "retention", _:
-                out.timer(RETENTION, now_ms + self.rules.retention_check_ms)
-                out.failed = out.without_records  # there will be another time
-                commits.expire(self, now_ms, out)
+                self._retain(now_ms, out)
+            case "forget", _:
+                return self._forget(now_ms)
             case _:
                 return NOTHING
         return out.decision()
+
+    def _retain(self, now_ms: int, out: Outcome) -> None:
+        """Let expired offsets go, some groups at a time."""
+        later = now_ms + self.rules.retention_check_ms
+        self._unseen = self._unseen or list(self.groups)
+        work = 0
+        while self._unseen and work < 10 * SLICE:
+            work += commits.expire(self, self._unseen.pop(), now_ms, out)
+        out.timer(RETENTION, now_ms if self._unseen else later)
+        out.failed = lambda _: Decision(timers=[(RETENTION, later)])  # there will be another time
 
 
 def check_id(group_id: str) -> None:

@@ -65,13 +65,17 @@ class Offsets:
             found |= {(topic, index) for topic, part in self.pending[producer][group].items() for index in part}
         return iter(sorted(found))
 
-    def of_topic(self, topic: str, before: int) -> list[tuple[str, int]]:
+    def of_topic(self, topic: str, before: int) -> Iterator[tuple[str, int]]:
         """Groups and partitions of a topic with an offset, committed or pending, whose record lies before `before`."""
-        found = set()
-        for by_group in (self.by_group, *self.pending.values()):
+        for group, topics in self.by_group.items():
+            for index, one in topics.get(topic, {}).items():
+                if one.at < before:
+                    yield group, index
+        for by_group in self.pending.values():
             for group, topics in by_group.items():
-                found |= {(group, index) for index, one in topics.get(topic, {}).items() if one.at < before}
-        return sorted(found)
+                for index, one in topics.get(topic, {}).items():
+                    if one.at < before and self.get(group, topic, index) is None:
+                        yield group, index
 
     # The only mutators, live and at load.
 

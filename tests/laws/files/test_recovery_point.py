@@ -1,0 +1,24 @@
+"""A recovery point that is older than the log's first segment: what was before it went by retention, then a crash."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from log.making import NOW_MS, a_log, a_store, append, produced
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_it_does_no_harm(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    append(log, produced())
+    log.roll(NOW_MS)
+    append(log, produced())
+    log.delete_before(1)
+    assert log.retain(NOW_MS) == 1
+    (log,) = a_store(tmp_path).logs.values()  # no checkpoint was written
+    assert [segment.base for segment in log.segments] == [1]
+    append(log, produced())
+    assert log.flush_due(NOW_MS) is None
+    assert log.unflushed() is not None
