@@ -13,7 +13,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ottla.coord.machine import NOBODY, Decision, Machine
+from ottla.clock import steady_ms
+from ottla.coord.machine import NOBODY, Decision, Machine, Moment
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.producers import read_marker
 from ottla.records import batch
@@ -113,7 +114,7 @@ class Runtime(Generic[M]):
             self.resigned(shard.partition.index)
             return
         shard.ready = True
-        self._carry_out(shard, machine.loaded(self._clock.now_ms()))
+        self._carry_out(shard, machine.loaded(self._now()))
 
     # Operations.
 
@@ -128,7 +129,7 @@ class Runtime(Generic[M]):
 
     def _run(self, shard: Shard[M], operation: Callable[[M, Token, int], Decision]) -> Any | asyncio.Future[Any]:
         self._token = token = self._token + 1
-        decision = operation(shard.machine, token, self._clock.now_ms())
+        decision = operation(shard.machine, token, self._now())
         answer = self._carry_out(shard, decision, token)
         if answer is not None:
             return answer
@@ -171,7 +172,7 @@ class Runtime(Generic[M]):
         """An operation that nobody waits for: the broker's own, on behalf of the machine."""
         shard = self._shards.get(index)
         if shard is not None and shard.ready:
-            self._carry_out(shard, operation(shard.machine, self._clock.now_ms()))
+            self._carry_out(shard, operation(shard.machine, self._now()))
 
     def _carry_out(self, shard: Shard[M], decision: Decision, token: Token = 0) -> Any | None:
         """Append, apply, reply, set timers. Returns the reply to `token` if the decision has it."""
@@ -226,7 +227,10 @@ class Runtime(Generic[M]):
         if future is not None and not future.done():  # else the client has gone
             future.set_result(reply)
 
-    # Timers.
+    # Time.
+
+    def _now(self) -> Moment:
+        return Moment.of(steady_ms(self._clock), self._clock.now_ms())
 
     def _set_timer(self, shard: Shard[M], timer: TimerKey, due_ms: int | None) -> None:
         present = shard.timers.get(timer)
@@ -236,7 +240,7 @@ class Runtime(Generic[M]):
             present[1].cancel()
             del shard.timers[timer]
         if due_ms is not None:
-            delay_s = max(0, due_ms - self._clock.now_ms()) / 1000
+            delay_s = max(0, due_ms - steady_ms(self._clock)) / 1000
             handle = asyncio.get_running_loop().call_later(delay_s, self._expire, shard, timer)
             shard.timers[timer] = due_ms, handle
 
@@ -245,10 +249,10 @@ class Runtime(Generic[M]):
         if self._shards.get(shard.partition.index) is not shard:
             return
         try:
-            self._carry_out(shard, shard.machine.expire(timer, self._clock.now_ms()))
+            self._carry_out(shard, shard.machine.expire(timer, self._now()))
         except Exception:  # a bug; but a timer that is lost would be one more
             logger.exception("timer %s of %s-%d", timer, shard.partition.topic, shard.partition.index)
-            self._set_timer(shard, timer, self._clock.now_ms() + TIMER_RETRY_MS)
+            self._set_timer(shard, timer, steady_ms(self._clock) + TIMER_RETRY_MS)
 
 
 def portions(records: Sequence[Record], size_max: int) -> Iterator[Sequence[Record]]:

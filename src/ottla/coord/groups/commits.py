@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.coord.groups.offsets import NO_EXPIRY, record, tombstone
-from ottla.coord.machine import Decision
+from ottla.coord.machine import Decision, wall_ms
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.commits import (
     OffsetCommitResponse,
@@ -69,7 +69,7 @@ def commit(
     except BrokerError as error:
         return Decision(replies=[(token, refused_commit(request, error.code, missing))])
     retention_ms = request.retention_time_ms
-    expires_ms = NO_EXPIRY if retention_ms == NOW else now_ms + retention_ms
+    expires_ms = NO_EXPIRY if retention_ms == NOW else wall_ms(now_ms) + retention_ms
     size_max = machine.rules.metadata_size_max
     records: list[Record] = []
     topics = []
@@ -84,7 +84,7 @@ def commit(
             elif len(metadata) > size_max:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
-                time_ms = now_ms if one.commit_timestamp == NOW else one.commit_timestamp
+                time_ms = wall_ms(now_ms) if one.commit_timestamp == NOW else one.commit_timestamp
                 offset, leader_epoch = one.committed_offset, one.committed_leader_epoch
                 records.append(record(group_id, name, index, offset, leader_epoch, metadata, time_ms, expires_ms))
             results.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
@@ -173,7 +173,9 @@ def commit_in_transaction(
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 offset, epoch = one.committed_offset, one.committed_leader_epoch
-                records.append(record(request.group_id, topic.name, index, offset, epoch, metadata, now_ms, NO_EXPIRY))
+                records.append(
+                    record(request.group_id, topic.name, index, offset, epoch, metadata, wall_ms(now_ms), NO_EXPIRY)
+                )
             results.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=results))
     reply = token, TxnOffsetCommitResponse(topics=topics)
@@ -288,7 +290,7 @@ def delete(
 
 def expire(machine: GroupMachine, now_ms: int, out: Outcome) -> None:
     """Remove offsets that have been kept long enough, and groups that are empty and have none left."""
-    offsets, retention_ms = machine.offsets, machine.rules.retention_ms
+    offsets, retention_ms, now_ms = machine.offsets, machine.rules.retention_ms, wall_ms(now_ms)
     for name, group in machine.groups.items():
         left = name in offsets.open
         for topic, partitions in offsets.by_group.get(name, {}).items():
