@@ -2,7 +2,7 @@
 
 A machine's partition is loaded when this broker becomes its leader: its log is read from the start and every record
 applied, a slice at a time so that other work goes on; requests for it wait until then. When leadership goes, the
-machine is dropped and whoever waits is told to look for the coordinator again.
+machine is dropped and whoever waits is told to look for the coordinator again. A load that fails is tried again.
 
 Appending, applying and replying happen in one go on the loop, so no two operations on a partition ever interleave.
 """
@@ -18,6 +18,7 @@ from ottla.coord.machine import NOBODY, Decision, Machine, Moment
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.producers import read_marker
 from ottla.records import batch
+from ottla.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,7 @@ PRODUCE_VERSION = 11  # the format of our own batches: the newest
 BATCH_OVERHEAD = batch.HEADER_SIZE
 RECORD_OVERHEAD = 40  # the most that lengths, offset and time of a record can take
 TIMER_RETRY_MS = 10_000
+LOAD_RETRY_S = 5.0
 # What a failed append means to a client of a coordinator.
 MEANINGS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -66,6 +68,8 @@ class Runtime(Generic[M]):
         self._clock = clock
         self._perform = perform  # carries out an effect of the machine of a partition
         self._shards: dict[int, Shard[M]] = {}
+        self._retries: dict[int, asyncio.TimerHandle] = {}  # of partitions that could not be loaded
+        self._steps = Steps("ottla.coord")
         self._token = 0
 
     # Leadership.
@@ -73,13 +77,15 @@ class Runtime(Generic[M]):
     def elected(self, partition: Partition) -> None:
         """This broker leads the partition now: load its machine."""
         index = partition.index
-        if index in self._shards:
-            self.resigned(index)
+        self.resigned(index)
         shard = self._shards[index] = Shard(partition, self._make(index))
         shard.load = asyncio.get_running_loop().create_task(self._load(shard))
 
     def resigned(self, index: int) -> None:
         """Another broker leads the partition, or it is gone."""
+        retry = self._retries.pop(index, None)
+        if retry is not None:
+            retry.cancel()
         shard = self._shards.pop(index, None)
         if shard is None:
             return
@@ -95,7 +101,7 @@ class Runtime(Generic[M]):
 
     async def stop(self) -> None:
         loads = [shard.load for shard in self._shards.values() if shard.load is not None]
-        for index in list(self._shards):
+        for index in [*self._shards, *self._retries]:
             self.resigned(index)
         await asyncio.gather(*loads, return_exceptions=True)
 
@@ -109,12 +115,17 @@ class Runtime(Generic[M]):
                     break
                 offset = replay(machine, found.read(), offset)
                 await asyncio.sleep(0)
-        except Exception:
-            logger.exception("cannot load %s-%d", shard.partition.topic, shard.partition.index)
+            decision = machine.loaded(self._now())
+            shard.ready = True
+            self._carry_out(shard, decision)
+        except Exception as error:
+            self._steps.failed(f"loading {shard.partition.topic}-{shard.partition.index}", error)
+            shard.ready = False
             self.resigned(shard.partition.index)
-            return
-        shard.ready = True
-        self._carry_out(shard, machine.loaded(self._now()))
+            retry = asyncio.get_running_loop().call_later(LOAD_RETRY_S, self.elected, shard.partition)
+            self._retries[shard.partition.index] = retry
+        else:
+            self._steps.worked(f"loading {shard.partition.topic}-{shard.partition.index}")
 
     # Operations.
 

@@ -168,7 +168,8 @@ class Housekeeping:
         try:
             await asyncio.get_running_loop().run_in_executor(None, doomed.remove)
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and not doomed.directory.disk.exists(doomed.path):
+            gone = isinstance(error, FileNotFoundError) and not doomed.directory.disk.exists(doomed.path)
+            if gone and doomed.log is None:
                 return  # somebody was faster
             raise doomed.directory.refusal(error) from error
 

@@ -7,7 +7,6 @@ log. The sweep closes connections that neither read nor wrote nor wait for an an
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 from collections import Counter
@@ -15,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.net.connection import Connection, Limits, Receiver, plain
+from ottla.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.net")
 
-# After an accept that failed for want of file descriptors the listener rests this long instead of spinning.
+# After an accept that failed (for want of file descriptors, say) the listener rests this long instead of spinning.
 ACCEPT_REST_S = 0.5
 # The kernel may hold this many connections per readiness event before others get a turn.
 ACCEPTS_PER_EVENT_MAX = 64
@@ -92,6 +92,7 @@ class Listener:
         self._socket: socket.socket | None = bound
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.TimerHandle | None = None
+        self._steps = Steps("ottla.net")
 
     def open(self) -> None:
         """Start to accept; who dialled since the address was bound has waited for this."""
@@ -102,19 +103,24 @@ class Listener:
     def _accept(self) -> None:
         listening = self._socket
         assert listening is not None
+        accepted = True
         for _ in range(ACCEPTS_PER_EVENT_MAX):
-            try:
-                sock, peer = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    raise
-                log.error("cannot accept connections: %s", error)
+            with self._steps.attempt(f"accepting connections on {self.name}") as attempt:
+                accepted = self._accept_one(listening)
+            if attempt.failed:
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(ACCEPT_REST_S, self._accept_again)
+            if attempt.failed or not accepted:
                 return
-            self._admit(sock, plain(peer[0]))
+
+    def _accept_one(self, listening: socket.socket) -> bool:
+        """False when nobody is waiting."""
+        try:
+            sock, peer = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return False
+        self._admit(sock, plain(peer[0]))
+        return True
 
     def _accept_again(self) -> None:
         if self._socket is not None:
@@ -146,10 +152,12 @@ class Listener:
                 receiver=self._receiver,
                 limits=self._limits,
             )
-        except OSError:  # the peer was gone before we looked
+        except BaseException as error:
             sock.close()
             self._admission.release(address)
-            return
+            if isinstance(error, OSError):  # the peer was gone before we looked
+                return
+            raise
         self.connections.add(connection)
         self._empty.clear()
 
@@ -164,13 +172,14 @@ class Listener:
             self._sweeper = self._loop.call_later(max(self._idle_s_max / 10, 0.05), self._sweep)
 
     def _sweep(self) -> None:
+        self._schedule_sweep()
         oldest = self._loop.time() - self._idle_s_max
         for connection in [c for c in self.connections if c.active_at < oldest]:
             # A reader that takes nothing keeps its answer unsent; it is as idle as one that asks nothing.
             if not connection.waiting:
                 log.info("closing the idle connection of %s:%d", connection.host, connection.port)
-                connection.close()
-        self._schedule_sweep()
+                with self._steps.attempt("closing an idle connection", connection):
+                    connection.close()
 
     def stop_accepting(self) -> None:
         if self._sweeper is not None:

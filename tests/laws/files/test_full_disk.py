@@ -1,0 +1,151 @@
+"""A full disk is not a failed disk: it refuses, says so once, lets things be deleted, and recovers by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from log.making import (
+    NOW_MS,
+    TOPIC_ID,
+    FaultyDisk,
+    StillClock,
+    a_store,
+    append,
+    everything,
+    keep_house,
+    produced,
+    settings,
+)
+from log.test_log import end_transaction, in_transaction
+
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NEW_ID = bytes(range(16, 32))
+
+
+class FullIndexDisk(FaultyDisk):
+    """The disk is full just when a transaction index is written."""
+
+    full = False
+
+    def append(self, path: object, data: bytes) -> None:
+        if self.full:
+            super().append(path, data[:7])  # type: ignore[arg-type]
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        super().append(path, data)  # type: ignore[arg-type]
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.getMessage() for record in caplog.records if record.name == "ottla.log"]
+    caplog.clear()
+    return found
+
+
+@pytest.mark.parametrize("end", ["crash", "stop", "flush and crash", "full to the end"])
+def test_an_aborted_transaction_is_known_although_its_index_could_not_be_written(tmp_path: Path, end: str) -> None:
+    disk = FullIndexDisk()
+    store = a_store(tmp_path / "data", disk=disk)
+    log = store.create("orders", 0, TOPIC_ID, settings(), 0)
+    append(log, in_transaction(0))
+    disk.full = True
+    end_transaction(log, commit=False)
+    assert log.directory.online
+    aborted = log.aborted(0, log.end)
+    assert aborted == [(7, 0)]
+    with pytest.raises(BrokerError):
+        log.flush(NOW_MS)
+    assert log.recovery_point == 0, "recovery has to look at the marker again"
+    disk.full = end == "full to the end"
+    if end == "flush and crash":
+        log.flush(NOW_MS)
+        assert log.recovery_point == log.end
+    elif end != "crash":
+        asyncio.run(store.close())
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    if end in ("crash", "full to the end"):  # the index is torn, and recovery makes a new one
+        for path in (tmp_path / "copy").rglob("*.txnindex"):
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 34 * 34])
+    found = a_store(tmp_path / "copy").logs["orders", 0]
+    assert found.aborted(0, found.end) == aborted
+
+
+def test_it_is_said_once_and_so_is_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ottla")
+    disk, clock = FaultyDisk(), StillClock()
+    store = a_store(tmp_path, disk=disk, clock=clock)
+    log = store.create("orders", 0, TOPIC_ID, settings(), 0)
+    append(log, produced(2))
+    caplog.clear()
+    disk.space_left = 0
+    for _ in range(5):
+        with pytest.raises(BrokerError) as refused:
+            append(log, produced(2))
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        clock.ms += 60_000
+        asyncio.run(keep_house(store))
+    assert said(caplog) == ["disk full"]
+    assert log.directory.online
+    disk.space_left = None
+    append(log, produced(2))
+    for _ in range(5):
+        clock.ms += 60_000
+        asyncio.run(keep_house(store))
+    assert said(caplog) == ["disk has space again"]
+
+
+@pytest.mark.parametrize("renames", [True, False])
+def test_deleting_works_and_makes_room(tmp_path: Path, renames: bool) -> None:
+    class Cramped(FaultyDisk):
+        def rename(self, old: object, new: object) -> None:
+            if self.space_left == 0 and not renames:
+                raise OSError(errno.ENOSPC, "No space left on device", str(new))
+            super().rename(old, new)  # type: ignore[arg-type]
+
+    disk, clock = Cramped(), StillClock()
+    store = a_store(tmp_path, disk=disk, clock=clock)
+    log = store.create("orders", 0, TOPIC_ID, settings(), 0)
+    kept = store.create("kept", 0, TOPIC_ID, settings(segment_bytes=200, retention_ms=1000), 0)
+    for _ in range(4):
+        append(kept, produced(2))
+    disk.space_left = 0
+    store.delete(log)
+    assert ("orders", 0) not in store.logs
+    for _ in range(9):
+        clock.ms += 60_000
+        asyncio.run(keep_house(store))
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("orders")]
+    assert len(list(kept.folder.glob("*.log"))) < 4, "and so does retention"
+    disk.space_left = None
+    assert store.create("orders", 0, NEW_ID, settings(), 0).end == 0
+
+
+def test_a_folder_that_somebody_removed_is_one_partition_offline_and_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = StillClock()
+    store = a_store(tmp_path, clock=clock)
+    gone, stays = (store.create(name, 0, TOPIC_ID, settings(), 0) for name in ("gone", "stays"))
+    asyncio.run(keep_house(store))
+    for log in (gone, stays):
+        append(log, produced(1))
+    shutil.rmtree(gone.folder)
+    caplog.clear()
+    for _ in range(5):
+        clock.ms += 5000
+        asyncio.run(keep_house(store))
+    assert said(caplog) == ["partition offline, its folder is gone"]
+    with pytest.raises(BrokerError) as refused:
+        append(gone, produced(1))
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    append(stays, produced(1))
+    assert stays.directory.online
+    store.delete(gone)
+    assert everything(store.create("gone", 0, NEW_ID, settings(), 0)) == b""
