@@ -70,6 +70,7 @@ class Runtime(Generic[M]):
         self._shards: dict[int, Shard[M]] = {}
         self._retries: dict[int, asyncio.TimerHandle] = {}  # of partitions that could not be loaded
         self._steps = Steps("ottla.coord")
+        self._forcing: set[asyncio.Task[None]] = set()
         self._token = 0
 
     # Leadership.
@@ -186,7 +187,7 @@ class Runtime(Generic[M]):
             self._carry_out(shard, operation(shard.machine, self._now()))
 
     def _carry_out(self, shard: Shard[M], decision: Decision, token: Token = 0) -> Any | None:
-        """Append, apply, reply, set timers. Returns the reply to `token` if the decision has it."""
+        """Append, apply, set timers, reply. Returns the reply to `token` if the decision has it and need not wait."""
         while decision.records:
             try:
                 self._append(shard, decision)
@@ -206,6 +207,32 @@ class Runtime(Generic[M]):
                 decision = decision.failed(code)
         for timer, due_ms in decision.timers:
             self._set_timer(shard, timer, due_ms)
+        forced = shard.partition.forced() if decision.records else None
+        if forced is not None:  # the answer to `token`, too, is then given to whoever waits for it
+            task = asyncio.get_running_loop().create_task(forced)
+            self._forcing.add(task)
+            task.add_done_callback(lambda task: self._forced(shard, decision, task))
+            return None
+        return self._conclude(shard, decision, token)
+
+    def _forced(self, shard: Shard[M], decision: Decision, task: asyncio.Task[None]) -> None:
+        """The records of a decision are on disk, or it is known that they will not be."""
+        self._forcing.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            self._conclude(shard, decision, 0)
+            return
+        self._steps.failed(f"flush of {shard.partition.topic}-{shard.partition.index}", error)
+        code = (
+            MEANINGS.get(error.code, error.code) if isinstance(error, BrokerError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        )
+        for waiting, _ in decision.replies:
+            if (future := shard.waiting.get(waiting)) and not future.done():
+                future.set_exception(BrokerError(code))
+        self._conclude(shard, decision._replace(replies=()), 0)  # it is in the log: what follows from it is done
+
+    def _conclude(self, shard: Shard[M], decision: Decision, token: Token) -> Any | None:
+        """Reply and perform. Returns the reply to `token` if the decision has it."""
         answer = None
         for waiting, reply in decision.replies:
             if waiting == token:

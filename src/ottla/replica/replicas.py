@@ -120,7 +120,12 @@ class Replicas:
                 continue
             try:
                 hosted[state.index] = Partition(
-                    topic.name, state.index, topic.id, self._log(topic, state), state.leader_epoch
+                    topic.name,
+                    state.index,
+                    topic.id,
+                    self._log(topic, state),
+                    state.leader_epoch,
+                    self._store.flusher,
                 )
             except BrokerError as error:
                 logger.error("cannot host %s-%d: %s", topic.name, state.index, error)

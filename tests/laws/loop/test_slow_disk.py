@@ -15,6 +15,12 @@ from ottla import BrokerThread
 from ottla.disk import RealDisk
 from ottla.errors import BrokerError, ErrorCode
 from ottla.records import batch
+from ottla.wire.messages.commits import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from ottla.wire.messages.groups import FindCoordinatorRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
@@ -144,3 +150,23 @@ def test_the_loop_forces_nothing_to_disk_and_removes_no_files(tmp_path: Path) ->
     assert old.start == old.end == 50
     assert not list(tmp_path.rglob("*.deleted"))
     assert [one for one in disk.waited if ".snapshot" not in one] == []
+
+
+def test_a_commit_waits_for_its_disk_and_others_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"log.flush.interval.messages": "1", "offsets.topic.num.partitions": "1"}
+    with BrokerThread(data=tmp_path, options=options) as broker, connect(broker) as slow, connect(broker) as other:
+        create(other, "quick", flush_messages="1000")
+        find = FindCoordinatorRequest(key="g", key_type=0, coordinator_keys=["g"])
+        while slow.ask(find, 4).coordinators[0].error_code:
+            pass
+        gate = Gate("__consumer_offsets", monkeypatch)
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
+        topic = OffsetCommitRequestTopic(name="quick", partitions=[partition])
+        commit = OffsetCommitRequest(
+            group_id="g", generation_id_or_member_epoch=-1, member_id="", retention_time_ms=-1, topics=[topic]
+        )
+        slow.send(commit, 8)
+        assert gate.reached.wait(30)
+        assert other.ask(request("quick"), VERSION).responses[0].partition_responses[0].error_code == 0
+        gate.opened.set()
+        assert slow.receive().topics[0].partitions[0].error_code == 0

@@ -113,3 +113,5 @@ def append(partition: Partition, marker: Marker, now_ms: int) -> None:
         control=True,
     )
     partition.append(memoryview(data), now_ms, PRODUCE_VERSION, client=False)
+    if partition.log.owed > partition.log.recovery_point:
+        partition.log.flush(partition.log.flushed_ms)
