@@ -47,6 +47,7 @@ def test_changes_that_cannot_be(change: Change, code: ErrorCode, words: str) -> 
         ("1", {"no.such": "5"}, ErrorCode.INVALID_CONFIG, "no.such"),
         ("1", {"num.io.threads": "5"}, ErrorCode.INVALID_CONFIG, "num.io.threads"),
         ("1", {"log.segment.bytes": "5"}, ErrorCode.INVALID_REQUEST, "Value must be at least 14"),
+        ("1", {"log.cleaner.threads": "0"}, ErrorCode.INVALID_REQUEST, "at least 1"),
         ("1", {"log.retention.ms": "0"}, ErrorCode.INVALID_REQUEST, "log.retention.ms must be unlimited"),
         (
             "",

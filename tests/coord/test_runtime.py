@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.clock import SystemClock
+from ottla.clock import SystemClock, steady_ms
 from ottla.config import load, topic_config
 from ottla.coord.machine import NOBODY, NOTHING, Decision, Record
 from ottla.coord.runtime import Runtime, replay, slot
@@ -137,7 +137,7 @@ def test_a_reply_may_come_with_a_later_decision_and_one_for_a_client_that_left_i
 
 def test_timers_fire_and_a_lost_partition_answers_who_waits(tmp_path: Path) -> None:
     async def story(runtime: Runtime[Counter], _: Partition) -> None:
-        soon = SystemClock().now_ms() + 20
+        soon = steady_ms(SystemClock()) + 20
         assert await result(runtime.run(0, lambda m, token, _: m.alarm(soon, token))) == "rang"
         waiting = runtime.run(0, lambda m, token, _: m.wait(b"a", 3, token))
         forgotten = runtime.run(0, lambda m, token, _: m.alarm(soon + 10**6, token))

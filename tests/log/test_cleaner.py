@@ -364,3 +364,34 @@ def test_the_throttle_waits_for_as_long_as_the_bytes_are_ahead_of_the_rate() -> 
     stop.set()
     with pytest.raises(StoppedError):
         throttle(SLICE_SIZE)
+
+
+def test_another_number_of_threads_counts_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.log.cleaner.WATCH_S", 0)
+
+    async def story() -> None:
+        store = a_store(tmp_path, broker={"log.cleaner.backoff.ms": "0", "log.cleaner.threads": "1"})
+        cleaner = Cleaner(store)
+        gates: list[asyncio.Event] = []
+
+        async def clean_filthiest() -> bool:
+            gates.append(gate := asyncio.Event())
+            await gate.wait()
+            gates.remove(gate)
+            return True
+
+        monkeypatch.setattr(cleaner, "clean_filthiest", clean_filthiest)
+        task = asyncio.create_task(cleaner.run())
+        for threads in (1, 3, 2, 0, 1):
+            store.config = store.config.overlaid({"log.cleaner.threads": str(threads)})
+            for gate in gates[threads:]:
+                gate.set()
+            await until(lambda: len(gates) == threads)  # noqa: B023
+            for _ in range(9):
+                await asyncio.sleep(0)
+            assert len(gates) == threads
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(asyncio.wait_for(story(), 20))

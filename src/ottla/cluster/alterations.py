@@ -60,9 +60,12 @@ def check_broker_configs(
         )
         raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
     try:
-        topic_config(config.overlaid(pairs), {})
+        after = config.overlaid(pairs)
+        topic_config(after, {})
     except ConfigError as error:
         raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    if "log.cleaner.threads" in changed and after.log_cleaner_threads < 1:  # at the start it may be none
+        raise BrokerError(ErrorCode.INVALID_REQUEST, "Log cleaner threads should be at least 1")
 
 
 def check_group_configs(config: BrokerConfig, pairs: Mapping[str, str]) -> None:

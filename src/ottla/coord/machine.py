@@ -21,6 +21,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from ottla.errors import ErrorCode
 
+
+class Moment(int):
+    """Now, for a machine: an int of the steady time, for deadlines, which also knows what the wall clock says.
+
+    `now_ms` in a machine's operations is one of these (or a plain int, where a test lets both be the same). Law: what
+    is compared with a duration is `now_ms`; what is written down, or compared with what was, is `wall_ms(now_ms)`.
+    """
+
+    wall_ms: int
+
+    @classmethod
+    def of(cls, steady_ms: int, wall_ms: int) -> Moment:
+        moment = cls(steady_ms)
+        moment.wall_ms = wall_ms
+        return moment
+
+
+def wall_ms(now_ms: int) -> int:
+    return now_ms.wall_ms if isinstance(now_ms, Moment) else now_ms
+
+
 Token = int
 TimerKey = Hashable
 NOBODY = -1  # the producer id of records that belong to no transaction

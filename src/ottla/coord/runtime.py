@@ -13,10 +13,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ottla.coord.machine import NOBODY, NOTHING, Decision, Machine
+from ottla.clock import steady_ms
+from ottla.coord.machine import NOBODY, NOTHING, Decision, Machine, Moment
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.producers import read_marker
 from ottla.records import batch
+from ottla.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -66,9 +68,9 @@ class Runtime(Generic[M]):
         self._clock = clock
         self._perform = perform  # carries out an effect of the machine of a partition
         self._shards: dict[int, Shard[M]] = {}
-        self._failed: dict[
-            int, tuple[Partition, asyncio.TimerHandle]
-        ] = {}  # what could not be loaded, and the next try
+        self._failed: dict[int, tuple[Partition, asyncio.TimerHandle]] = {}  # not loaded, and the next try
+        self._steps = Steps("ottla.coord")
+        self._forcing: set[asyncio.Task[None]] = set()
         self._token = 0
         self.stopped = False
 
@@ -115,12 +117,15 @@ class Runtime(Generic[M]):
                     break
                 offset = replay(machine, found.read(), offset)
                 await asyncio.sleep(0)
-        except Exception:
-            logger.exception("cannot load %s-%d", shard.partition.topic, shard.partition.index)
+            decision = machine.loaded(self._now())
+            shard.ready = True
+            self._carry_out(shard, decision)
+        except Exception as error:
+            self._steps.failed(f"loading {shard.partition.topic}-{shard.partition.index}", error)
+            shard.ready = False
             self._load_later(shard.partition)
-            return
-        shard.ready = True
-        self._carry_out(shard, machine.loaded(self._clock.now_ms()))
+        else:
+            self._steps.worked(f"loading {shard.partition.topic}-{shard.partition.index}")
 
     def _load_later(self, partition: Partition) -> None:
         """The log could not be read just now: whoever waits is told so, and it is read again in a moment."""
@@ -151,7 +156,7 @@ class Runtime(Generic[M]):
 
     def _run(self, shard: Shard[M], operation: Callable[[M, Token, int], Decision]) -> Any | asyncio.Future[Any]:
         self._token = token = self._token + 1
-        decision = operation(shard.machine, token, self._clock.now_ms())
+        decision = operation(shard.machine, token, self._now())
         answer = self._carry_out(shard, decision, token)
         if answer is not None:
             return answer
@@ -199,7 +204,7 @@ class Runtime(Generic[M]):
         """
         shard = self._shards.get(index)
         if shard is not None and shard.ready:
-            decision = operation(shard.machine, self._clock.now_ms())
+            decision = operation(shard.machine, self._now())
             if decision.failed is None:
                 decision = decision._replace(failed=lambda _: self._decide_later(index, operation))
             self._carry_out(shard, decision)
@@ -211,7 +216,7 @@ class Runtime(Generic[M]):
         return NOTHING
 
     def _carry_out(self, shard: Shard[M], decision: Decision, token: Token = 0) -> Any | None:
-        """Append, apply, reply, set timers. Returns the reply to `token` if the decision has it."""
+        """Append, apply, set timers, reply. Returns the reply to `token` if the decision has it and need not wait."""
         while decision.records:
             try:
                 self._append(shard, decision)
@@ -231,6 +236,32 @@ class Runtime(Generic[M]):
                 decision = decision.failed(code)
         for timer, due_ms in decision.timers:
             self._set_timer(shard, timer, due_ms)
+        forced = shard.partition.forced() if decision.records else None
+        if forced is not None:  # the answer to `token`, too, is then given to whoever waits for it
+            task = asyncio.get_running_loop().create_task(forced)
+            self._forcing.add(task)
+            task.add_done_callback(lambda task: self._forced(shard, decision, task))
+            return None
+        return self._conclude(shard, decision, token)
+
+    def _forced(self, shard: Shard[M], decision: Decision, task: asyncio.Task[None]) -> None:
+        """The records of a decision are on disk, or it is known that they will not be."""
+        self._forcing.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            self._conclude(shard, decision, 0)
+            return
+        self._steps.failed(f"flush of {shard.partition.topic}-{shard.partition.index}", error)
+        code = (
+            MEANINGS.get(error.code, error.code) if isinstance(error, BrokerError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        )
+        for waiting, _ in decision.replies:
+            if (future := shard.waiting.get(waiting)) and not future.done():
+                future.set_exception(BrokerError(code))
+        self._conclude(shard, decision._replace(replies=()), 0)  # it is in the log: what follows from it is done
+
+    def _conclude(self, shard: Shard[M], decision: Decision, token: Token) -> Any | None:
+        """Reply and perform. Returns the reply to `token` if the decision has it."""
         answer = None
         for waiting, reply in decision.replies:
             if waiting == token:
@@ -263,7 +294,10 @@ class Runtime(Generic[M]):
         if future is not None and not future.done():  # else the client has gone
             future.set_result(reply)
 
-    # Timers.
+    # Time.
+
+    def _now(self) -> Moment:
+        return Moment.of(steady_ms(self._clock), self._clock.now_ms())
 
     def _set_timer(self, shard: Shard[M], timer: TimerKey, due_ms: int | None) -> None:
         present = shard.timers.get(timer)
@@ -273,7 +307,7 @@ class Runtime(Generic[M]):
             present[1].cancel()
             del shard.timers[timer]
         if due_ms is not None:
-            delay_s = max(0, due_ms - self._clock.now_ms()) / 1000
+            delay_s = max(0, due_ms - steady_ms(self._clock)) / 1000
             handle = asyncio.get_running_loop().call_later(delay_s, self._expire, shard, timer)
             shard.timers[timer] = due_ms, handle
 
@@ -282,10 +316,10 @@ class Runtime(Generic[M]):
         if self._shards.get(shard.partition.index) is not shard:
             return
         try:
-            self._carry_out(shard, shard.machine.expire(timer, self._clock.now_ms()))
+            self._carry_out(shard, shard.machine.expire(timer, self._now()))
         except Exception:  # a bug; but a timer that is lost would be one more
             logger.exception("timer %s of %s-%d", timer, shard.partition.topic, shard.partition.index)
-            self._set_timer(shard, timer, self._clock.now_ms() + TIMER_RETRY_MS)
+            self._set_timer(shard, timer, steady_ms(self._clock) + TIMER_RETRY_MS)
 
 
 def portions(records: Sequence[Record], size_max: int) -> Iterator[Sequence[Record]]:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.net.connection import Connection, Limits, Receiver, plain
+from ottla.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,6 +92,7 @@ class Listener:
         self._socket: socket.socket | None = bound
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.TimerHandle | None = None
+        self._steps = Steps("ottla.net")
 
     def open(self) -> None:
         """Start to accept; who dialled since the address was bound has waited for this."""
@@ -101,17 +103,24 @@ class Listener:
     def _accept(self) -> None:
         listening = self._socket
         assert listening is not None
+        accepted = True
         for _ in range(ACCEPTS_PER_EVENT_MAX):
-            try:
-                sock, peer = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:  # no descriptors or no memory left, or the network is down: it may come back
-                log.error("cannot accept connections: %s", error)
+            with self._steps.attempt(f"accepting connections on {self.name}") as attempt:
+                accepted = self._accept_one(listening)
+            if attempt.failed:
                 self._loop.remove_reader(listening.fileno())
                 self._loop.call_later(ACCEPT_REST_S, self._accept_again)
+            if attempt.failed or not accepted:
                 return
-            self._admit(sock, plain(peer[0]))
+
+    def _accept_one(self, listening: socket.socket) -> bool:
+        """False when nobody is waiting."""
+        try:
+            sock, peer = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return False
+        self._admit(sock, plain(peer[0]))
+        return True
 
     def _accept_again(self) -> None:
         if self._socket is not None:
@@ -143,10 +152,12 @@ class Listener:
                 receiver=self._receiver,
                 limits=self._limits,
             )
-        except OSError:  # the peer was gone before we looked
+        except BaseException as error:
             sock.close()
             self._admission.release(address)
-            return
+            if isinstance(error, OSError):  # the peer was gone before we looked
+                return
+            raise
         self.connections.add(connection)
         self._empty.clear()
 
@@ -167,7 +178,8 @@ class Listener:
             # A reader that takes nothing keeps its answer unsent; it is as idle as one that asks nothing.
             if not connection.waiting:
                 log.info("closing the idle connection of %s:%d", connection.host, connection.port)
-                connection.close()
+                with self._steps.attempt("closing an idle connection", connection):
+                    connection.close()
 
     def stop_accepting(self) -> None:
         if self._sweeper is not None:

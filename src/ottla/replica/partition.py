@@ -6,25 +6,31 @@ log's end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.topic_names import is_internal
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from ottla.log.flush import Flusher
     from ottla.log.log import Appended, Log
     from ottla.replica.waits import Wait
 
 
 class Partition:
-    __slots__ = ("epoch", "index", "internal", "log", "topic", "topic_id", "waits")
+    __slots__ = ("epoch", "flusher", "index", "internal", "log", "topic", "topic_id", "waits")
 
-    def __init__(self, topic: str, index: int, topic_id: bytes, log: Log, epoch: int) -> None:
+    def __init__(
+        self, topic: str, index: int, topic_id: bytes, log: Log, epoch: int, flusher: Flusher | None = None
+    ) -> None:
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
         self.internal = is_internal(topic)  # written by coordinators, not by clients
         self.log = log
+        self.flusher = flusher
         self.epoch = epoch
         if log.fault is None:
             log.assign_epoch(epoch)  # a consumer may ask where it began before anything is written in it
@@ -34,13 +40,21 @@ class Partition:
         appended = self.log.append(
             data, epoch=self.epoch, now_ms=now_ms, produce_version=produce_version, client=client
         )
-        if not client and self.log.owed > self.log.recovery_point:
-            self.log.flush(self.log.flushed_ms)  # coordinators answer at once
         if self.waits and not appended.duplicate:
             size = len(data)
             for wait in self.waits:
                 wait.grow(self, size)
         return appended
+
+    def forced(self) -> Coroutine[Any, Any, None] | None:
+        """To be awaited before what was appended is acknowledged, where `flush.messages` asks for that."""
+        log = self.log
+        if log.owed <= log.recovery_point:
+            return None
+        if self.flusher is None:
+            log.flush(log.flushed_ms)
+            return None
+        return self.flusher.flushed(log, log.owed)
 
     @property
     def high(self) -> int:

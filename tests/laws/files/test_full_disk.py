@@ -1,129 +1,151 @@
-"""A full disk under the metadata: deleting works on the reserve, the rest is refused, and it recovers by itself."""
+"""A full disk is not a failed disk: it refuses, says so once, lets things be deleted, and recovers by itself."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sqlite3
-from typing import TYPE_CHECKING, Any
+import errno
+import logging
+import shutil
+from typing import TYPE_CHECKING
 
 import pytest
+from log.making import (
+    NOW_MS,
+    TOPIC_ID,
+    FaultyDisk,
+    StillClock,
+    a_store,
+    append,
+    everything,
+    keep_house,
+    produced,
+    settings,
+)
+from log.test_log import end_transaction, in_transaction
 
-from ottla.broker import METADATA_FILE, Broker
-from ottla.cluster.alterations import SET, Change
-from ottla.cluster.embedded import Embedded
-from ottla.cluster.image import Topic
-from ottla.cluster.keeper import Create, Delete, Unavailable
-from ottla.cluster.plans import NewTopic
-from ottla.config import load
 from ottla.errors import BrokerError, ErrorCode
-from ottla.handlers.call import Call
-from ottla.handlers.transactions import init_producer_id
-from ottla.wire.messages.transactions import InitProducerIdRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-WRITES = ("INSERT", "UPDATE", "DELETE", "COMMIT")
+NEW_ID = bytes(range(16, 32))
 
 
-class FullDisk:
-    """A database whose disk is full until the reserve is given up; `full` can be ended from outside."""
+class FullIndexDisk(FaultyDisk):
+    """The disk is full just when a transaction index is written."""
 
-    def __init__(self, database: sqlite3.Connection, reserve: Path) -> None:
-        self._database = database
-        self._reserve = reserve
-        self.full = True
+    full = False
 
-    def execute(self, query: str, *values: Any) -> Any:
-        if self.full and os.path.exists(self._reserve) and query.startswith(WRITES):
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise error
-        return self._database.execute(query, *values)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._database, name)
+    def append(self, path: object, data: bytes) -> None:
+        if self.full:
+            super().append(path, data[:7])  # type: ignore[arg-type]
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        super().append(path, data)  # type: ignore[arg-type]
 
 
-def has_reserve(folder: Path) -> bool:
-    return (folder / "metadata-reserve").exists()
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.getMessage() for record in caplog.records if record.name == "ottla.log"]
+    caplog.clear()
+    return found
 
 
-def fill(keeper: Embedded, path: Path, patch: pytest.MonkeyPatch) -> FullDisk:
-    """No more room: neither for a transaction nor, once it was given up, for a reserve."""
-    reserve = path.with_name(f"{path.name}-reserve")
-    assert reserve.stat().st_blocks * 512 >= 1 << 20, "there is room aside"
-    disk = FullDisk(keeper._file._database, reserve)  # type: ignore[arg-type]
-    keeper._file._database = disk  # type: ignore[assignment]
-    fallocate = os.posix_fallocate
+@pytest.mark.parametrize("end", ["crash", "stop", "flush and crash", "full to the end"])
+def test_an_aborted_transaction_is_known_although_its_index_could_not_be_written(tmp_path: Path, end: str) -> None:
+    disk = FullIndexDisk()
+    store = a_store(tmp_path / "data", disk=disk)
+    log = store.create("orders", 0, TOPIC_ID, settings(), 0)
+    append(log, in_transaction(0))
+    disk.full = True
+    end_transaction(log, commit=False)
+    assert log.directory.online
+    aborted = log.aborted(0, log.end)
+    assert aborted == [(7, 0)]
+    with pytest.raises(BrokerError):
+        log.flush(NOW_MS)
+    assert log.recovery_point == 0, "recovery has to look at the marker again"
+    disk.full = end == "full to the end"
+    if end == "flush and crash":
+        log.flush(NOW_MS)
+        assert log.recovery_point == log.end
+    elif end != "crash":
+        asyncio.run(store.close())
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    if end in ("crash", "full to the end"):  # the index is torn, and recovery makes a new one
+        for path in (tmp_path / "copy").rglob("*.txnindex"):
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 34 * 34])
+    found = a_store(tmp_path / "copy").logs["orders", 0]
+    assert found.aborted(0, found.end) == aborted
 
-    def refuse(descriptor: int, position: int, size: int) -> None:
-        if disk.full:
-            raise OSError(28, "No space left on device")
-        fallocate(descriptor, position, size)
 
-    patch.setattr(os, "posix_fallocate", refuse)
-    return disk
+def test_it_is_said_once_and_so_is_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ottla")
+    disk, clock = FaultyDisk(), StillClock()
+    store = a_store(tmp_path, disk=disk, clock=clock)
+    log = store.create("orders", 0, TOPIC_ID, settings(), 0)
+    append(log, produced(2))
+    caplog.clear()
+    disk.space_left = 0
+    for _ in range(5):
+        with pytest.raises(BrokerError) as refused:
+            append(log, produced(2))
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        clock.ms += 60_000
+        asyncio.run(keep_house(store))
+    assert said(caplog) == ["disk full"]
+    assert log.directory.online
+    disk.space_left = None
+    append(log, produced(2))
+    for _ in range(5):
+        clock.ms += 60_000
+        asyncio.run(keep_house(store))
+    assert said(caplog) == ["disk has space again"]
 
 
-def test_a_full_disk_takes_deletions_refuses_the_rest_and_recovers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("renames", [True, False])
+def test_deleting_works_and_makes_room(tmp_path: Path, renames: bool) -> None:
+    class Cramped(FaultyDisk):
+        def rename(self, old: object, new: object) -> None:
+            if self.space_left == 0 and not renames:
+                raise OSError(errno.ENOSPC, "No space left on device", str(new))
+            super().rename(old, new)  # type: ignore[arg-type]
+
+    disk, clock = Cramped(), StillClock()
+    store = a_store(tmp_path, disk=disk, clock=clock)
+    log = store.create("orders", 0, TOPIC_ID, settings(), 0)
+    kept = store.create("kept", 0, TOPIC_ID, settings(segment_bytes=200, retention_ms=1000), 0)
+    for _ in range(4):
+        append(kept, produced(2))
+    disk.space_left = 0
+    store.delete(log)
+    assert ("orders", 0) not in store.logs
+    for _ in range(9):
+        clock.ms += 60_000
+        asyncio.run(keep_house(store))
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("orders")]
+    assert len(list(kept.folder.glob("*.log"))) < 4, "and so does retention"
+    disk.space_left = None
+    assert store.create("orders", 0, NEW_ID, settings(), 0).end == 0
+
+
+def test_a_folder_that_somebody_removed_is_one_partition_offline_and_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        keeper = Embedded(str(tmp_path / "metadata"))
-        await keeper.open()
-        await keeper.multi([Create("/a"), Create("/b"), Create("/c")])
-        disk = fill(keeper, tmp_path / "metadata", monkeypatch)
-        for _ in range(3):
-            with pytest.raises(Unavailable, match="full"):
-                await keeper.create("/d")
-        assert has_reserve(tmp_path), "only what makes room may take the reserve"
-        await keeper.multi([Delete("/a")])
-        assert not has_reserve(tmp_path)
-        await keeper.delete("/b")
-        disk.full = False
-        await keeper.create("/d")
-        assert has_reserve(tmp_path), "taken again"
-        assert await keeper.children("/") == ["c", "d"]
-        await keeper.close()
-
-    asyncio.run(story())
-    said = [record.message for record in caplog.records]
-    assert [line for line in said if "disk" in line] == [
-        "the disk is full: no metadata but deletions can be written",
-        "the disk has room again for metadata",
-    ]
-
-
-def test_a_broker_on_a_full_disk_deletes_topics_and_answers_who_wants_a_producer_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def story() -> None:
-        broker = Broker(load({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}))
-        await broker.start()
-        assert broker._dispatch is not None
-        parts = broker._dispatch._parts
-        await parts.controller.create_topics([NewTopic("a", 3, 1), NewTopic("b", 1, 1)])
-        disk = fill(broker._keeper, tmp_path / METADATA_FILE, monkeypatch)
-        call = Call(22, 4, "", "", "PLAINTEXT", ("", 0))
-        for name, code in ((None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), ("x", ErrorCode.COORDINATOR_NOT_AVAILABLE)):
-            request = InitProducerIdRequest(
-                transactional_id=name, transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1
-            )
-            answer = await init_producer_id(parts, call, request)
-            assert answer.error_code == code
-        refused = (await parts.controller.create_topics([NewTopic("c", 2, 1)]))[0]
-        assert isinstance(refused, BrokerError)
-        assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert not [name for name in os.listdir(tmp_path) if name.startswith("c-") and not name.endswith("-delete")]
-        with pytest.raises(BrokerError):
-            await parts.controller.alter_topic("a", [Change("retention.ms", SET, "5")])
-        assert all(isinstance(one, Topic) for one in await parts.controller.delete_topics(["a", "b"]))
-        assert not parts.controller.image.topics
-        disk.full = False
-        assert isinstance((await parts.controller.create_topics([NewTopic("c", 2, 1)]))[0], Topic)
-        assert await parts.producer_ids.take() >= 0
-        await broker.stop()
-
-    asyncio.run(story())
+    clock = StillClock()
+    store = a_store(tmp_path, clock=clock)
+    gone, stays = (store.create(name, 0, TOPIC_ID, settings(), 0) for name in ("gone", "stays"))
+    asyncio.run(keep_house(store))
+    for log in (gone, stays):
+        append(log, produced(1))
+    shutil.rmtree(gone.folder)
+    caplog.clear()
+    for _ in range(5):
+        clock.ms += 5000
+        asyncio.run(keep_house(store))
+    assert said(caplog) == ["partition offline, its folder is gone"]
+    with pytest.raises(BrokerError) as refused:
+        append(gone, produced(1))
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    append(stays, produced(1))
+    assert stays.directory.online
+    store.delete(gone)
+    assert everything(store.create("gone", 0, NEW_ID, settings(), 0)) == b""

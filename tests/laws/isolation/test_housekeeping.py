@@ -10,6 +10,7 @@ import asyncio
 import errno
 import inspect
 import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -114,7 +115,7 @@ class World:
     def check(self, store: Store) -> None:
         """Nothing is lost, whatever was done already."""
         for topic, whole in self.whole.items():
-            assert everything(store.logs[topic, 0]) == whole, topic
+            assert everything(store.logs[topic, 0]) == whole, f"{topic} after {self.disk.call}"
         assert store.logs["plain", 0].end == 7
         assert values(store.logs["compacted", 0])[-1] == b"2"
         assert ("gone", 0) not in store.logs
@@ -144,6 +145,8 @@ def test_every_call_may_fail(tmp_path: Path, name: str, monkeypatch: pytest.Monk
     monkeypatch.setattr("ottla.log.cleaner.WATCH_S", 0.0005)
 
     async def story(at: int) -> bool:
+        threads = ThreadPoolExecutor(4)
+        asyncio.get_running_loop().set_default_executor(threads)
         disk = WalkingDisk()
         world = World(tmp_path / str(at), disk)
         disk.arm(at, ERRORS[name])
@@ -158,6 +161,7 @@ def test_every_call_may_fail(tmp_path: Path, name: str, monkeypatch: pytest.Monk
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        threads.shutdown()  # a removal may be on its way
         world.check(a_store(world.folders, disk=WalkingDisk()))
         return triggered
 

@@ -20,6 +20,7 @@ from ottla.coord.groups.consumer_member import ConsumerMember, Holding, State, S
 from ottla.coord.groups.consumer_records import Resolved
 from ottla.coord.groups.reconciliation import Goal, Owned, reconcile
 from ottla.coord.groups.topics import ids, matching, metadata_hash
+from ottla.coord.machine import wall_ms
 from ottla.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Change:
         before = self.patterns.get(text)
         if before is not None and before.topics == topics:
             return False
-        resolved = Resolved(topics, self.now_ms)
+        resolved = Resolved(topics, wall_ms(self.now_ms))
         self.patterns = {**self.patterns, text: resolved}
         self.out.records.append(records.pattern(self.group.id, text, resolved))
         return True
@@ -148,7 +149,8 @@ class Change:
         """The member's part of the target, which is computed anew if the group's epoch has risen and time allows."""
         group, rules = self.group, self.rules
         rest_ms = rules.assignment_interval_ms
-        due = group.target_ms == 0 or rest_ms == 0 or self.now_ms >= group.target_ms + rest_ms
+        passed_ms = wall_ms(self.now_ms) - group.target_ms  # below 0 if the clock was set back since
+        due = group.target_ms == 0 or rest_ms == 0 or not 0 <= passed_ms < rest_ms
         if self.epoch <= group.target_epoch or not due:
             return group.target.get(self.former or updated.id, NO_PART)
         members, names = self._members(updated), self._names()
@@ -171,7 +173,7 @@ class Change:
             written = group.target.get(self.former if self.former and name == updated.id else name)
             if written != part:
                 self.out.records.append(records.target(group.id, name, part))
-        self.out.records.append(records.target_epoch(group.id, self.epoch, self.now_ms))
+        self.out.records.append(records.target_epoch(group.id, self.epoch, wall_ms(self.now_ms)))
         self.target_epoch = self.epoch
         return made[updated.id]
 

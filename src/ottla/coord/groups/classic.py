@@ -23,6 +23,7 @@ from ottla.coord.groups.member import NEVER, Member
 from ottla.coord.groups.offsets import NO_EXPIRY
 from ottla.coord.groups.outcome import Outcome
 from ottla.coord.groups.roster import Roster
+from ottla.coord.machine import wall_ms
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.codec import DecodeError, decoder
 from ottla.wire.messages.groups import (
@@ -60,7 +61,9 @@ class ClassicGroup:
         self.written: GroupMetadataValue | None = None
         self.rules = rules
         self.state = State.EMPTY
-        self.since_ms = now_ms  # when it came into this state; None: from before that was recorded
+        self.since_ms = (
+            None if now_ms is None else wall_ms(now_ms)
+        )  # when it came into this state; None: from before that was recorded
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.generation = 0
@@ -271,7 +274,7 @@ class ClassicGroup:
         return self.roster.joined == len(self.roster.members) and not self.invited
 
     def _become(self, state: State, now_ms: int) -> None:
-        self.state, self.since_ms = state, now_ms
+        self.state, self.since_ms = state, wall_ms(now_ms)
 
     # Syncs.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.coord.groups.offsets import NO_EXPIRY, record, tombstone
-from ottla.coord.machine import Decision
+from ottla.coord.machine import Decision, wall_ms
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.commits import (
     OffsetCommitResponse,
@@ -70,7 +70,7 @@ def commit(
     except BrokerError as error:
         return Decision(replies=[(token, refused_commit(request, error.code, missing))])
     retention_ms = request.retention_time_ms
-    expires_ms = NO_EXPIRY if retention_ms == NOW else now_ms + retention_ms
+    expires_ms = NO_EXPIRY if retention_ms == NOW else wall_ms(now_ms) + retention_ms
     size_max = machine.rules.metadata_size_max
     records: list[Record] = []
     topics = []
@@ -85,7 +85,7 @@ def commit(
             elif len(metadata) > size_max:
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
-                time_ms = now_ms if one.commit_timestamp == NOW else one.commit_timestamp
+                time_ms = wall_ms(now_ms) if one.commit_timestamp == NOW else one.commit_timestamp
                 offset, leader_epoch = one.committed_offset, one.committed_leader_epoch
                 records.append(record(group_id, name, index, offset, leader_epoch, metadata, time_ms, expires_ms))
             results.append(OffsetCommitResponsePartition(partition_index=index, error_code=code))
@@ -174,7 +174,9 @@ def commit_in_transaction(
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 offset, epoch = one.committed_offset, one.committed_leader_epoch
-                records.append(record(request.group_id, topic.name, index, offset, epoch, metadata, now_ms, NO_EXPIRY))
+                records.append(
+                    record(request.group_id, topic.name, index, offset, epoch, metadata, wall_ms(now_ms), NO_EXPIRY)
+                )
             results.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=results))
     reply = token, TxnOffsetCommitResponse(topics=topics)
@@ -301,7 +303,7 @@ def expire(machine: GroupMachine, name: str, now_ms: int, out: Outcome) -> int:
 
     Returns how much work that was: to remove an offset takes as long as to look at ten.
     """
-    offsets, retention_ms = machine.offsets, machine.rules.retention_ms
+    offsets, retention_ms, now_ms = machine.offsets, machine.rules.retention_ms, wall_ms(now_ms)
     group = machine.groups.get(name)
     if group is None:
         return 1

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.coord.formats import TRANSACTIONS, TransactionLogKey, read, written
-from ottla.coord.machine import NOTHING, Decision
+from ottla.coord.machine import NOTHING, Decision, wall_ms
 from ottla.coord.transactions.transaction import (
     AT_REST,
     ENDING,
@@ -67,6 +67,7 @@ class TransactionMachine:
         self._settings = settings
         # The epoch before the last init, by id: a producer that repeats that init is not a stranger. In memory only.
         self._last_epochs: dict[str, int] = {}
+        self._begun: dict[str, int] = {}  # since when the open transactions are open, of the steady time
 
     # ------------------------------------------------------------------ operations
 
@@ -102,7 +103,7 @@ class TransactionMachine:
                 state=State.EMPTY,
                 partitions=frozenset(),
                 started_ms=-1,
-                updated_ms=now_ms,
+                updated_ms=wall_ms(now_ms),
                 version=0,
             )
             return self._identity(name, made, NO_EPOCH, token)
@@ -113,7 +114,7 @@ class TransactionMachine:
         if known.state is State.ONGOING and expected is not None and expected[0] != known.producer_id:
             return refuse(token, ErrorCode.PRODUCER_FENCED)  # its successor is at work
         if known.state is State.ONGOING and keep_prepared:
-            kept = known._replace(next_epoch=known.identity[1] + 1, updated_ms=now_ms)
+            kept = known._replace(next_epoch=known.identity[1] + 1, updated_ms=wall_ms(now_ms))
             if kept.next_epoch > EPOCH_EXHAUSTED:
                 return refuse(token, ErrorCode.PRODUCER_FENCED)
             return self._identity(name, kept, NO_EPOCH, token)
@@ -136,11 +137,13 @@ class TransactionMachine:
         if known.state is State.ONGOING and partitions <= known.partitions:
             return Decision(replies=[(token, ErrorCode.NONE)])
         begun = known.state is State.ONGOING
+        if not begun:
+            self._begun[name] = now_ms
         after = known._replace(
             state=State.ONGOING,
             partitions=known.partitions | partitions if begun else partitions,
-            started_ms=known.started_ms if begun else now_ms,
-            updated_ms=now_ms,
+            started_ms=known.started_ms if begun else wall_ms(now_ms),
+            updated_ms=wall_ms(now_ms),
             version=version,
         )
         return Decision(
@@ -207,7 +210,7 @@ class TransactionMachine:
             next_epoch=NO_EPOCH,
             next_producer_id=next_id,
             partitions=known.partitions if begun else frozenset(),
-            started_ms=known.started_ms if begun else now_ms,
+            started_ms=known.started_ms if begun else wall_ms(now_ms),
             version=version,
         )
         reply = Producer(ErrorCode.NONE, next_id, 0) if next_id != NO_ID else None
@@ -240,7 +243,7 @@ class TransactionMachine:
         after = known._replace(
             state=State.COMPLETE_COMMIT if known.commits else State.COMPLETE_ABORT,
             partitions=frozenset(),
-            updated_ms=now_ms,
+            updated_ms=wall_ms(now_ms),
         )
         if known.next_producer_id != NO_ID:
             after = after._replace(
@@ -261,13 +264,19 @@ class TransactionMachine:
         if found[1] is None:
             self.transactions.pop(name, None)
             self._last_epochs.pop(name, None)
+            self._begun.pop(name, None)
         else:
-            self.transactions[name] = decode(found[1])
+            self.transactions[name] = one = decode(found[1])
+            if one.state is not State.ONGOING:
+                self._begun.pop(name, None)
 
     def ended(self, producer_id: int, *, committed: bool) -> None:
         raise AssertionError("no transaction writes to the log of transactions")
 
     def loaded(self, now_ms: int) -> Decision:
+        for name, one in self.transactions.items():
+            if one.state is State.ONGOING:
+                self._begun[name] = now_ms - max(0, wall_ms(now_ms) - one.started_ms)
         return Decision(
             timers=self._timers(now_ms),
             effects=tuple(markers(name, one) for name, one in self.transactions.items() if one.state in ENDING),
@@ -277,7 +286,7 @@ class TransactionMachine:
         if timer == TIMEOUT:
             return self._time_out(now_ms)
         assert timer == EXPIRY
-        old = now_ms - self._settings.expiration_ms
+        old = wall_ms(now_ms) - self._settings.expiration_ms
         gone = [name for name, one in self.transactions.items() if one.state in AT_REST and one.updated_ms <= old]
         return Decision(
             [written(TransactionLogKey(transactional_id=name), None) for name in gone],
@@ -302,9 +311,11 @@ class TransactionMachine:
     def _time_out(self, now_ms: int) -> Decision:
         """Abort what has been open for longer than its producer asked for, and fence that producer."""
         late = {
-            name: self._fenced(one)._replace(updated_ms=now_ms)
+            name: self._fenced(one)._replace(updated_ms=wall_ms(now_ms))
             for name, one in self.transactions.items()
-            if one.state is State.ONGOING and one.timeout_ms != FOR_EVER_MS and one.started_ms + one.timeout_ms < now_ms
+            if one.state is State.ONGOING
+            and one.timeout_ms != FOR_EVER_MS
+            and self._begun.setdefault(name, now_ms) + one.timeout_ms < now_ms
         }
         for name in late:
             self._last_epochs[name] = self.transactions[name].identity[1]
@@ -331,7 +342,7 @@ class TransactionMachine:
         now_ms: int,
     ) -> Decision:
         after = known._replace(
-            timeout_ms=timeout_ms, state=State.EMPTY, partitions=frozenset(), started_ms=-1, updated_ms=now_ms
+            timeout_ms=timeout_ms, state=State.EMPTY, partitions=frozenset(), started_ms=-1, updated_ms=wall_ms(now_ms)
         )
         last = self._last_epochs.get(name, NO_EPOCH)
         if known.exhausted and (expected is None or expected[1] in (known.epoch, last)):
@@ -365,7 +376,7 @@ class TransactionMachine:
         return known._replace(state=State.PREPARE_ABORT, epoch=known.identity[1] + 1, next_epoch=NO_EPOCH)
 
     def _end(self, name: str, ended: Transaction, token: Token, now_ms: int, reply: Producer) -> Decision:
-        after = ended._replace(updated_ms=now_ms)
+        after = ended._replace(updated_ms=wall_ms(now_ms))
         return Decision(
             [self._record(name, after)],
             [(token, reply)],

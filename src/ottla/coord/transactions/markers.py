@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.records import batch
+from ottla.steps import Steps
 
 if TYPE_CHECKING:
     import asyncio
@@ -57,6 +58,7 @@ class MarkerWriter:
         self._groups = groups
         self._clock = clock
         self._loop = loop
+        self._steps = Steps("ottla.coord")
         self.transactions: Coordinator[TransactionMachine] | None = None  # set once, by whoever builds both
 
     def perform(self, index: int, effect: Markers) -> None:
@@ -70,9 +72,13 @@ class MarkerWriter:
         except BrokerError:
             return
         marker = Marker(effect.producer_id, effect.epoch, coordinator.epoch, effect.version, commits=effect.commits)
-        left = frozenset(one for one in effect.partitions if not self._written(*one, marker))
+        left = set(effect.partitions)
+        for one in effect.partitions:
+            with self._steps.attempt(f"marker in {one[0]}-{one[1]}"):
+                if self._written(*one, marker):
+                    left.discard(one)
         if left:
-            self._loop.call_later(RETRY_S, self.perform, index, effect._replace(partitions=left))
+            self._loop.call_later(RETRY_S, self.perform, index, effect._replace(partitions=frozenset(left)))
             return
         transactions.runtime.decide(
             index,
@@ -112,3 +118,5 @@ def append(partition: Partition, marker: Marker, now_ms: int) -> None:
         control=True,
     )
     partition.append(memoryview(data), now_ms, PRODUCE_VERSION, client=False)
+    if partition.log.owed > partition.log.recovery_point:
+        partition.log.flush(partition.log.flushed_ms)
