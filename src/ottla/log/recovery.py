@@ -20,7 +20,6 @@ import logging
 import os
 import zlib
 from bisect import bisect_right
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.log.checkpoints import (
@@ -83,10 +82,10 @@ def create(
     except OSError:
         disk.remove_folder(folder)
         raise
-    epochs = Epochs(os.path.join(folder, LEADER_EPOCHS), disk, [])
+    epochs = Epochs(os.path.join(folder, LEADER_EPOCHS), disk, [], stored=True)
     if epoch >= 0:
         epochs.assign(epoch, 0)
-    producers = Producers(Path(folder), disk, expiration_ms=expiration_ms)
+    producers = Producers(folder, disk, expiration_ms=expiration_ms)
     return Loaded([segment], 0, 0, 0, epochs, producers, topic_id, now_ms, {})
 
 
@@ -107,7 +106,7 @@ def load(
     """
     sizes, snapshots = tidy(folder, disk)
     segments, suspects = _open_segments(folder, disk, config, sizes, now_ms)
-    producers = Producers(Path(folder), disk, expiration_ms=expiration_ms, snapshots=snapshots)
+    producers = Producers(folder, disk, expiration_ms=expiration_ms, snapshots=snapshots)
     epochs = Epochs.open(os.path.join(folder, LEADER_EPOCHS), disk)
     if epochs is None:
         epochs = _gather_epochs(os.path.join(folder, LEADER_EPOCHS), disk, segments)
@@ -133,7 +132,8 @@ def load(
     end = segments[-1].end
     epochs.cut_end(end)
     epochs.cut_start(start)
-    epochs.flush()
+    if not clean:
+        epochs.flush()
     if not rebuilt:
         producers.remove_stray(segment.base for segment in segments)
         replay(segments, producers, start=start, end=end, now_ms=now_ms)

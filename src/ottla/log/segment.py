@@ -169,11 +169,13 @@ class Segment:
     @property
     def file(self) -> File:
         """The log file. Hold it while you use its descriptor: the segment may let go of it at any moment."""
-        self.used = True
         file = self._file
         if file is None:
             file = self._file = OPEN_FILES.open(self.disk, self.stem + LOG_SUFFIX)
+            self.used = False  # before the second time it is nothing special
             OPEN_FILES.keep(self)
+        else:
+            self.used = True
         return file
 
     def let_go(self) -> None:
@@ -218,8 +220,11 @@ class Segment:
         """Write one batch. On OSError the segment is as it was."""
         position = self.size
         file = self._file
-        self._write(file if file is not None else self.file, parts, size, position)
-        self.used = True
+        if file is None:
+            file = self.file
+        else:
+            self.used = True
+        self._write(file, parts, size, position)
         if position == 0:
             self.first_timestamp, self.roll_at = max_timestamp, UNDECIDED
         self.size = position + size
@@ -307,11 +312,12 @@ class Segment:
 
     def begin(self) -> None:
         """This is now the segment that is written to: know where it ends and what its tail holds."""
-        self._ensure_checked()
+        self.end = self.base
+        if self.size or self.offsets.table.count or self.times.table.count:
+            self._ensure_checked()
         if not self._largest_known:
             self.max_timestamp, self.max_timestamp_offset = self.times.last
-        self.end = self.base
-        for found in self.spans(self.offsets.last_position):
+        for found in self.spans(self.offsets.last_position) if self.size else ():
             span = found.span
             self.end = span.last + 1
             if span.max_timestamp > self.max_timestamp:
@@ -408,9 +414,7 @@ class Segment:
         return batch.iterate(self.slice(span.position, span.size).read())
 
     def slice(self, position: int, size: int) -> Slice:
-        file = self._file
-        self.used = True
-        return Slice(file if file is not None else self.file, position, size)
+        return Slice(self.file, position, size)
 
     def largest(self) -> Mark:
         """The largest timestamp and the last offset of its batch; looked up once in a segment found on disk."""

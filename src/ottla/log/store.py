@@ -15,6 +15,7 @@ import errno
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import BrokerError, ErrorCode
@@ -121,6 +122,7 @@ class Store:
         names = [(entry.path, name) for entry in entries if (name := parse(entry.name)) and entry.is_dir()]
         folders = [(path, name) for path, name in names if not name.kind]
         now_ms = self.clock.now_ms()
+        config_for = cache(config_for)
         for path, name in names:
             if name.kind == DELETE:
                 self._doom(path, directory, self.config.log_segment_delete_delay_ms)
