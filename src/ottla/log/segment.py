@@ -28,6 +28,7 @@ from ottla.log.spans import LOOK, LOOK_SIZE, SIZE_MIN, walk
 from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
 from ottla.log.transactions import TransactionIndex
 from ottla.records import batch
+from ottla.records.walk import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ottla.disk import Buffer, Disk, File
     from ottla.log.spans import Found, Span
     from ottla.log.transactions import Aborted
+    from ottla.records.walk import Walked
 
 LOG_SUFFIX = ".log"
 SUFFIXES = (LOG_SUFFIX, OFFSET_SUFFIX, TIME_SUFFIX, TRANSACTION_SUFFIX)
@@ -463,6 +465,29 @@ class Segment:
         self._clear_indexes()
         self.clear_transactions()
         self.size, self.end = 0, self.base
+
+    def state(self, epoch: int) -> State:
+        """Where a walk over the file is, to be handed to it with the next region."""
+        return State(
+            self.end,
+            self.offset_max,
+            self._since,
+            self._interval,
+            self.max_timestamp,
+            self.max_timestamp_offset,
+            epoch,
+        )
+
+    def advance(self, position: int, walked: Walked) -> None:
+        """Take in what a walk over the region at `position` found; the same as `note` for every batch of it."""
+        for last, at, timestamp, offset in walked.points:
+            self.offsets.append(last, position + at)
+            self.times.append(Mark(timestamp, offset))
+        self.size = position + walked.size
+        self.end, self._since = walked.end, walked.since
+        self.max_timestamp, self.max_timestamp_offset = walked.timestamp, walked.timestamp_offset
+        self.first_timestamp = -1  # looked up when somebody needs it
+        self.roll_at = NEVER if self.size == 0 else UNDECIDED
 
     def _clear_indexes(self) -> None:
         self._checked = self._largest_known = True
