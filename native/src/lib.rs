@@ -15,6 +15,7 @@ mod inflate;
 mod reader;
 mod region;
 mod varint;
+mod walk;
 mod writer;
 
 use std::collections::HashMap;
@@ -135,6 +136,12 @@ fn encode<'py>(
 }
 
 #[pyfunction]
+fn walk_log(py: Python<'_>, data: View, state: walk::State) -> Option<walk::Walked> {
+    let bytes = data.bytes();
+    py.detach(|| walk::walk(bytes, state))
+}
+
+#[pyfunction]
 fn murmur2(py: Python<'_>, keys: Blobs) -> PyResult<Region> {
     let keys = blobs(&keys);
     let hash = |row| keys.get(row).map(|key| key.map_or(0, hash::murmur2));
@@ -162,5 +169,6 @@ fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Region>()?;
     module.add_function(wrap_pyfunction!(decode, module)?)?;
     module.add_function(wrap_pyfunction!(encode, module)?)?;
+    module.add_function(wrap_pyfunction!(walk_log, module)?)?;
     module.add_function(wrap_pyfunction!(murmur2, module)?)
 }

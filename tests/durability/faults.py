@@ -109,8 +109,11 @@ def power_cut(data: Path, faults: Path, random: Random) -> int:
                     file.seek(sector)
                     file.write(bytes(min(SECTOR, keep - sector)))
         lost += size - safe
-    for index in sorted((*data.rglob("*.index"), *data.rglob("*.timeindex"))):
-        if random.random() < 0.3 and (size := index.stat().st_size):
+    for index in sorted((*data.rglob("*.index"), *data.rglob("*.timeindex"), *data.rglob("*.txnindex"))):
+        if index.suffix == ".txnindex":
+            keep = random.randint(min(synced.get(os.fspath(index), 0), index.stat().st_size), index.stat().st_size)
+            os.truncate(index, keep)  # torn wherever no sync has covered it
+        elif random.random() < 0.3 and (size := index.stat().st_size):
             with index.open("r+b") as file:  # a page of an index that the kernel had not written yet
                 file.seek(random.randrange(0, size, 8))
                 file.write(bytes(8))

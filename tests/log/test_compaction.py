@@ -203,7 +203,7 @@ def test_a_compacted_folder_opens_again_with_all_that_was_in_it(
 
 def kafka_plan(folder: Path, /, **changes: object) -> Plan:
     """The partition that Apache Kafka compacted, as it was before, planned with the same knowledge."""
-    producers, sources, aborted = Producers(folder, RealDisk()), [], []
+    producers, sources, aborted = Producers(str(folder), RealDisk()), [], []
     bases = list(kafka_compacted.SEGMENTS)
     for at, (base, (log, transactions)) in enumerate(kafka_compacted.SEGMENTS.items()):
         for entry in batch.entries(log):

@@ -45,6 +45,7 @@ def test_the_file_is_kafkas(tmp_path: Path) -> None:
     epochs = held(tmp_path, [])
     epochs.assign(0, 0)
     epochs.assign(4, 100)
+    epochs.flush()
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n4 100\n"
     reopened = Epochs.open(epochs.path, RealDisk())
     assert reopened is not None

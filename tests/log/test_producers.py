@@ -74,7 +74,7 @@ class World:
     """A partition's producer state behind a log that only counts offsets."""
 
     def __init__(self, folder: Path, end: int = 0) -> None:
-        self.producers = Producers(folder, RealDisk())
+        self.producers = Producers(str(folder), RealDisk())
         self.end = end
 
     def send(self, producer_id: int = 7, epoch: int = 0, sequence: int = 0, count: int = 1, **rest: bool | int) -> int:
@@ -261,7 +261,7 @@ def test_markers_are_read_from_control_records() -> None:
 
 
 def replayed(folder: Path, log: bytes) -> tuple[Producers, list[Completed]]:
-    producers, completed = Producers(folder, RealDisk()), []
+    producers, completed = Producers(str(folder), RealDisk()), []
     for entry in batch.entries(log):
         header = batch.header(log, entry.position)
         done = producers.replay(header, marker_of(log[entry.position :]) if header.control else None)
@@ -278,8 +278,8 @@ def test_replaying_what_kafka_wrote_gives_the_snapshot_kafka_wrote(tmp_path: Pat
         Completed(4, 2, 6, last_stable=7, aborted=True),
     ]
     path = producers.snapshot(7, sync=True)
-    assert path == tmp_path / "00000000000000000007.snapshot"
-    assert path.read_bytes() == TRANSACTIONS_SNAPSHOT
+    assert path == str(tmp_path / "00000000000000000007.snapshot")
+    assert Path(path).read_bytes() == TRANSACTIONS_SNAPSHOT
 
 
 @pytest.mark.parametrize("snapshot", [PLAIN_SNAPSHOT, TRANSACTIONS_SNAPSHOT])
@@ -289,7 +289,7 @@ def test_snapshots_of_kafka_come_back_byte_for_byte(snapshot: bytes) -> None:
 
 def test_a_loaded_snapshot_continues_sequences_and_knows_the_last_batch(tmp_path: Path) -> None:
     (tmp_path / "00000000000000000053.snapshot").write_bytes(PLAIN_SNAPSHOT)
-    producers = Producers(tmp_path, RealDisk(), snapshots=[53])
+    producers = Producers(str(tmp_path), RealDisk(), snapshots=[53])
     assert producers.load(0, 53, 1_794_738_400_000) == 53
     assert producers.check(a_header(0, sequence=50)) is None
     assert producers.check(a_header(0, sequence=0, count=50)) == Duplicate(0, 49, 1_794_738_390_042)
@@ -315,7 +315,7 @@ def test_the_newest_valid_snapshot_is_taken_and_broken_or_outlying_ones_are_remo
         world.producers.snapshot(world.end, sync=False)
     assert world.producers.snapshot(4, sync=False) is None, "nothing has changed since"
     (tmp_path / "00000000000000000003.snapshot").write_bytes(b"\0\1torn")
-    producers = Producers(tmp_path, RealDisk(), snapshots=[4, 3, 2, 1])
+    producers = Producers(str(tmp_path), RealDisk(), snapshots=[4, 3, 2, 1])
     assert producers.load(1, 3, 2000) == 2
     assert producers.active() == [Active(7, 0, 1, 1000, -1, -1)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00000000000000000002.snapshot"]
@@ -326,23 +326,23 @@ def test_an_open_transaction_survives_in_a_snapshot(tmp_path: Path) -> None:
     world.send(1)
     world.send(7, transactional=True)
     world.producers.snapshot(2, sync=False)
-    producers = Producers(tmp_path, RealDisk(), snapshots=[2])
+    producers = Producers(str(tmp_path), RealDisk(), snapshots=[2])
     assert producers.load(0, 9, 100 * DAY_MS) == 2
     assert producers.first_undecided == 1
     assert [row.producer_id for row in producers.active()] == [7], "the idle producer has expired, the other may not"
 
 
 def test_without_a_snapshot_replay_begins_at_the_log_start(tmp_path: Path) -> None:
-    assert Producers(tmp_path, RealDisk()).load(12, 40, 0) == 12
+    assert Producers(str(tmp_path), RealDisk()).load(12, 40, 0) == 12
 
 
 def test_stray_snapshots_go_except_the_one_of_a_clean_stop(tmp_path: Path) -> None:
     for offset in (0, 5, 10, 17, 20, 31):
         (tmp_path / f"{offset:020d}.snapshot").write_bytes(PLAIN_SNAPSHOT)
-    producers = Producers(tmp_path, RealDisk(), snapshots=[0, 5, 10, 17, 20, 31])
+    producers = Producers(str(tmp_path), RealDisk(), snapshots=[0, 5, 10, 17, 20, 31])
     producers.remove_stray([0, 10, 20])
     assert producers.snapshots == [0, 10, 20, 31]
-    producers = Producers(tmp_path, RealDisk(), snapshots=producers.snapshots)
+    producers = Producers(str(tmp_path), RealDisk(), snapshots=producers.snapshots)
     producers.remove_stray([0, 20, 40])
     assert producers.snapshots == [0, 20]
     assert len(list(tmp_path.iterdir())) == 2
@@ -381,7 +381,7 @@ def test_replay_of_the_log_gives_the_state_that_was_live(steps: list[tuple[int, 
             header = a_header(producer_id, 0, -1, base=live.end, transactional=True, control=True, timestamp=2000)
             written.append((header, Marker(step == "commit", 0)))
             live.mark(producer_id, commit=step == "commit")
-    again = Producers(Path("/nonexistent"), RealDisk())
+    again = Producers("/nonexistent", RealDisk())
     for header, marker in written:
         again.replay(header, marker)
     assert again.active() == live.producers.active()

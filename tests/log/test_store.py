@@ -54,13 +54,11 @@ class BrokenFolderDisk(FaultyDisk):
 
 def test_a_partition_is_a_folder_with_kafkas_files(tmp_path: Path) -> None:
     log = a_store(tmp_path).create("orders", 3, TOPIC_ID, settings(), 0)
-    assert names(log.folder) == {
-        "00000000000000000000.log",
-        "00000000000000000000.index",
-        "00000000000000000000.timeindex",
-        "leader-epoch-checkpoint",
-        "partition.metadata",
-    }
+    files = {f"00000000000000000000{suffix}" for suffix in (".log", ".index", ".timeindex")}
+    assert names(log.folder) == {*files, "partition.metadata"}
+    append(log, produced())
+    log.flush(0)
+    assert names(log.folder) == {*files, "partition.metadata", "leader-epoch-checkpoint"}
     assert log.folder == tmp_path / "orders-3"
 
 

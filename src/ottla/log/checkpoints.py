@@ -147,6 +147,8 @@ def read_meta(disk: Disk, directory: str) -> Meta | None:
         data = disk.read(path)
     except FileNotFoundError:
         return None
+    except IsADirectoryError as error:
+        raise CorruptCheckpointError(f"{path} is a folder, where a file belongs: remove it, and start again") from error
     fields: dict[str, str] = {}
     for line in data.decode("latin-1").splitlines():
         if line.strip() and line.lstrip()[0] not in "#!":

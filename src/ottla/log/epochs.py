@@ -3,8 +3,9 @@
 An entry (epoch, first offset) says that the epoch wrote from there up to the next entry. Both ascend. Followers and
 consumers ask where an epoch ended, to find the point up to which two logs agree.
 
-The file may be behind the log after a crash or on a full disk, never wrong: every batch carries its epoch, so recovery
-adds what is missing, and what lies past the end of the log is dropped.
+The file may be behind the log, never wrong: every batch carries its epoch, so recovery adds what is missing, and what
+lies past the end of the log is dropped. So a leader that has not written yet costs no write: its epoch is in memory,
+and goes to the file before the recovery point passes its first batch, or at a clean stop.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ from typing import TYPE_CHECKING
 from ottla.log.checkpoints import CorruptCheckpointError, read_epochs, write_epochs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ottla.disk import Disk
 
+OFFSET_MAX = (1 << 63) - 1
 UNKNOWN = (-1, -1)  # an epoch nobody here has heard of, as OffsetForLeaderEpoch puts it
 
 
 class Epochs:
-    __slots__ = ("_dirty", "_disk", "entries", "latest", "path")
+    __slots__ = ("_disk", "_stored", "entries", "latest", "path")
 
-    def __init__(self, path: str, disk: Disk, entries: list[tuple[int, int]]) -> None:
+    def __init__(self, path: str, disk: Disk, entries: list[tuple[int, int]], *, stored: bool = False) -> None:
+        """`stored` if the entries are those of the file."""
         self.path = path
         self._disk = disk
         self.entries: list[tuple[int, int]] = []
         self.latest = -1
-        self._dirty = False
+        self._stored = tuple(entries) if stored else None  # what the file holds, None for unknown
         for epoch, offset in entries:
             self._put(epoch, offset)
 
@@ -36,31 +41,28 @@ class Epochs:
     def open(cls, path: str, disk: Disk) -> Epochs | None:
         """None when the file cannot be understood: its content has to be gathered from the batches."""
         try:
-            return cls(path, disk, read_epochs(disk, path))
+            return cls(path, disk, read_epochs(disk, path), stored=True)
         except CorruptCheckpointError:
             return None
 
     def assign(self, epoch: int, offset: int) -> None:
         """The epoch writes from `offset` on. Entries that contradict it go."""
-        if self._put(epoch, offset):
-            self._dirty = True
-            self.flush()
+        self._put(epoch, offset)
 
     def recall(self, epoch: int, offset: int) -> None:
-        """A batch of the epoch was found in the log at `offset`; written when somebody flushes."""
-        if epoch > self.latest and self._put(epoch, offset):
-            self._dirty = True
+        """A batch of the epoch was found in the log at `offset`."""
+        if epoch > self.latest:
+            self._put(epoch, offset)
 
-    def _put(self, epoch: int, offset: int) -> bool:
+    def _put(self, epoch: int, offset: int) -> None:
         assert min(epoch, offset) >= 0, "an epoch begins somewhere"
         entries = self.entries
         if entries and entries[-1][0] == epoch and offset >= entries[-1][1]:
-            return False
+            return
         while entries and (entries[-1][0] >= epoch or entries[-1][1] >= offset):
             entries.pop()
         entries.append((epoch, offset))
         self.latest = epoch
-        return True
 
     def of(self, offset: int) -> int:
         """The epoch that wrote `offset`, -1 when unknown."""
@@ -78,35 +80,41 @@ class Epochs:
 
     def cut_end(self, end: int) -> None:
         """The log was cut to `end`: forget the epochs that began at or behind it."""
-        count = len(self.entries)
         while self.entries and self.entries[-1][1] >= end:
             self.entries.pop()
         self.latest = self.entries[-1][0] if self.entries else -1
-        self._dirty |= len(self.entries) != count
 
     def cut_start(self, start: int) -> None:
         """The log begins at `start`: the epoch that wrote it begins there, older ones are gone."""
         at = bisect_right(self.entries, start, key=_start)
         if at and self.entries[at - 1][1] != start:
             self.entries[:at] = [(self.entries[at - 1][0], start)]
-            self._dirty = True
         elif at > 1:
             del self.entries[: at - 1]
-            self._dirty = True
 
     def clear(self) -> None:
-        self._dirty |= bool(self.entries)
         self.entries.clear()
         self.latest = -1
 
-    def flush(self) -> None:
-        """Write the file if it is behind. A full disk is no failure: the batches know their epochs."""
-        if self._dirty:
-            try:
-                write_epochs(self._disk, self.path, self.entries)
-            except OSError:
+    def flush(self, end: int | None = None) -> None:
+        """Write the file if it is behind. A full disk is no failure: the batches know their epochs.
+
+        With `end`, that of the log, a difference only in epochs that have written nothing does not count.
+        """
+        stored = self._stored
+        if stored is not None:
+            limit = OFFSET_MAX if end is None else end
+            if _written(self.entries, limit) == _written(stored, limit):
                 return
-            self._dirty = False
+        try:
+            write_epochs(self._disk, self.path, self.entries)
+        except OSError:
+            return
+        self._stored = tuple(self.entries)
+
+
+def _written(entries: Iterable[tuple[int, int]], end: int) -> list[tuple[int, int]]:
+    return [entry for entry in entries if entry[1] < end]
 
 
 def _epoch(entry: tuple[int, int]) -> int:

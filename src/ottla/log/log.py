@@ -482,6 +482,7 @@ class Log:
         chosen = self.segments[self._at(self.recovery_point) : -1 if closed_only else None]
         for segment in chosen:
             segment.write_transactions()  # or recovery would not look for what is missing there
+        self.epochs.flush()  # for the same reason
         closed = [segment for segment in chosen if segment is not self.active]
         indexes = [segment.stem + suffix for segment in closed for suffix in SUFFIXES if suffix != LOG_SUFFIX]
         folders: tuple[str, ...] = ()
@@ -553,7 +554,7 @@ class Log:
         if counts != self._aborts:
             write_counts(self.disk, str(self.folder), counts)
             self._aborts = counts
-        self.epochs.flush()
+        self.epochs.flush(self.end)
         self._snapshot()
 
     def drop(self) -> None:

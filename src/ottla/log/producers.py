@@ -20,7 +20,6 @@ from ottla.log.snapshots import SEQUENCE_MASK, SUFFIX, CorruptSnapshotError, Pro
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from ottla.disk import Disk
     from ottla.records.batch import Header
@@ -84,7 +83,7 @@ class Producers:
     """Producer state of one partition and its snapshot files in the partition's folder."""
 
     def __init__(
-        self, folder: Path, disk: Disk, *, expiration_ms: int = EXPIRATION_MS, snapshots: Iterable[int] = ()
+        self, folder: str, disk: Disk, *, expiration_ms: int = EXPIRATION_MS, snapshots: Iterable[int] = ()
     ) -> None:
         self.folder = folder
         self.expiration_ms = expiration_ms
@@ -279,7 +278,7 @@ class Producers:
         self._snapshot_end = start
         return start
 
-    def snapshot(self, end: int, *, sync: bool) -> Path | None:
+    def snapshot(self, end: int, *, sync: bool) -> str | None:
         """Write the state at log end `end`, at a roll or clean stop, unless the newest snapshot is there already."""
         if end <= self._snapshot_end:
             return None
@@ -319,8 +318,8 @@ class Producers:
         for offset in strays:
             self.remove(offset)
 
-    def path(self, offset: int) -> Path:
-        return self.folder / f"{offset:020d}{SUFFIX}"
+    def path(self, offset: int) -> str:
+        return f"{self.folder}/{offset:020d}{SUFFIX}"
 
     def _clear(self) -> None:
         self._producers, self._ongoing, self._unreplicated = {}, {}, {}

@@ -20,7 +20,6 @@ import logging
 import os
 import zlib
 from bisect import bisect_right
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.log.checkpoints import (
@@ -30,7 +29,7 @@ from ottla.log.checkpoints import (
     read_topic_id,
     write_topic_id,
 )
-from ottla.log.epochs import Epochs
+from ottla.log.epochs import OFFSET_MAX, Epochs
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
 from ottla.log.producers import Marker, Producers, read_marker
 from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SUFFIXES, SWAP, Segment
@@ -39,7 +38,7 @@ from ottla.log.spans import walk
 from ottla.log.transactions import COUNTS, Aborted, CorruptTransactionIndexError, read_counts
 from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
 from ottla.records import batch
-from ottla.records.native import crc32c
+from ottla.records.native import crc32c, walk_log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from ottla.config.topic import TopicConfig
     from ottla.disk import Disk
     from ottla.log.spans import Found
+    from ottla.records.batch import Header
 
 TMP = ".tmp"
 DIGITS = 20
@@ -83,10 +83,10 @@ def create(
     except OSError:
         disk.remove_folder(folder)
         raise
-    epochs = Epochs(os.path.join(folder, LEADER_EPOCHS), disk, [])
+    epochs = Epochs(os.path.join(folder, LEADER_EPOCHS), disk, [], stored=True)
     if epoch >= 0:
         epochs.assign(epoch, 0)
-    producers = Producers(Path(folder), disk, expiration_ms=expiration_ms)
+    producers = Producers(folder, disk, expiration_ms=expiration_ms)
     return Loaded([segment], 0, 0, 0, epochs, producers, topic_id, now_ms, {})
 
 
@@ -107,7 +107,7 @@ def load(
     """
     sizes, snapshots = tidy(folder, disk)
     segments, suspects = _open_segments(folder, disk, config, sizes, now_ms)
-    producers = Producers(Path(folder), disk, expiration_ms=expiration_ms, snapshots=snapshots)
+    producers = Producers(folder, disk, expiration_ms=expiration_ms, snapshots=snapshots)
     epochs = Epochs.open(os.path.join(folder, LEADER_EPOCHS), disk)
     if epochs is None:
         epochs = _gather_epochs(os.path.join(folder, LEADER_EPOCHS), disk, segments)
@@ -133,7 +133,8 @@ def load(
     end = segments[-1].end
     epochs.cut_end(end)
     epochs.cut_start(start)
-    epochs.flush()
+    if not clean:
+        epochs.flush()
     if not rebuilt:
         producers.remove_stray(segment.base for segment in segments)
         replay(segments, producers, start=start, end=end, now_ms=now_ms)
@@ -320,23 +321,30 @@ def _recover(
 
 def rebuild(segment: Segment, epochs: Epochs | None, producers: Producers | None) -> int:
     """Check every batch and derive everything else from them. Returns how many bytes were cut off the end."""
-    size, position = segment.size, 0
+    size, position, window = segment.size, 0, _WINDOW
     segment.clear()
-    for found in walk(segment.disk, segment.file, 0, size, whole=True, window=_WINDOW):
-        span = found.span
-        if span.base < segment.end or span.last > segment.offset_max or not checksum_ok(found):
+    file = segment.file
+    while position < size:
+        data = segment.disk.pread(file.fd, min(window, size - position), position)
+        walked = walk_log(data, segment.state(OFFSET_MAX if epochs is None else epochs.latest))
+        segment.advance(position, walked)
+        if epochs is not None:
+            for epoch, base in walked.epochs:
+                epochs.recall(epoch, base)
+        if producers is not None:
+            for at in walked.producers:
+                _replay_batch(data, at, segment, producers)
+        position += walked.size
+        window = _WINDOW
+        if not walked.sound:
             break
-        segment.note(span.position, span.size, span.last, span.max_timestamp)
-        position = span.position + span.size
-        if span.magic == batch.MAGIC:
-            if epochs is not None and span.epoch > epochs.latest:
-                epochs.recall(span.epoch, span.base)
-            if producers is not None:
-                _replay_span(found, segment, producers)
+        if not walked.size:  # a batch that is larger than what was read, if it is there at all
+            window = int.from_bytes(data[8:12], signed=True) + batch.LOG_OVERHEAD
+            if not len(data) < window <= size - position:
+                break
     segment.finish()
     _save_transactions(segment)
     if position < size:
-        file = segment.file
         segment.disk.cut(file.fd, position)
     return size - position
 
@@ -370,12 +378,20 @@ def _replay_segment(segment: Segment, producers: Producers, offset: int, end: in
 
 def _replay_span(found: Found, segment: Segment, producers: Producers, *, index: bool = True) -> None:
     header = batch.header(found.buffer, found.at)
-    if header.producer_id < 0:
-        return
-    marker = None
-    if header.control:
-        marker = marker_of(segment.slice(found.span.position, found.span.size).read())
-    completed = producers.replay(header, marker)
+    if header.producer_id >= 0:
+        whole = segment.slice(found.span.position, found.span.size).read() if header.control else b""
+        _replay_header(header, whole, segment, producers, index=index)
+
+
+def _replay_batch(data: bytes, at: int, segment: Segment, producers: Producers) -> None:
+    header = batch.header(data, at)
+    whole = data[at : at + header.size] if header.control else b""
+    _replay_header(header, whole, segment, producers, index=True)
+
+
+def _replay_header(header: Header, whole: bytes, segment: Segment, producers: Producers, *, index: bool) -> None:
+    """Take in what a batch tells of its producer; `whole` is all of it if it is a control batch."""
+    completed = producers.replay(header, marker_of(whole) if whole else None)
     if index and completed is not None and completed.aborted:
         segment.transactions.add(Aborted(completed.producer_id, completed.first, completed.last, completed.last_stable))
 

@@ -28,6 +28,7 @@ from ottla.log.spans import LOOK, LOOK_SIZE, SIZE_MIN, walk
 from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
 from ottla.log.transactions import TransactionIndex
 from ottla.records import batch
+from ottla.records.walk import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ottla.disk import Buffer, Disk, File
     from ottla.log.spans import Found, Span
     from ottla.log.transactions import Aborted
+    from ottla.records.walk import Walked
 
 LOG_SUFFIX = ".log"
 SUFFIXES = (LOG_SUFFIX, OFFSET_SUFFIX, TIME_SUFFIX, TRANSACTION_SUFFIX)
@@ -169,11 +171,13 @@ class Segment:
     @property
     def file(self) -> File:
         """The log file. Hold it while you use its descriptor: the segment may let go of it at any moment."""
-        self.used = True
         file = self._file
         if file is None:
             file = self._file = OPEN_FILES.open(self.disk, self.stem + LOG_SUFFIX)
+            self.used = False  # before the second time it is nothing special
             OPEN_FILES.keep(self)
+        else:
+            self.used = True
         return file
 
     def let_go(self) -> None:
@@ -218,8 +222,11 @@ class Segment:
         """Write one batch. On OSError the segment is as it was."""
         position = self.size
         file = self._file
-        self._write(file if file is not None else self.file, parts, size, position)
-        self.used = True
+        if file is None:
+            file = self.file
+        else:
+            self.used = True
+        self._write(file, parts, size, position)
         if position == 0:
             self.first_timestamp, self.roll_at = max_timestamp, UNDECIDED
         self.size = position + size
@@ -307,11 +314,12 @@ class Segment:
 
     def begin(self) -> None:
         """This is now the segment that is written to: know where it ends and what its tail holds."""
-        self._ensure_checked()
+        self.end = self.base
+        if self.size or self.offsets.table.count or self.times.table.count:
+            self._ensure_checked()
         if not self._largest_known:
             self.max_timestamp, self.max_timestamp_offset = self.times.last
-        self.end = self.base
-        for found in self.spans(self.offsets.last_position):
+        for found in self.spans(self.offsets.last_position) if self.size else ():
             span = found.span
             self.end = span.last + 1
             if span.max_timestamp > self.max_timestamp:
@@ -408,9 +416,7 @@ class Segment:
         return batch.iterate(self.slice(span.position, span.size).read())
 
     def slice(self, position: int, size: int) -> Slice:
-        file = self._file
-        self.used = True
-        return Slice(file if file is not None else self.file, position, size)
+        return Slice(self.file, position, size)
 
     def largest(self) -> Mark:
         """The largest timestamp and the last offset of its batch; looked up once in a segment found on disk."""
@@ -459,6 +465,29 @@ class Segment:
         self._clear_indexes()
         self.clear_transactions()
         self.size, self.end = 0, self.base
+
+    def state(self, epoch: int) -> State:
+        """Where a walk over the file is, to be handed to it with the next region."""
+        return State(
+            self.end,
+            self.offset_max,
+            self._since,
+            self._interval,
+            self.max_timestamp,
+            self.max_timestamp_offset,
+            epoch,
+        )
+
+    def advance(self, position: int, walked: Walked) -> None:
+        """Take in what a walk over the region at `position` found; the same as `note` for every batch of it."""
+        for last, at, timestamp, offset in walked.points:
+            self.offsets.append(last, position + at)
+            self.times.append(Mark(timestamp, offset))
+        self.size = position + walked.size
+        self.end, self._since = walked.end, walked.since
+        self.max_timestamp, self.max_timestamp_offset = walked.timestamp, walked.timestamp_offset
+        self.first_timestamp = -1  # looked up when somebody needs it
+        self.roll_at = NEVER if self.size == 0 else UNDECIDED
 
     def _clear_indexes(self) -> None:
         self._checked = self._largest_known = True

@@ -16,6 +16,7 @@ import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.clock import steady_ms
@@ -119,6 +120,7 @@ class Store:
         names = [(entry.path, name) for entry in entries if (name := parse(entry.name)) and entry.is_dir()]
         folders = [(path, name) for path, name in names if not name.kind]
         now_ms = self.clock.now_ms()
+        config_for = cache(config_for)
         for path, name in names:
             if name.kind == DELETE:
                 self.housekeeping.doom_folder(path, directory, self.config.log_segment_delete_delay_ms)

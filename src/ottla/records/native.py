@@ -20,7 +20,7 @@ from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from ottla.records.compress import SIZE_MAX
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ottla.records.columns import Columns, Rows, Target
     from ottla.records.compress import Buffer
+    from ottla.records.walk import State, Walked
 else:
     _package = PathFinder.find_spec("crc32c")
     assert _package is not None, "crc32c is a dependency of ottla"
@@ -41,7 +42,7 @@ else:
     _spec.loader.exec_module(_module)
     crc32c = _module.crc32c
 
-__all__ = ["built", "crc32c", "decode_columns", "encode_columns", "murmur2"]
+__all__ = ["built", "crc32c", "decode_columns", "encode_columns", "murmur2", "walk_log"]
 
 
 def decode_columns(
@@ -216,6 +217,21 @@ class Crate(Protocol):
     ) -> dict[int, list[bytes]]: ...
 
     def murmur2(self, keys: Blobs) -> Region: ...
+
+
+def walk_log(data: bytes, state: State) -> Walked:
+    """Check the batches of a region of a log file, and say what is derived from them: see `walk`.
+
+    The crate has none for regions with magic 0 or 1: too rare for a second implementation.
+    """
+    from ottla.records import walk
+
+    found = getattr(_crate(), "walk_log", _never)(data, state)
+    return walk.walk(data, state) if found is None else walk.Walked(*found)
+
+
+def _never(data: bytes, state: State) -> tuple[Any, ...] | None:
+    return None
 
 
 @cache

@@ -166,7 +166,9 @@ class Replicas:
                 logger.error("cannot host %s-%d: %s", topic.name, state.index, error)
 
     def _partition(self, topic: Topic, state: State) -> Partition:
-        return Partition(topic.name, state.index, topic.id, self._log(topic, state), state.leader_epoch, self._store.flusher)
+        return Partition(
+            topic.name, state.index, topic.id, self._log(topic, state), state.leader_epoch, self._store.flusher
+        )
 
     def _log(self, topic: Topic, state: State) -> Log:
         """The log of this partition: found on disk, or new. One of an older topic of the same name is put away."""

@@ -17,9 +17,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from log.making import NOW_MS, TOPIC_ID, a_store, append, everything, keep_house, produced
 from log.test_log import end_transaction, from_producer, in_transaction
+from test_broker import create, produce, read
 
+from ottla import BrokerThread
 from ottla.config import load, topic_config
+from ottla.embed import BrokerFailed
 from ottla.errors import BrokerError
+from ottla.log.checkpoints import CorruptCheckpointError
 from ottla.records import batch
 
 if TYPE_CHECKING:
@@ -205,3 +209,21 @@ def fault_of_log(log: Log, expected: dict[str, Any], *, clean: bool) -> str:
     if not clean and not set(found["records"]) <= {*expected["records"]}:
         return "other records"
     return ""
+
+
+@pytest.mark.parametrize("damage", [missing, empty, half, garbage, zeros, flipped, folder])
+def test_a_damaged_meta_properties_is_made_again_or_refused_in_one_line(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    with BrokerThread(data=tmp_path) as broker:
+        create(broker)
+        produce(broker, b"before")
+    path = tmp_path / "meta.properties"
+    damage(path)
+    said = ""
+    try:
+        with BrokerThread(data=tmp_path) as broker:
+            assert read(broker, 0, 1) == [b"before"]
+    except (BrokerFailed, CorruptCheckpointError) as error:
+        said = str(error)
+    assert not said or (damage not in (missing, empty) and "meta.properties" in said)

@@ -1,91 +1,123 @@
-"""A topic that the limit of open files has no room for is refused by name, and leaves nothing behind."""
+"""Logs hold few descriptors: none when idle, one when used, and never more than the process can spare."""
 
 from __future__ import annotations
 
-import asyncio
-import errno
+import gc
 import os
 import resource
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
-from compat.raw import Raw, create_topic
-from handlers.wired import Wired
-from process import Ottla
+import pytest
+from log.making import a_store, append, everything, produced, settings
 
-from ottla.broker import Broker
-from ottla.cluster.plans import NewTopic
-from ottla.config import load
-from ottla.errors import BrokerError, ErrorCode
-from ottla.wire.messages.topics import CreatableTopic, CreateTopicsRequest
+from ottla.disk import File, RealDisk
+from ottla.log import files, index, segment
+from ottla.log.files import OpenFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-POLICY_VIOLATION = 44
-LIMIT = 100
-LIMITED = f"""
-import resource, runpy, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, ({LIMIT}, {LIMIT}))
-sys.argv = ["ottla", *sys.argv[1:]]
-runpy.run_module("ottla", run_name="__main__", alter_sys=True)
-"""
+KEPT = 8
+LOGS = 40
 
 
-def test_partitions_beyond_the_limit_are_refused_and_nothing_is_half_made(tmp_path: Path) -> None:
-    wrapper = tmp_path / "limited.py"
-    wrapper.write_text(LIMITED)
-    # Housekeeping opens and closes files as it likes; so many at once are more than it could hide.
-    with Ottla(tmp_path / "broker", wrapper=(str(wrapper),)) as broker, Raw(broker.port) as raw:
-        assert create_topic(raw, "before", 1) == 0
-        with Wired(broker.port) as wired:
-            wish = CreatableTopic(name="wide", num_partitions=300, replication_factor=1, assignments=[], configs=[])
-            result = wired.ask(CreateTopicsRequest(topics=[wish], timeout_ms=20_000), 7).topics[0]
-        folders = [entry for entry in os.listdir(broker.log_dir) if entry.startswith("wide-")]
-        if result.error_code == 0:
-            assert len(folders) == 300, "idle files were closed: there was room"
-            return
-        assert result.error_code == POLICY_VIOLATION
-        assert str(LIMIT) in result.error_message
-        assert "wide" in result.error_message
-        assert "ulimit -n" in result.error_message
-        assert all(folder.endswith("-delete") for folder in folders), "what was made is on its way out"
-        assert create_topic(raw, "wide", 2) == 0, "a smaller one has room, and no leftover is in its way"
-        assert broker.stop() == 0
-        broker.start()
-        assert broker.alive, "the next start has room as well"
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
-def test_a_broker_in_a_program_takes_what_the_system_allows(tmp_path: Path) -> None:
-    program = """
-import asyncio, resource
-from ottla.embed import Broker, BrokerThread
-hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-with BrokerThread():
-    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard), "thread"
-resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
-async def main():
-    async with Broker():
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard), "loop"
-asyncio.run(main())
-"""
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] > 200
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> OpenFiles:
+    """A process that may keep a few log files open."""
+    pool = OpenFiles(KEPT)
+    for module in (files, index, segment):
+        monkeypatch.setattr(module, "OPEN_FILES", pool)
+    return pool
 
 
-def test_all_directories_offline_refuse_a_topic(tmp_path: Path) -> None:
-    async def story() -> None:
-        broker = Broker(load({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}))
-        await broker.start()
-        for directory in broker._store.directories:
-            directory.fail(OSError(errno.EIO, "broken"))
-        controller = broker._dispatch._parts.controller  # type: ignore[union-attr]
-        made = (await controller.create_topics([NewTopic("t", 1, 1)]))[0]
-        assert isinstance(made, BrokerError)
-        assert made.code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert "t" not in controller.image.topics
-        await broker.stop()
+@pytest.fixture
+def crowded(few: OpenFiles) -> Iterator[OpenFiles]:
+    """And in which everything else has taken the descriptors that were left, but for a handful."""
+    gc.collect()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 5, before[1]))
+    yield few
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
-    asyncio.run(story())
+
+def test_an_idle_log_holds_no_descriptor_and_a_used_one_a_single_one(tmp_path: Path) -> None:
+    store = a_store(tmp_path)
+    before = descriptors()
+    log = store.create("orders", 0, bytes(16), settings(index_interval_bytes=10), 0)
+    assert descriptors() == before
+    for _ in range(20):
+        append(log, produced(3))
+        everything(log)
+    assert descriptors() == before + 1
+
+
+def test_many_logs_share_a_few_descriptors(tmp_path: Path, few: OpenFiles) -> None:
+    store = a_store(tmp_path)
+    before = descriptors()
+    logs = [store.create("orders", at, bytes(16), settings(segment_bytes=300), 0) for at in range(LOGS)]
+    for _ in range(5):
+        for log in logs:
+            append(log, produced(3))
+            assert descriptors() <= before + KEPT + 1
+    whole = [everything(log) for log in logs]
+    assert len({len(data) for data in whole}) == 1
+    assert len(few) <= KEPT
+
+
+def test_bytes_on_their_way_keep_their_file(tmp_path: Path, few: OpenFiles) -> None:
+    store = a_store(tmp_path)
+    logs = [store.create("orders", at, bytes(16), settings(), 0) for at in range(LOGS)]
+    append(logs[0], produced(3))
+    found = logs[0].read(0, 1 << 20, offset_max=3)
+    assert found is not None
+    data = found.read()
+    for log in logs[1:]:
+        append(log, produced(1))
+    assert logs[0].active._file is None, "the log has let go of it"
+    assert found.read() == data
+
+
+def test_a_log_that_is_used_keeps_its_file_while_others_come_and_go(tmp_path: Path, few: OpenFiles) -> None:
+    store = a_store(tmp_path)
+    logs = [store.create("orders", at, bytes(16), settings(), 0) for at in range(LOGS)]
+    append(logs[0], produced(1))
+    file = logs[0].active._file
+    for log in logs[1:]:
+        append(logs[0], produced(1))
+        append(log, produced(1))
+    assert logs[0].active._file is file
+
+
+def test_when_descriptors_are_exhausted_log_files_are_closed_first(tmp_path: Path, crowded: OpenFiles) -> None:
+    store = a_store(tmp_path)
+    logs = [store.create("orders", at, bytes(16), settings(index_interval_bytes=10), 0) for at in range(LOGS)]
+    for _ in range(3):
+        for log in logs:
+            append(log, produced(2))
+    assert {log.end for log in logs} == {6}
+    assert all(log.fault is None for log in logs)
+
+
+def test_a_segment_that_is_forgotten_closes_its_file(tmp_path: Path) -> None:
+    pool = OpenFiles(KEPT)
+
+    class Holder:
+        used = True
+        file: File | None
+
+        def let_go(self) -> None:
+            self.file = None
+
+    holder = Holder()
+    holder.file = pool.open(RealDisk(), str(tmp_path / "a"), create=True)
+    pool.keep(holder)
+    descriptor = holder.file.fd
+    del holder
+    assert len(pool) == 0
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
