@@ -27,6 +27,7 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.records import batch
 from ottla.records.batch import (
     CODEC_MASK,
+    COUNT_MAX,
     ENTRY_LENGTH_MIN,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
@@ -34,7 +35,7 @@ from ottla.records.batch import (
     NO_TIMESTAMP,
     Record,
 )
-from ottla.records.compress import SIZE_MAX, Codec, CorruptError, compress, decompress
+from ottla.records.compress import SIZE_MAX, Codec, CorruptError, InflatedError, compress, decompress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -92,13 +93,22 @@ def crc_ok(buffer: Buffer, position: int, outer: Outer) -> bool:
     return crc32(view) == outer.crc
 
 
-def iterate(buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX) -> Iterator[Record]:
+def iterate(
+    buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX, count_max: int = COUNT_MAX
+) -> Iterator[Record]:
     """The records of the message or wrapper at `position`."""
-    for message in messages(buffer, position, size_max):
+    for message in messages(buffer, position, size_max, count_max):
         yield message.record
 
 
-def messages(buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX, *, check: bool = False) -> list[Inner]:
+def messages(
+    buffer: Buffer,
+    position: int = 0,
+    size_max: int = SIZE_MAX,
+    count_max: int = COUNT_MAX,
+    *,
+    check: bool = False,
+) -> list[Inner]:
     """As `iterate`, with what a validator must see; `check` also verifies the CRC of what is inside a wrapper."""
     head = outer(buffer, position)
     key, value = _content(buffer, position, head)
@@ -108,10 +118,10 @@ def messages(buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX, *, che
         raise CorruptError("a wrapper has no messages")
     if head.codec == Codec.ZSTD:
         raise CorruptError("zstd came after magic 0 and 1")
-    return _unwrap(head, decompress(head.codec, value, size_max, magic=head.magic), check)
+    return _unwrap(head, decompress(head.codec, value, size_max, magic=head.magic), count_max, check)
 
 
-def _unwrap(wrapper: Outer, data: bytes, check: bool) -> list[Inner]:
+def _unwrap(wrapper: Outer, data: bytes, count_max: int, check: bool) -> list[Inner]:
     found: list[Inner] = []
     position, end = 0, len(data)
     while end - position >= LOG_OVERHEAD + ENTRY_LENGTH_MIN:
@@ -124,6 +134,8 @@ def _unwrap(wrapper: Outer, data: bytes, check: bool) -> list[Inner]:
             raise CorruptError("a wrapper within a wrapper")
         if check and not crc_ok(data, position, head):
             raise ChecksumError("a message inside a wrapper fails its checksum")
+        if len(found) == count_max:
+            raise InflatedError(f"a wrapper of more than {count_max} messages")
         key, value = _content(data, position, head)
         timestamp = wrapper.timestamp if head.magic != 0 and wrapper.log_append_time else head.timestamp
         found.append(Inner(Record(head.offset, timestamp, key, value), head.magic))
