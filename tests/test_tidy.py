@@ -105,6 +105,7 @@ ADAPTORS = {
 # Where a task, a thread or a request begins: what nobody foresaw ends there, with a line in the log.
 ROOTS = {
     "net/dispatch.py",
+    "net/turns.py",
     "replica/waits.py",
     "coord/runtime.py",
     "log/cleaner.py",

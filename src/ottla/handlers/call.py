@@ -7,6 +7,9 @@ A handler is a plain function that returns the response, or a Future of it: what
 arrival, only the answer may be late. Control-plane handlers, for which that order means nothing, may be `async def`.
 It may return None for a request that wants no answer.
 
+A handler of a request with a list in it is a generator, `Steps`: it yields after each element, so that a long list is
+worked through in slices, or yields a future that it waits for. The connection handles nothing else until it is done.
+
 `handles` registers the function for the request's API; ApiVersions, the dispatcher and the protocol page are all read
 from this one registry. `versions` narrows what the schema knows to what the handler serves.
 """
@@ -17,7 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import asyncio
+    from collections.abc import Callable, Generator
+    from typing import TypeAlias
 
     from ottla.clock import Clock
     from ottla.cluster.consumer_offsets import ConsumerOffsets
@@ -33,6 +38,9 @@ if TYPE_CHECKING:
     from ottla.wire.schema import Spec
 
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
+T = TypeVar("T")
+if TYPE_CHECKING:
+    Steps: TypeAlias = Generator[asyncio.Future[Any] | None, None, T]
 
 
 class Call:

@@ -11,19 +11,24 @@ Laws:
   whatever length it declared. After a large frame the next read goes straight into a buffer of that size, so that a
   stream of large frames is not copied either; between frames these buffers belong to all connections.
 - Answers leave in request order, through the outbox. A late answer (a Future) holds back the ones behind it, not their
-  handling.
-- Two bounds stop the reading of a connection until it drains: requests not yet answered, and bytes not yet sent.
+  handling; only one that is worked out in slices holds back that too.
+- Two bounds stop the reading of a connection until it drains: requests not yet answered, and bytes not yet sent, also
+  those of answers that wait behind a late one.
+- A connection gets a turn, not the loop. Frames that are left when it is over wait for the next one, and a connection
+  whose last turn was long waits before it handles anything: others, who ask for less, go first.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import Hangup
-from ottla.net.outbox import Outbox, Part
+from ottla.net.outbox import Outbox, Part, size_of
+from ottla.net.turns import TURN_S, Turns, monotonic
 
 if TYPE_CHECKING:
     import asyncio
@@ -42,14 +47,30 @@ SPARES_MAX = 16
 SPARE_SIZE_MAX = (1 << 20) + (1 << 16)  # a produce request with one batch of 1 MiB, and what stands around it
 
 
+# A turn longer than this was a long one.
+LONG_TURN_S = TURN_S / 2
+
+
 class Deferred:
-    """An answer that comes later: `encode` turns the finished future into parts to send, or None for no answer."""
+    """An answer that comes later: `encode` turns the finished future into parts to send, or None for no answer.
 
-    __slots__ = ("encode", "future", "parts")
+    `exclusive`: no further request of the connection is handled before it is there.
+    """
 
-    def __init__(self, future: asyncio.Future[Any], encode: Callable[[asyncio.Future[Any]], list[Part] | None]) -> None:
+    __slots__ = ("encode", "exclusive", "fault", "future", "parts", "ready")
+
+    def __init__(
+        self,
+        future: asyncio.Future[Any],
+        encode: Callable[[asyncio.Future[Any]], list[Part] | None],
+        *,
+        exclusive: bool = False,
+    ) -> None:
         self.future = future
         self.encode = encode
+        self.exclusive = exclusive
+        self.ready = False
+        self.fault: str | None = None  # why there is none, and no more of this connection
         self.parts: list[Part] | None = None
 
 
@@ -57,11 +78,13 @@ Answer = list[Part] | Deferred | None
 
 
 class Receiver:
-    """The buffers that the connections of a loop receive into: one shared by all, and a few for large frames."""
+    """What the connections of a loop share: the buffers they receive into, one for all and a few for large frames, and
+    the line in which they wait for a turn."""
 
-    __slots__ = ("_spare", "shared")
+    __slots__ = ("_spare", "shared", "turns")
 
     def __init__(self) -> None:
+        self.turns = Turns()
         self.shared = memoryview(bytearray(RECEIVE_SIZE))
         self._spare: list[memoryview] = []
 
@@ -98,6 +121,7 @@ class Connection:
         "_answers",
         "_backlog",
         "_closing",
+        "_exclusive",
         "_expected",
         "_fd",
         "_handle",
@@ -107,9 +131,12 @@ class Connection:
         "_loop",
         "_on_close",
         "_out",
+        "_queued",
         "_reading",
         "_receiver",
+        "_slow",
         "_socket",
+        "_waiting_size",
         "_writing",
         "active_at",
         "closed",
@@ -147,8 +174,12 @@ class Connection:
         self._held: memoryview | None = None  # where a frame gathers that is not whole yet
         self._held_size = 0  # how much of it has arrived
         self._expected = 0  # the size of the last frame, if it was large: the next is likely to be like it
-        self._backlog: bytes | None = None  # whole or partial frames that arrived while handling was stopped
+        self._backlog: memoryview | None = None  # frames, the last perhaps partial, that wait for handling to go on
+        self._queued = False  # whether it waits for a turn
+        self._slow = False  # whether its last turn was a long one
+        self._exclusive = False  # whether an answer must be there before the next frame is handled
         self._answers: deque[list[Part] | Deferred] = deque()
+        self._waiting_size = 0  # bytes of answers that wait behind a late one
         self._out = Outbox()
         self._reading = True
         self._writing = False
@@ -173,6 +204,9 @@ class Connection:
             return
         if size == 0:
             self.close()
+            return
+        if held is None and self._slow:
+            self._wait(self._receiver.shared[:size])
             return
         try:
             if held is None:
@@ -199,24 +233,57 @@ class Connection:
         return min(4 + int(length), len(held))
 
     def _consume(self, data: memoryview) -> None:
-        """Handle every whole frame in data; hold the rest."""
-        position, size = 0, len(data)
+        """Handle the whole frames in data, for one turn; keep the rest."""
+        position, size, started = 0, len(data), monotonic()
         while size - position >= 4:
             if self._stopped():
-                self._stop_reading()
-                self._backlog = bytes(data[position:])
+                self._keep(data[position:])
                 return
             (length,) = LENGTH.unpack_from(data, position)
             self._check_length(length)
             end = position + 4 + length
             if end > size:
                 break
+            if position and monotonic() - started >= TURN_S:
+                self._slow = True
+                self._wait(data[position:])
+                return
             self._frame(data[position + 4 : end])
             position = end
             if self.closed or self._closing:
                 return
+        self._slow = monotonic() - started >= LONG_TURN_S
         if position < size:
             self._hold(data[position:])
+
+    def _keep(self, data: memoryview) -> None:
+        """Take these frames up later, and read no more until then."""
+        if self._reading:
+            self._stop_reading()
+        # Buffers that bytes are received into are only lent; what was kept before is ours.
+        self._backlog = data if data.obj.__class__ is bytes else memoryview(bytes(data))
+
+    def _wait(self, data: memoryview) -> None:
+        """Take these frames up when this connection has its next turn."""
+        self._keep(data)
+        self._line_up()
+
+    def _line_up(self) -> None:
+        if not self._queued:
+            self._queued = True
+            self._receiver.turns.add(self._turn)
+
+    def _turn(self) -> None:
+        self._queued = False
+        if self.closed or self._closing or self._backlog is None or self._stopped():
+            return  # whatever stopped it has it line up again
+        backlog, self._backlog = self._backlog, None
+        try:
+            self._consume(backlog)
+        except Hangup as reason:
+            self.hang_up(str(reason))
+            return
+        self._flush()
 
     def _check_length(self, length: int) -> None:
         if not 0 <= length <= self._limits.frame_size_max:
@@ -246,22 +313,33 @@ class Connection:
             return
         self._held, self._held_size = None, 0
         self._expected = 4 + length if LARGE_SIZE <= length < SPARE_SIZE_MAX else 0
-        self._consume(held[:arrived])
+        if self._slow and arrived < LARGE_SIZE:
+            self._wait(held[:arrived])
+        else:
+            self._consume(held[:arrived])
         self._receiver.give(held)
 
     def _frame(self, frame: memoryview) -> None:
         answer = self._handle(self, frame)
         if answer is None:
             return
-        if answer.__class__ is list and not self._answers:
-            self._out.add(answer)
-            return
-        if isinstance(answer, Deferred):
-            answer.future.add_done_callback(self._answered)
+        if answer.__class__ is list:
+            if not self._answers:
+                self._out.add(answer)
+                return
+            self._waiting_size += size_of(answer)
+        else:
+            assert isinstance(answer, Deferred)
+            self._exclusive = answer.exclusive
+            answer.future.add_done_callback(partial(self._answered, answer))
         self._answers.append(answer)
 
     def _stopped(self) -> bool:
-        return len(self._answers) >= self._limits.requests_max or self._out.size > self._limits.unsent_size_max
+        return (
+            self._exclusive
+            or len(self._answers) >= self._limits.requests_max
+            or self._out.size + self._waiting_size > self._limits.unsent_size_max
+        )
 
     def _stop_reading(self) -> None:
         if self._reading:
@@ -272,27 +350,30 @@ class Connection:
         """Called when answers have left: take up the frames that waited, then the socket again."""
         if self.closed or self._closing or self._stopped():
             return
-        backlog = self._backlog
-        if backlog is not None:
-            self._backlog = None
-            try:
-                self._consume(memoryview(backlog))
-            except Hangup as reason:
-                self.hang_up(str(reason))
-                return
-            if self._out or self._answers:
-                self._loop.call_soon(self._flush)
-            if self._backlog is not None:
-                return
-        if not self._reading and not self.closed and not self._closing:
+        if self._backlog is not None:
+            self._line_up()
+        elif not self._reading:
             self._reading = True
             self._loop.add_reader(self._fd, self._readable)
 
     # ------------------------------------------------------------------ out
 
-    def _answered(self, future: asyncio.Future[Any]) -> None:
-        if not self.closed:
+    def _answered(self, answer: Deferred, future: asyncio.Future[Any]) -> None:
+        """A late answer is there: count its bytes, and send it if it is next."""
+        if self.closed:
+            return
+        if answer.exclusive:
+            self._exclusive = False
+        try:
+            answer.parts = answer.encode(future)
+        except Hangup as reason:
+            answer.fault = str(reason)
+        answer.ready = True
+        self._waiting_size += size_of(answer.parts or ())
+        if self._answers[0] is answer:
             self._flush()
+        else:
+            self._settle()
 
     def _flush(self) -> None:
         """Move the answers that are ready, in order, to the outgoing queue and send what the socket takes."""
@@ -302,20 +383,17 @@ class Connection:
         while answers:
             answer = answers[0]
             if isinstance(answer, Deferred):
-                if not answer.future.done():
+                if not answer.ready:
                     break
-                try:
-                    parts = answer.encode(answer.future)
-                except Hangup as reason:
-                    self.hang_up(str(reason))
+                if answer.fault is not None:
+                    self.hang_up(answer.fault)
                     return
-                answers.popleft()
-                if parts is None:
-                    continue
+                parts = answer.parts or []
             else:
                 parts = answer
-                answers.popleft()
-            self._out.add(parts)
+            answers.popleft()
+            self._waiting_size -= size_of(parts)
+            out.add(parts)
         if out and not self._writing:
             self._send()
         self._settle()

@@ -4,6 +4,9 @@ A route (handler, decoder, encoder of one API at one version) is built on first 
 into a Kafka error code is turned into one here: a `BrokerError`, or an unexpected exception, which is logged with its
 traceback and answered as UNKNOWN_SERVER_ERROR. Bytes that do not parse, unknown APIs and unsupported versions end the
 connection, as Kafka does; ApiVersions alone is answered at version 0, so that a newer client can step down.
+
+A small request is decoded, handled and encoded in one go. A large frame is decoded in slices, a handler that is a
+generator runs in slices, and the answer of what was interrupted, or of a large request, is encoded in slices.
 """
 
 from __future__ import annotations
@@ -12,19 +15,22 @@ import asyncio
 import inspect
 import logging
 from struct import Struct
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import REGISTRY, Call
 from ottla.net.connection import Deferred
+from ottla.net.turns import TURN_S, Lane, monotonic, walk
 from ottla.wire import apis, codec
 from ottla.wire.codec import DecodeError
+from ottla.wire.decoding import RECORDS_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX, has_records
 from ottla.wire.frame import parse_header, response_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.handlers.call import Parts
+    from ottla.handlers.call import Parts, Steps
     from ottla.net.connection import Answer, Connection
     from ottla.net.outbox import Part
 
@@ -35,24 +41,37 @@ ANSWER = Struct(">ii")  # length, correlation id
 ANSWER_FLEXIBLE = Struct(">iix")  # the same, and no tagged fields
 
 
+LARGE_SIZE = 16 * 1024  # a frame up to this size is decoded in one go
+
+
 class Route:
     """One API at one version."""
 
-    __slots__ = ("decode", "encode", "handler", "prefix", "response")
+    __slots__ = (
+        "decode",
+        "elements_max",
+        "encode",
+        "handler",
+        "large_size",
+        "prefix",
+        "request",
+        "response",
+        "version",
+    )
 
-    def __init__(
-        self,
-        handler: Callable[..., Any],
-        decode: Callable[[memoryview, int], tuple[Any, int]],
-        encode: Callable[[Any], list[Part]],
-        response: type,
-        prefix: Struct,
-    ) -> None:
+    def __init__(self, key: int, version: int, handler: Callable[..., Any]) -> None:
+        api = apis.BY_KEY[key]
+        self.version = version
         self.handler = handler
-        self.decode = decode
-        self.encode = encode
-        self.response = response
-        self.prefix = prefix
+        self.request = api.request
+        self.response = api.response
+        self.decode: Callable[..., tuple[Any, int]] = codec.decoder(api.request, version)
+        self.encode: Callable[[Any], list[Part]] = codec.encoder(api.response, version)
+        self.prefix = ANSWER if len(response_header(key, version, 0)) == 4 else ANSWER_FLEXIBLE
+        # Records are views of the frame, which is lent for one turn: then it is decoded in one go, however large.
+        records = has_records(api.request, version)
+        self.large_size = float("inf") if records else LARGE_SIZE
+        self.elements_max = RECORDS_ELEMENTS_MAX if records else REQUEST_ELEMENTS_MAX
 
 
 class Dispatch:
@@ -60,6 +79,7 @@ class Dispatch:
         self._parts = parts
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._lane = Lane()
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer:
         try:
@@ -67,44 +87,105 @@ class Dispatch:
             route = self._routes.get(key << 16 | (version & 0xFFFF)) or self._route(key, version)
             if route is None:
                 return self._step_down(correlation)
-            request, _ = route.decode(frame, position)
+            call = Call(key, version, client_id or "", connection.host, connection.listener, connection.dialled)
+            if len(frame) > route.large_size:
+                return self._slice(self._decode_and_answer(route, call, correlation, bytes(frame), position))
+            request, _ = route.decode(frame, position, route.elements_max)
         except DecodeError as error:
-            raise Hangup(f"a request that cannot be read: {error}") from None
-        call = Call(key, version, client_id or "", connection.host, connection.listener, connection.dialled)
+            raise unreadable(error) from None
         try:
             response = route.handler(self._parts, call, request)
         except Exception as error:
             response = failure(route, request, error)
         if response.__class__ is route.response:
-            return self._encode(route, correlation, response)
+            return self._framed(route, correlation, self._encode(route, response))
         if response is None:
             return None
+        if response.__class__ is GeneratorType:
+            return self._slice(self._answer(route, correlation, request, response, large=False))
         return self._later(route, correlation, request, response)
 
-    def _later(self, route: Route, correlation: int, request: Any, response: Any) -> Deferred:
-        if not asyncio.isfuture(response):
-            assert inspect.iscoroutine(response), f"a handler answered with {type(response)}"
-            task = asyncio.get_running_loop().create_task(response)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            # A client that leaves gives up its answer, not the work: a change that is half written must be finished.
-            response = asyncio.shield(task)
+    def _slice(self, steps: Steps[list[Part] | None]) -> Answer:
+        """The answer, if it takes no longer than a turn; else it comes later, in slices."""
+        try:
+            awaited = walk(steps, monotonic() + TURN_S)
+        except StopIteration as end:
+            parts: list[Part] | None = end.value
+            return parts
+        return Deferred(self._lane.add(steps, awaited), finished, exclusive=True)
 
+    def _decode_and_answer(
+        self, route: Route, call: Call, correlation: int, frame: bytes, position: int
+    ) -> Steps[list[Part] | None]:
+        decode = codec.slicing_decoder(route.request, route.version)
+        try:
+            request, _ = yield from decode(frame, position, route.elements_max)
+        except DecodeError as error:
+            raise unreadable(error) from None
+        del frame  # the handler may wait for long
+        try:
+            response = route.handler(self._parts, call, request)
+        except Exception as error:
+            response = failure(route, request, error)
+        return (yield from self._answer(route, correlation, request, response, large=True))
+
+    def _answer(
+        self, route: Route, correlation: int, request: Any, response: Any, *, large: bool
+    ) -> Steps[list[Part] | None]:
+        """Bring the handler to its end and encode what it returns."""
+        try:
+            if response.__class__ is GeneratorType:
+                started = monotonic()
+                response = yield from response
+                large = large or monotonic() - started >= TURN_S / 2
+            if response is not None and response.__class__ is not route.response:
+                future = self._future(response)
+                yield future
+                response = future.result()
+        except Exception as error:
+            response = failure(route, request, error)
+        if response is None:
+            return None
+        if large:
+            parts = yield from self._encode_slowly(route, response)
+        else:
+            parts = self._encode(route, response)
+        return self._framed(route, correlation, parts)
+
+    def _future(self, response: Any) -> asyncio.Future[Any]:
+        if asyncio.isfuture(response):
+            return response
+        assert inspect.iscoroutine(response), f"a handler answered with {type(response)}"
+        task = asyncio.get_running_loop().create_task(response)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # A client that leaves gives up its answer, not the work: a change that is half written must be finished.
+        return asyncio.shield(task)
+
+    def _later(self, route: Route, correlation: int, request: Any, response: Any) -> Deferred:
         def finish(future: asyncio.Future[Any]) -> list[Part] | None:
             if future.cancelled():
                 raise Hangup("the broker is stopping")
             error = future.exception()
             value = future.result() if error is None else failure(route, request, error)
-            return None if value is None else self._encode(route, correlation, value)
+            return None if value is None else self._framed(route, correlation, self._encode(route, value))
 
-        return Deferred(response, finish)
+        return Deferred(self._future(response), finish)
 
-    def _encode(self, route: Route, correlation: int, response: Any) -> list[Part]:
+    def _encode(self, route: Route, response: Any) -> list[Part]:
         try:
-            parts = route.encode(response)
+            return route.encode(response)
         except Exception:  # a handler put something into its answer that the wire has no place for
-            log.exception("cannot encode %s", route.response.__name__)
-            raise Hangup(f"{route.response.__name__} cannot be encoded") from None
+            raise unencodable(route) from None
+
+    def _encode_slowly(self, route: Route, response: Any) -> Steps[list[Part]]:
+        try:
+            parts: list[Part] = yield from codec.slicing_encoder(route.response, route.version)(response)
+        except Exception:
+            raise unencodable(route) from None
+        return parts
+
+    def _framed(self, route: Route, correlation: int, parts: list[Part]) -> list[Part]:
         prefix = route.prefix
         if len(parts) == 1:
             body = parts[0]
@@ -125,14 +206,7 @@ class Dispatch:
             if key == API_VERSIONS:
                 return None
             raise Hangup(f"API {key} is served from version {low} to {high}, asked for was {version}")
-        api = apis.BY_KEY[key]
-        self._routes[key << 16 | version] = route = Route(
-            registered.function,
-            codec.decoder(api.request, version),
-            codec.encoder(api.response, version),
-            api.response,
-            ANSWER if len(response_header(key, version, 0)) == 4 else ANSWER_FLEXIBLE,
-        )
+        self._routes[key << 16 | version] = route = Route(key, version, registered.function)
         return route
 
     def _step_down(self, correlation: int) -> list[Part]:
@@ -140,12 +214,35 @@ class Dispatch:
 
         route = self._routes.get(API_VERSIONS << 16) or self._route(API_VERSIONS, 0)
         assert route is not None
-        return self._encode(route, correlation, unsupported())
+        return self._framed(route, correlation, self._encode(route, unsupported()))
 
     async def stop(self) -> None:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def finished(future: asyncio.Future[Any]) -> list[Part] | None:
+    """The parts that a sliced request has led to."""
+    if future.cancelled():
+        raise Hangup("the broker is stopping")
+    error = future.exception()
+    if error is None:
+        parts: list[Part] | None = future.result()
+        return parts
+    if not isinstance(error, Hangup):
+        log.error("a request failed", exc_info=error)
+        raise Hangup("a request failed")
+    raise error
+
+
+def unreadable(error: DecodeError) -> Hangup:
+    return Hangup(f"a request that cannot be read: {error}")
+
+
+def unencodable(route: Route) -> Hangup:
+    log.exception("cannot encode %s", route.response.__name__)
+    return Hangup(f"{route.response.__name__} cannot be encoded")
 
 
 def failure(route: Route, request: Any, error: BaseException) -> Any:

@@ -12,6 +12,7 @@ from socket import MSG_MORE
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from socket import socket
 
 MORE = int(MSG_MORE)  # a plain number: the flag's own type does its arithmetic in Python
@@ -40,6 +41,13 @@ Part = Any  # bytes, memoryview or Region; the wire codec hands out lists of the
 BUFFERS = frozenset((bytes, memoryview, bytearray))  # the parts that are not regions
 
 
+def size_of(parts: Iterable[Part]) -> int:
+    size = 0
+    for part in parts:
+        size += len(part) if part.__class__ in BUFFERS else part.size
+    return size
+
+
 class Outbox:
     __slots__ = ("_parts", "size")
 
@@ -51,9 +59,8 @@ class Outbox:
         return len(self._parts)
 
     def add(self, parts: list[Part]) -> None:
-        for part in parts:
-            self._parts.append(part)
-            self.size += len(part) if part.__class__ in BUFFERS else part.size
+        self._parts += parts
+        self.size += size_of(parts)
 
     def clear(self) -> None:
         self._parts.clear()

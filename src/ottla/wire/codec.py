@@ -8,6 +8,9 @@ what the bytes that are there can fill (a declared count is compared with the by
 Record bytes come out as a view of the frame. An encoder returns a list, usually of one `bytes`: a record field that
 holds a `Region` (a slice of a file) has its length written and is then put in the list as it is, for the connection to
 send.
+
+`slicing_decoder` and `slicing_encoder` give the same as generators that yield after each element of a list, and return
+what the plain functions return: for messages that take longer than one turn of a loop.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from ottla.wire.decoding import DecodeError
 from ottla.wire.schema import spec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from ottla.wire.schema import Region
 
@@ -29,26 +32,28 @@ __all__ = ["Buffer", "DecodeError", "decode", "decoder", "encode", "encoder"]
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
-_DECODERS: Final[dict[tuple[type, int], Any]] = {}
-_ENCODERS: Final[dict[tuple[type, int], Any]] = {}
+_MADE: Final[dict[tuple[str, type, int, bool], Any]] = {}
 
 
-def decoder(cls: type[T], version: int) -> Callable[[Buffer, int], tuple[T, int]]:
-    """The function that reads one `cls` at a position and tells where it ended. It has its text as `.source`."""
-    made = _DECODERS.get((cls, version))
-    if made is None:
-        source, space = decoding.source(_checked(cls, version), version)
-        made = _DECODERS[cls, version] = _compile("decode", cls, version, source, space)
-    return made  # type: ignore[no-any-return]
+def decoder(cls: type[T], version: int) -> Callable[..., tuple[T, int]]:
+    """The function that reads one `cls` at a position and tells where it ended. It has its text as `.source`.
+
+    A third argument bounds the elements of all its lists.
+    """
+    return _made("decode", cls, version, sliced=False)  # type: ignore[no-any-return]
+
+
+def slicing_decoder(cls: type[T], version: int) -> Callable[..., Generator[None, None, tuple[T, int]]]:
+    return _made("decode", cls, version, sliced=True)  # type: ignore[no-any-return]
 
 
 def encoder(cls: type[T], version: int) -> Callable[[T], list[bytes | Region]]:
     """The function that writes one `cls`. What the version has no field for is left out without complaint."""
-    made = _ENCODERS.get((cls, version))
-    if made is None:
-        source, space = encoding.source(_checked(cls, version), version)
-        made = _ENCODERS[cls, version] = _compile("encode", cls, version, source, space)
-    return made  # type: ignore[no-any-return]
+    return _made("encode", cls, version, sliced=False)  # type: ignore[no-any-return]
+
+
+def slicing_encoder(cls: type[T], version: int) -> Callable[[T], Generator[None, None, list[bytes | Region]]]:
+    return _made("encode", cls, version, sliced=True)  # type: ignore[no-any-return]
 
 
 def decode(cls: type[T], version: int, data: Buffer) -> T:
@@ -72,9 +77,19 @@ def _checked(cls: type, version: int) -> type:
     return cls
 
 
-def _compile(verb: str, cls: type, version: int, source: str, space: dict[str, Any]) -> Any:
+def _made(verb: str, cls: type, version: int, *, sliced: bool) -> Any:
+    key = verb, cls, version, sliced
+    made = _MADE.get(key)
+    if made is None:
+        writer = decoding if verb == "decode" else encoding
+        source, space = writer.source(_checked(cls, version), version, sliced=sliced)
+        made = _MADE[key] = _compile(verb, cls, version, source, space, sliced=sliced)
+    return made
+
+
+def _compile(verb: str, cls: type, version: int, source: str, space: dict[str, Any], *, sliced: bool) -> Any:
     """Make the function, and let tracebacks show its text."""
-    name = f"<{verb} {cls.__name__} v{version}>"
+    name = f"<{verb} {cls.__name__} v{version}{' sliced' if sliced else ''}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     exec(compile(source, name, "exec"), space)
     made = space[verb]

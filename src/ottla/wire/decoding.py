@@ -8,7 +8,9 @@ What makes it quick, and what keeps it safe:
 - A slice that reaches past the end comes out short and leaves `pos` past the end. Every later read then fails, and so
   does the check before the return; so strings need no check of their own. A count does: `n` elements of at least `m`
   bytes need `n * m` bytes, and are refused before a list is made.
-- An object is some fifty times larger than the fewest bytes that can ask for it, so their number is bounded as well.
+- An object is some fifty times larger than the fewest bytes that can ask for it, so their number is bounded as well,
+  and so is that of tagged fields, which cost time.
+- The sliced form of a decoder is a generator that yields after each element of a list, for messages that take long.
 - Null is any negative length in the old form, 0 in the compact form; a struct that may be null has one byte before it,
   negative for null, or 0 for null in a tagged field.
 """
@@ -29,8 +31,16 @@ class DecodeError(ValueError):
 
 
 ELEMENTS_MAX: Final = 1 << 20
-"""Elements of all arrays of one message together, numbers not counted: far above what any client sends, and few enough
-that a frame of 100 MB made of nothing else costs a second and a few times its size, not a minute and fifty times."""
+"""Elements of all arrays of one message together: eight numbers count as one. It is for answers that we asked for."""
+
+REQUEST_ELEMENTS_MAX: Final = 1 << 16
+"""The same for a request: several times the partitions of the largest broker, in memory some tens of megabytes."""
+
+RECORDS_ELEMENTS_MAX: Final = 1 << 14
+"""The same for a request that carries records. It is lent for one turn, so it is read in one go."""
+
+STRING_SIZE_MAX: Final = 0x7FFF
+"""Kafka's bound for a string in either form."""
 
 _SIZE: Final = {code: struct.calcsize(f">{code}") for code in ["?", "b", "B", "h", "H", "i", "I", "q", "d", "16s"]}
 
@@ -51,17 +61,19 @@ def uvarint(buf: Any, pos: int) -> tuple[int, int]:
             raise DecodeError("a varint is longer than five bytes")
 
 
-def skip_tags(buf: Any, pos: int) -> int:
-    """The position after a section of tagged fields of which none is known."""
-    count, pos = uvarint(buf, pos)
+def skip_tags(buf: Any, pos: int, left: int = RECORDS_ELEMENTS_MAX) -> tuple[int, int]:
+    """The position after a section of tagged fields of which none is known, and what it leaves of `left` elements."""
+    n, pos = uvarint(buf, pos)
     size = len(buf)
-    for _ in range(count):
+    if n > left:
+        raise count("tagged fields", n)
+    for _ in range(n):
         _, pos = uvarint(buf, pos)
         length, pos = uvarint(buf, pos)
         pos += length
         if pos > size:
             raise DecodeError("a tagged field reaches past the end")
-    return pos
+    return pos, left - n
 
 
 def null(name: str) -> DecodeError:
@@ -72,16 +84,21 @@ def count(name: str, n: int) -> DecodeError:
     return DecodeError(f"{name} declares {n} elements, more than there are bytes for or than one message may have")
 
 
-def source(cls: type, version: int) -> tuple[str, dict[str, Any]]:
-    """The text of `decode(buf, pos)` and the names it uses."""
-    text = _Text(cls, version)
+def long_string(name: str) -> DecodeError:
+    return DecodeError(f"{name} is longer than {STRING_SIZE_MAX} bytes")
+
+
+def source(cls: type, version: int, *, sliced: bool = False) -> tuple[str, dict[str, Any]]:
+    """The text of `decode(buf, pos, left)` and the names it uses."""
+    text = _Text(cls, version, sliced=sliced)
     text.function(cls)
     return "\n".join(text.lines) + "\n", text.space
 
 
 class _Text:
-    def __init__(self, cls: type, version: int) -> None:
+    def __init__(self, cls: type, version: int, *, sliced: bool) -> None:
         self.version = version
+        self.sliced = sliced
         self.flexible = version >= spec(cls).flexible
         self.lines: list[str] = []
         self.depth = 0
@@ -90,15 +107,17 @@ class _Text:
         self.space: dict[str, Any] = {
             "DecodeError": DecodeError, "ELEMENTS_MAX": ELEMENTS_MAX, "count": count, "new": object.__new__,
             "FAILURES": (struct.error, IndexError, UnicodeDecodeError), "null": null, "skip_tags": skip_tags,
+            "STRING_SIZE_MAX": STRING_SIZE_MAX, "long_string": long_string,
             "unpack_from": struct.unpack_from, "uvarint": uvarint,
         }  # fmt: skip
 
     def function(self, cls: type) -> None:
-        self.line("def decode(buf, pos):")
+        self.line("def decode(buf, pos, left=ELEMENTS_MAX):")
         self.depth += 1
         self.line("size = len(buf)")
-        self.line("left = ELEMENTS_MAX")
-        if _has_records(cls, self.version):
+        if self.sliced:
+            self.line("yield")
+        if has_records(cls, self.version):
             self.line("view = buf if type(buf) is memoryview else memoryview(buf)")
         self.line("try:")
         self.depth += 1
@@ -155,11 +174,13 @@ class _Text:
         self.line(f"if {n}:")
         self.depth += 1
         if not known:
-            self.line("pos = skip_tags(buf, pos - 1)")
+            self.line("pos, left = skip_tags(buf, pos - 1, left)")
             self.depth -= 1
             return
         tag, end = self.fresh("tag"), self.fresh("end")
         self.line(f"if {n} > 127: {n}, pos = uvarint(buf, pos - 1)")
+        self.line(f"left -= {n}")
+        self.line(f"if left < 0: raise count('tagged fields', {n})")
         self.line(f"for _ in range({n}):")
         self.depth += 1
         self.line(f"{tag}, pos = uvarint(buf, pos)")
@@ -197,6 +218,8 @@ class _Text:
                     self.line(f"{n} -= 1")
                 self.array(field, target, n)
             else:
+                if compact and field.kind == "string":
+                    self.line(f"if {n} > STRING_SIZE_MAX + 1: raise long_string('{field.name}')")
                 self.line(f"end = pos + {n}{' - 1' if compact else ''}")
                 self.line(f"{target} = {_slice(field.kind)}; pos = end")
             self.depth -= 1
@@ -231,7 +254,8 @@ class _Text:
         least = _least(field, self.version, self.flexible)
         needed = f"{n} * {least}" if least > 1 else n
         if field.kind == "fixed":
-            self.line(f"if {needed} > size - pos: raise count('{field.name}', {n})")
+            self.line(f"left -= {n} >> 3")
+            self.line(f"if {needed} > size - pos or left < 0: raise count('{field.name}', {n})")
             width = _SIZE[field.format]
             if field.format == "16s":
                 self.line(f"{target} = [bytes(buf[at : at + 16]) for at in range(pos, pos + 16 * {n}, 16)]")
@@ -252,6 +276,8 @@ class _Text:
             element = self.fresh("s")
             self.field(field._replace(array=False, nullable=None), element)
         self.line(f"{made}.append({element})")
+        if self.sliced:
+            self.line("yield")
         self.depth -= 1
 
 
@@ -259,9 +285,9 @@ def _slice(kind: str) -> str:
     return {"string": "str(buf[pos:end], 'utf-8')", "blob": "bytes(buf[pos:end])", "records": "view[pos:end]"}[kind]
 
 
-def _has_records(cls: type, version: int) -> bool:
+def has_records(cls: type, version: int) -> bool:
     return any(
-        field.kind == "records" or (field.struct is not None and _has_records(field.struct, version))
+        field.kind == "records" or (field.struct is not None and has_records(field.struct, version))
         for field in fields(cls)
         if field.present(version)
     )

@@ -3,7 +3,8 @@
 Neighbouring fixed-size fields, old-form lengths and the zero byte of an empty tag section are packed by one `struct`
 call. Varints come from a table. Tagged fields are written only when they differ from their default, in the order of
 their tags. A value that does not fit its field (null where the version allows none, a number too large) raises whatever
-Python makes of it: that is a fault of the caller, not of the peer.
+Python makes of it: that is a fault of the caller, not of the peer. The sliced form of an encoder is a generator that
+yields after each element of a list.
 """
 
 from __future__ import annotations
@@ -44,16 +45,17 @@ VARINT: Final = _Varints()
 _BYTES: Final = (bytes, memoryview, bytearray)
 
 
-def source(cls: type, version: int) -> tuple[str, dict[str, Any]]:
+def source(cls: type, version: int, *, sliced: bool = False) -> tuple[str, dict[str, Any]]:
     """The text of `encode(o)` and the names it uses."""
-    text = _Text(cls, version)
+    text = _Text(cls, version, sliced=sliced)
     text.function(cls)
     return "\n".join(text.lines) + "\n", text.space
 
 
 class _Text:
-    def __init__(self, cls: type, version: int) -> None:
+    def __init__(self, cls: type, version: int, *, sliced: bool) -> None:
         self.version = version
+        self.sliced = sliced
         self.flexible = version >= spec(cls).flexible
         self.lines: list[str] = []
         self.depth = 0
@@ -67,6 +69,8 @@ class _Text:
         self.depth += 1
         self.line("parts = []")
         self.line("out = []")
+        if self.sliced:
+            self.line("yield")
         self.struct(cls, "o")
         self.flush()
         self.line("if out or not parts: parts.append(b''.join(out))")
@@ -228,6 +232,8 @@ class _Text:
         else:
             self.field(field._replace(array=False, nullable=None), element)
             self.flush()
+        if self.sliced:
+            self.line("yield")
         self.depth -= 1
 
     def records(self, field: Field, value: str, nullable: bool) -> None:

@@ -64,7 +64,7 @@ def parse_header(frame: Buffer) -> Header:
             position += length
             client = str(frame[10:position], "utf-8")
         if version >= _FLEXIBLE[key]:
-            position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
+            position = position + 1 if frame[position] == 0 else skip_tags(frame, position)[0]
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         return _bare(frame, error)
     if position > len(frame):
@@ -94,7 +94,7 @@ def parse_response_header(key: int, version: int, frame: Buffer) -> tuple[int, i
     try:
         (correlation,) = _unpack_correlation(frame, 0)
         if version >= _FLEXIBLE[key] and key != _API_VERSIONS:
-            return correlation, skip_tags(frame, 4)
+            return correlation, skip_tags(frame, 4)[0]
     except (struct.error, IndexError) as error:
         raise DecodeError(f"response header: {error}") from None
     return correlation, 4

@@ -1,0 +1,133 @@
+"""Who may use the loop next: work that did not fit into one turn waits here for another.
+
+The loop belongs to everybody. A connection handles frames for `TURN_S`, then others get a turn; a request that needs
+longer is a generator (`Steps`) that yields wherever it may be interrupted. What is left waits in one of two lines:
+
+    Turns    connections with frames that have arrived: each in turn, as often as it takes
+    Lane     long requests: one after the other, so that the memory of one is free before the next begins
+
+Each line is served once in every round of the loop, for `ROUND_S` at most. A connection that asks for little is served
+when its bytes arrive and never waits in line, however many wait there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ottla.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.handlers.call import Steps
+
+log = logging.getLogger("ottla.net")
+
+TURN_S = 0.002  # of one connection, or of one long request before it waits in line
+ROUND_S = 0.005  # of all that wait in one line
+
+monotonic = SystemClock().monotonic
+
+
+class Turns:
+    """Connections that wait for another turn."""
+
+    __slots__ = ("_line", "_running")
+
+    def __init__(self) -> None:
+        self._line: deque[Callable[[], None]] = deque()
+        self._running = False
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def add(self, turn: Callable[[], None]) -> None:
+        """Call `turn` when it is its turn."""
+        self._line.append(turn)
+        if not self._running:
+            self._running = True
+            asyncio.get_running_loop().call_soon(self._round)
+
+    def _round(self) -> None:
+        line, until = self._line, monotonic() + ROUND_S
+        while line:
+            turn = line.popleft()
+            try:
+                turn()
+            except Exception:  # one connection's trouble is that connection's
+                log.exception("a turn failed")
+            if monotonic() >= until:
+                break
+        self._running = bool(line)
+        if line:
+            asyncio.get_running_loop().call_soon(self._round)
+
+
+class Lane:
+    """Long requests, one after the other. One that waits for something else lets the next go first."""
+
+    __slots__ = ("_line", "_running")
+
+    def __init__(self) -> None:
+        self._line: deque[tuple[Steps[Any], asyncio.Future[Any]]] = deque()
+        self._running = False
+
+    def add(self, steps: Steps[Any], awaited: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
+        """A future of what the steps return, which go on when `awaited` is done. Cancelling it gives them up."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if awaited is None:
+            self._line_up(steps, future)
+        else:
+            self._wait(steps, future, awaited)
+        return future
+
+    def _line_up(self, steps: Steps[Any], future: asyncio.Future[Any]) -> None:
+        self._line.append((steps, future))
+        if not self._running:
+            self._running = True
+            asyncio.get_running_loop().call_soon(self._round)
+
+    def _wait(self, steps: Steps[Any], future: asyncio.Future[Any], awaited: asyncio.Future[Any]) -> None:
+        def give_up(_: object) -> None:
+            if not awaited.done():
+                awaited.cancel()
+
+        future.add_done_callback(give_up)
+        awaited.add_done_callback(lambda _: self._line_up(steps, future))
+
+    def _round(self) -> None:
+        line, until = self._line, monotonic() + ROUND_S
+        while line:
+            steps, future = line[0]
+            try:
+                awaited = None if future.done() else walk(steps, until)
+            except StopIteration as end:
+                future.set_result(end.value)
+            except asyncio.CancelledError:
+                future.cancel()
+            except Exception as error:  # whoever waits for the future answers for it
+                future.set_exception(error)
+            else:
+                if awaited is not None:
+                    self._wait(steps, future, awaited)
+                elif future.done():  # nobody waits for it any more
+                    steps.close()
+                else:
+                    break  # there is more to do, but not now
+            line.popleft()
+        self._running = bool(line)
+        if line:
+            asyncio.get_running_loop().call_soon(self._round)
+
+
+def walk(steps: Steps[Any], until: float) -> asyncio.Future[Any] | None:
+    """Go on until the time has come (None), or a future is to be waited for. StopIteration has what they return."""
+    while True:
+        awaited = next(steps)
+        if awaited is not None:
+            return awaited
+        if monotonic() >= until:
+            return None
