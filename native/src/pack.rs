@@ -34,8 +34,7 @@ impl Write for Bounded {
 }
 
 pub(crate) struct Packer {
-    writer: Option<Writer>, // None once it failed or is finished
-    full: bool,
+    writer: Option<Writer>, // None once the output was too large
 }
 
 enum Writer {
@@ -58,31 +57,21 @@ impl Packer {
             SNAPPY | LZ4 => Writer::Blocks(Blocks::new(codec == LZ4, level, out)?),
             _ => return Err(format!("no codec {codec}")),
         };
-        Ok(Packer { writer: Some(writer), full: false })
+        Ok(Packer { writer: Some(writer) })
     }
 
-    /// False once the output would be larger than allowed.
-    pub(crate) fn add(&mut self, data: &[u8]) -> bool {
+    /// Nothing more is kept once the output would be larger than allowed.
+    pub(crate) fn add(&mut self, data: &[u8]) {
         let written = match &mut self.writer {
             Some(Writer::Plain(out)) => out.write_all(data),
             Some(Writer::Gzip(out)) => out.write_all(data),
             Some(Writer::Zstd(out)) => out.write_all(data),
             Some(Writer::Blocks(out)) => out.add(data),
-            None => return false,
+            None => Ok(()),
         };
         if written.is_err() {
-            self.fail();
+            self.writer = None;
         }
-        written.is_ok()
-    }
-
-    fn fail(&mut self) {
-        self.full = true;
-        self.writer = None;
-    }
-
-    pub(crate) fn full(&self) -> bool {
-        self.full
     }
 
     /// All that was packed; None if it is too large.
@@ -93,9 +82,6 @@ impl Packer {
             Writer::Zstd(out) => out.finish(),
             Writer::Blocks(out) => out.finish(),
         };
-        if finished.is_err() {
-            self.fail();
-        }
         finished.ok().map(|out| out.data)
     }
 }

@@ -115,12 +115,14 @@ pub(crate) fn transcode(
         codec => Inflated::new(codec, payload, limits.inflated)
             .and_then(|windows| retold(windows, &mut packer, &head, rules, limits)),
     };
-    let mut verdict = found.unwrap_or_else(Verdict::from);
-    let packed = if verdict.state == SOUND { packer.finish() } else { None };
-    if packed.is_none() && (packer.full() || verdict.state == SOUND) {
-        verdict = Verdict::new(LARGE, String::new());
+    let verdict = found.unwrap_or_else(Verdict::from);
+    if verdict.state != SOUND || verdict.errors_total > 0 {
+        return (verdict, Vec::new()); // what is wrong with a record comes before what is wrong with all
     }
-    (verdict, packed.unwrap_or_default())
+    match packer.finish() {
+        Some(packed) => (verdict, packed),
+        None => (Verdict::new(LARGE, String::new()), Vec::new()),
+    }
 }
 
 fn opened(data: &[u8]) -> Result<Header, Verdict> {
@@ -144,9 +146,7 @@ impl<W: Windows> Windows for Retold<'_, W> {
     }
 
     fn next(&mut self) -> Result<bool, Stop> {
-        if !self.packer.add(self.windows.window()) {
-            return Err(Stop::Over);
-        }
+        self.packer.add(self.windows.window());
         self.windows.next()
     }
 }
@@ -163,12 +163,12 @@ fn retold(
 
 fn walk<W: Windows>(cursor: &mut Cursor<W>, head: &Header, rules: &Rules, limits: Limits) -> Result<Verdict, Stop> {
     let count = i64::from(head.count);
-    if count > limits.records {
-        return Err(Stop::Over);
-    }
     let mut found = Verdict::new(SOUND, String::new());
     let append_time = head.has(LOG_APPEND_TIME);
     for index in 0..count {
+        if index >= limits.records {
+            return Err(Stop::Over); // a count may lie, so that it alone says nothing
+        }
         let record = cursor.record()?;
         if i64::from(record.offset_delta) != index {
             return Err(format!("record {index} has the offset of record {}", record.offset_delta).into());

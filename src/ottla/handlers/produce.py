@@ -6,18 +6,22 @@ without a separate AddPartitionsToTxn; v13 topics by id.
 
 acks 0: no answer, and any error ends the connection; 1: after our append; -1: after the in-sync replicas' appends,
 which on one node is the same moment.
+
+A batch that takes long to check (it inflates to a lot) is checked in a thread; until then the connection handles
+nothing else, so that what it sends afterwards stays behind it.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.transactions import add, verified
-from ottla.records import batch
-from ottla.records.validate import MalformedError
+from ottla.records import aside, batch
+from ottla.records.validate import LargeError, MalformedError, validate
 from ottla.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -27,7 +31,10 @@ from ottla.wire.messages.produce import (
 )
 
 if TYPE_CHECKING:
+    from ottla.handlers.call import Steps
+    from ottla.records.validate import Accepted
     from ottla.replica.partition import Partition
+    from ottla.wire.messages.produce import PartitionProduceData, TopicProduceData
 
 # The first versions with a property; see the list above.
 BATCHES, ABORTABLE, NEWER_TRANSACTIONS, BY_ID = 3, 11, 12, 13
@@ -62,54 +69,137 @@ ADMIN_CLIENT = "__admin_client"  # the client id that Kafka's own repair tools u
 
 
 @handles(ProduceRequest)
-def produce(parts: Parts, call: Call, request: ProduceRequest) -> ProduceResponse | None:
-    version, acks = call.version, request.acks
-    if acks not in ACKS:
+def produce(
+    parts: Parts, call: Call, request: ProduceRequest
+) -> ProduceResponse | Steps[ProduceResponse | None] | None:
+    if request.acks not in ACKS:
         return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    replicas, now_ms = parts.replicas, parts.clock.now_ms()
-    responses = []
-    failed = ""
+    now_ms = parts.clock.now_ms()
+    results: list[PartitionProduceResponse] = []
     for topic in request.topic_data:
-        results = []
         for data in topic.partition_data:
             try:
-                if version >= BY_ID:
-                    partition = replicas.get_by_id(topic.topic_id, data.index)
-                else:
-                    partition = replicas.get(topic.name, data.index)
-                if partition.internal and call.client_id != ADMIN_CLIENT:
-                    raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is not for clients")
-                records = data.records or NOTHING
-                if not records and version >= BATCHES:
-                    raise MalformedError("the request carries no records for this partition")
-                if version >= BATCHES and len(records) > ATTRIBUTES and records[ATTRIBUTES] & TRANSACTIONAL:
-                    admit(parts, request.transactional_id, partition, records, version)
-                result = append(partition, data.index, records, now_ms, version)
-            except BrokerError as error:
-                result = refusal(data.index, error)
-                if error.code not in OF_PARTITIONS and not isinstance(error, MalformedError):
-                    result.log_start_offset = partition.log.start
-                failed = f"{error.code.name} for {topic.name}-{data.index}"
-            results.append(result)
-        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results))
-    if acks == 0:
-        if failed:
-            raise Hangup(f"a produce with acks=0 failed: {failed}")
+                results.append(append(parts, call, request, topic, data, now_ms))
+            except LargeError:
+                for _, kept in pieces(request)[len(results) :]:  # the frame is lent until we return
+                    kept.records = memoryview(bytes(kept.records or b""))
+                return finish(parts, call, request, now_ms, results)
+    return respond(request, results)
+
+
+def pieces(request: ProduceRequest) -> list[tuple[TopicProduceData, PartitionProduceData]]:
+    return [(topic, data) for topic in request.topic_data for data in topic.partition_data]
+
+
+def finish(
+    parts: Parts, call: Call, request: ProduceRequest, now_ms: int, results: list[PartitionProduceResponse]
+) -> Steps[ProduceResponse | None]:
+    """The rest of a request, of which some batches are checked in a thread. The connection waits, so order is kept."""
+    for topic, data in pieces(request)[len(results) :]:
+        try:
+            result = append(parts, call, request, topic, data, now_ms)
+        except LargeError as large:
+            result = yield from append_slowly(parts, call, request, topic, data, now_ms, large)
+        results.append(result)
+        yield None
+    return respond(request, results)
+
+
+def append_slowly(
+    parts: Parts,
+    call: Call,
+    request: ProduceRequest,
+    topic: TopicProduceData,
+    data: PartitionProduceData,
+    now_ms: int,
+    large: LargeError,
+) -> Steps[PartitionProduceResponse]:
+    partition = find(parts, call, topic, data)
+    if partition.log.config.magic != batch.MAGIC:  # offsets are all over its messages: only the loop knows them
+        return refusal(data.index, large)
+    check = partial(
+        validate,
+        data.records or NOTHING,
+        partition.log.config,
+        base=0,
+        epoch=0,
+        now_ms=now_ms,
+        produce_version=call.version,
+        thorough=True,
+    )
+    try:
+        future = aside.run(len(data.records or NOTHING), check)
+        yield future
+        accepted = future.result()
+        if accepted.header is None or find(parts, call, topic, data) is not partition:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not what it was")
+    except BrokerError as error:
+        return refused(data.index, error, partition)
+    return append(parts, call, request, topic, data, now_ms, accepted)
+
+
+def respond(request: ProduceRequest, results: list[PartitionProduceResponse]) -> ProduceResponse | None:
+    if request.acks == 0:
+        for (topic, data), result in zip(pieces(request), results, strict=True):
+            if result.error_code:
+                failed = f"{ErrorCode(result.error_code).name} for {topic.name}-{data.index}"
+                raise Hangup(f"a produce with acks=0 failed: {failed}")
         return None
+    at, responses = 0, []
+    for topic in request.topic_data:
+        end = at + len(topic.partition_data)
+        responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results[at:end])
+        )
+        at = end
     return ProduceResponse(responses=responses)
 
 
+def find(parts: Parts, call: Call, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
+    if call.version >= BY_ID:
+        return parts.replicas.get_by_id(topic.topic_id, data.index)
+    return parts.replicas.get(topic.name, data.index)
+
+
 def append(
-    partition: Partition, index: int, records: memoryview, now_ms: int, version: int
+    parts: Parts,
+    call: Call,
+    request: ProduceRequest,
+    topic: TopicProduceData,
+    data: PartitionProduceData,
+    now_ms: int,
+    accepted: Accepted | None = None,
 ) -> PartitionProduceResponse:
-    appended = partition.append(records, now_ms, version)
+    """Append what is sent to one partition. LargeError: it must be validated elsewhere first; then it is `accepted`."""
+    version, partition = call.version, None
+    try:
+        partition = find(parts, call, topic, data)
+        if partition.internal and call.client_id != ADMIN_CLIENT:
+            raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is not for clients")
+        records = data.records or NOTHING
+        if not records and version >= BATCHES:
+            raise MalformedError("the request carries no records for this partition")
+        if version >= BATCHES and len(records) > ATTRIBUTES and records[ATTRIBUTES] & TRANSACTIONAL:
+            admit(parts, request.transactional_id, partition, records, version)
+        appended = partition.append(records, now_ms, version, accepted=accepted)
+    except LargeError:
+        raise
+    except BrokerError as error:
+        return refused(data.index, error, partition)
     return PartitionProduceResponse(
-        index=index,
+        index=data.index,
         error_code=0,
         base_offset=appended.base,
         log_append_time_ms=appended.append_time,
         log_start_offset=appended.start,
     )
+
+
+def refused(index: int, error: BrokerError, partition: Partition | None) -> PartitionProduceResponse:
+    result = refusal(index, error)
+    if partition is not None and error.code not in OF_PARTITIONS and not isinstance(error, MalformedError):
+        result.log_start_offset = partition.log.start
+    return result
 
 
 def admit(parts: Parts, name: str | None, partition: Partition, records: memoryview, version: int) -> None:

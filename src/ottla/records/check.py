@@ -27,6 +27,7 @@ from ottla.records.batch import (
     MAGIC,
     MAGIC_POSITION,
     NO_TIMESTAMP,
+    RECORD_SIZE_MIN,
     header,
 )
 from ottla.records.compress import Codec, CorruptError, InflatedError, compress, decompress, lz4_check
@@ -92,9 +93,9 @@ def check(data: Buffer, rules: Rules, limits: Limits) -> Verdict:
 def transcode(
     data: Buffer, rules: Rules, limits: Limits, codec: int, level: int | None, size_max: int
 ) -> tuple[Verdict, bytes]:
-    """The same, and the records packed with another codec, as long as they take no more than `size_max` bytes."""
+    """The same, and if no record is refused, all packed with another codec, in no more than `size_max` bytes."""
     verdict, content = _check(data, rules, limits)
-    if verdict.state != SOUND:
+    if verdict.state != SOUND or verdict.errors_total:
         return verdict, b""
     packed = compress(codec, content, level)
     if len(packed) > size_max:
@@ -138,6 +139,8 @@ def inflate(codec: int, payload: memoryview, size_max: int) -> bytes:
 
 
 def _judge(head: Header, content: bytes, rules: Rules, limits: Limits) -> Verdict:
+    if head.count * RECORD_SIZE_MIN > len(content):
+        raise CorruptError(f"{len(content)} bytes cannot hold {head.count} records")
     if head.count > limits.records:
         return _verdict(OVER)
     keyed, create_time, now_ms, before_ms, after_ms, errors_max = rules

@@ -167,10 +167,10 @@ def _snappy_block(block: memoryview, size_max: int) -> bytes:
 
     try:
         size = snappy.decompress_raw_len(block)
-        if size > size_max:
-            raise _too_large(size_max)
         if size > len(block) * _SNAPPY_RATIO_MAX:
             raise CorruptError(f"snappy: {len(block)} bytes cannot hold {size}")
+        if size > size_max:
+            raise _too_large(size_max)
         return bytes(snappy.decompress_raw(block))
     except DecompressionError as error:
         raise CorruptError(str(error)) from None
