@@ -104,11 +104,11 @@ impl Inflater {
     /// Appends to what is there, `start` bytes; the new size.
     fn snappy_block(&mut self, block: &[u8], start: usize, size_max: usize) -> Inflated {
         let size = snap::raw::decompress_len(block).map_err(|error| error.to_string())?;
-        if size > size_max - start {
-            return Err(too_large(size_max));
-        }
         if size > block.len() * SNAPPY_RATIO_MAX {
             return Err(format!("snappy: {} bytes cannot hold {size}", block.len()));
+        }
+        if size > size_max - start {
+            return Err(too_large(size_max));
         }
         self.grow(start + size);
         let made = snap::raw::Decoder::new().decompress(block, &mut self.room[start..start + size]);

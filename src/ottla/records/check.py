@@ -43,6 +43,8 @@ NO_KEY, BAD_TIME, BAD_TYPE = 1, 2, 3  # the rules a record can break
 INFLATED_MAX: Final = 16 << 20
 RECORDS_MAX: Final = 200_000
 
+LOOP_RECORDS_MAX: Final = 20_000  # on the loop, at about two microseconds each
+
 _LOW: Final = 0xFFFFFFFFFFFFFFFF
 _SIGN: Final = 1 << 63
 
@@ -79,6 +81,11 @@ class Seen(NamedTuple):
     offset_delta: int
     time_delta: int
     has_key: bool
+
+
+def on_loop(limits: Limits) -> Limits:
+    """What is left of the limits while everybody waits for Python."""
+    return Limits(limits.inflated, min(limits.records, LOOP_RECORDS_MAX))
 
 
 def wrap(value: int) -> int:

@@ -47,12 +47,12 @@ __all__ = ["built", "check", "crc32c", "decode_columns", "encode_columns", "murm
 
 
 def check(data: Buffer, rules: Rules, limits: Limits, *, release: bool = False) -> Verdict:
-    """What `ottla.records.check` says of one batch of magic 2. `release` lets other threads run meanwhile."""
+    """What `ottla.records.check` says of one batch of magic 2. `release`: in a thread, so let others run meanwhile."""
     crate = _crate()
     if crate is None:
         from ottla.records import check as twin
 
-        return twin.check(data, rules, limits)
+        return twin.check(data, rules, limits if release else twin.on_loop(limits))
     return crate.check(data, rules, limits, release)
 
 
@@ -71,7 +71,7 @@ def transcode(
     if crate is None:
         from ottla.records import check as twin
 
-        return twin.transcode(data, rules, limits, codec, level, size_max)
+        return twin.transcode(data, rules, limits if release else twin.on_loop(limits), codec, level, size_max)
     return crate.transcode(data, rules, limits, release, codec, level, size_max)
 
 

@@ -75,8 +75,9 @@ __all__ = ["Accepted", "LargeError", "MalformedError", "RefusedError", "validate
 NO_KEY: Final = "a compacted topic takes no record without a key"
 BAD_TYPE_TEXT: Final = "LogAppendTime is for the broker to set"
 # What may be inflated: on the loop, where everybody waits (some 10 ms), and in a thread, where only the sender does.
-# Kafka has no limit; the second is a thousand times its largest batch.
+# Kafka has no limit; the last is a thousand times its largest batch. What is not compressed was sent as it is.
 ON_LOOP: Final = Limits(4 << 20, 1 << 31)
+PLAIN_ON_LOOP: Final = Limits(16 << 20, 1 << 31)
 IN_THREAD: Final = Limits(1 << 30, 50_000_000)
 # Old formats are opened in Python, at some microseconds for each message.
 OLD_ON_LOOP: Final = Limits(1 << 20, 2_000)
@@ -149,8 +150,11 @@ def validate(
             and config.compression_type == "producer"
             and config.message_timestamp_type == "CreateTime"
             and config.magic == MAGIC
+            and client
         ):
-            verdict = check(data, _rules(config, now_ms, create_time=True, client=client), ON_LOOP)
+            verdict = check(
+                data, _rules(config, now_ms, create_time=True, client=True), ON_LOOP if codec else PLAIN_ON_LOOP
+            )
             if verdict[0] == SOUND and verdict[3] == last_ms and not verdict[7]:
                 last = base + delta
                 return _new(
@@ -284,7 +288,7 @@ def _batch(
         return stamp(data, head, target, head.max_timestamp)
     create_time = target.append_time is None
     rules = _rules(config, target.now_ms, create_time=create_time, client=client)
-    limits, packed = IN_THREAD if thorough else ON_LOOP, None
+    limits, packed = IN_THREAD if thorough or not client else ON_LOOP if head.codec else PLAIN_ON_LOOP, None
     if head.codec != target.codec:
         room = max(0, config.max_message_bytes - HEADER_SIZE)
         verdict, packed = transcode(

@@ -1,4 +1,4 @@
-"""What Apache Kafka refuses to store, Ottla refuses: every malformed batch goes to both, as it is, in a Produce request.
+"""What Apache Kafka refuses to store, Ottla refuses: every malformed batch goes to both, as it is.
 
 Where Kafka only says that it failed (-1), we name what is wrong: INVALID_RECORD. Some batches Kafka takes although some
 of its own clients, or librdkafka, cannot read them; they are listed, and refused here.
