@@ -3,17 +3,17 @@
 use flate2::{Compress, Compression, FlushCompress, Status};
 use lz4::block::CompressionMode;
 
+pub(crate) use crate::frames::LZ4_STORED;
 use crate::inflate::{GZIP, LZ4, SNAPPY, ZSTD};
 
 const GZIP_WINDOW: u8 = 15;
-const XERIAL_HEADER: &[u8] = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01";
-const XERIAL_BLOCK: usize = 32 * 1024; // the block size of the Java writer
-const LZ4_HEADER: &[u8] = b"\x04\x22\x4d\x18\x60\x40\x82"; // independent blocks of 64 KiB, no checksums
-const LZ4_BLOCK: usize = 64 * 1024;
-const LZ4_STORED: u32 = 0x8000_0000;
+pub(crate) const XERIAL_HEADER: &[u8] = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01";
+pub(crate) const XERIAL_BLOCK: usize = 32 * 1024; // the block size of the Java writer
+pub(crate) const LZ4_HEADER: &[u8] = b"\x04\x22\x4d\x18\x60\x40\x82"; // independent blocks of 64 KiB, no checksums
+pub(crate) const LZ4_BLOCK: usize = 64 * 1024;
 const LZ4_DEFAULT: i32 = 9; // Kafka's default level, for which its writer takes the fast compressor
 const LZ4_DENSE: i32 = 3; // from here on the library's own writer of frames takes the dense one
-const ZSTD_DEFAULT: i32 = 3;
+pub(crate) const ZSTD_DEFAULT: i32 = 3;
 
 /// What the codecs keep from one batch to the next.
 pub(crate) struct Deflater {
@@ -71,15 +71,11 @@ impl Deflater {
     }
 
     fn lz4(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-        let mode = match self.level.unwrap_or(LZ4_DEFAULT) {
-            level if level == LZ4_DEFAULT || level < LZ4_DENSE => CompressionMode::DEFAULT,
-            level => CompressionMode::HIGHCOMPRESSION(level),
-        };
+        let mode = lz4_mode(self.level);
         out.extend_from_slice(LZ4_HEADER);
-        self.room.resize(lz4::block::compress_bound(LZ4_BLOCK).map_err(|error| error.to_string())?, 0);
+        self.room.resize(lz4_room()?, 0);
         for block in data.chunks(LZ4_BLOCK) {
-            let size = lz4::block::compress_to_buffer(block, Some(mode), false, &mut self.room)
-                .map_err(|error| format!("lz4: {error}"))?;
+            let size = lz4_block(block, mode, &mut self.room)?;
             if size < block.len() {
                 out.extend_from_slice(&(size as u32).to_le_bytes());
                 out.extend_from_slice(&self.room[..size]);
@@ -101,4 +97,20 @@ impl Deflater {
         out.extend_from_slice(&encoder.compress(data).map_err(|error| format!("zstd: {error}"))?);
         Ok(())
     }
+}
+
+pub(crate) fn lz4_mode(level: Option<i32>) -> CompressionMode {
+    match level.unwrap_or(LZ4_DEFAULT) {
+        level if level == LZ4_DEFAULT || level < LZ4_DENSE => CompressionMode::DEFAULT,
+        level => CompressionMode::HIGHCOMPRESSION(level),
+    }
+}
+
+/// What the largest block can take when it is packed.
+pub(crate) fn lz4_room() -> Result<usize, String> {
+    lz4::block::compress_bound(LZ4_BLOCK).map_err(|error| error.to_string())
+}
+
+pub(crate) fn lz4_block(block: &[u8], mode: CompressionMode, room: &mut [u8]) -> Result<usize, String> {
+    lz4::block::compress_to_buffer(block, Some(mode), false, room).map_err(|error| format!("lz4: {error}"))
 }

@@ -1,9 +1,10 @@
 //! What the frames of lz4 and zstd say of themselves: how large they can become, before anything is inflated.
 
 use crate::varint::Claim;
+use crate::xxhash::xxh32;
 
 const LZ4_MAGIC: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
-const LZ4_STORED: u32 = 0x8000_0000;
+pub(crate) const LZ4_STORED: u32 = 0x8000_0000;
 const LZ4_RATIO_MAX: usize = 255;
 /// Magic, flags (version 1, independent blocks, no checksums, no size), block size, hash of these two: the header that
 /// the Java client and librdkafka write, for blocks of 64 KiB, and the same for the three larger sizes.
@@ -20,6 +21,38 @@ const ZSTD_SKIPPABLE: u32 = 0x0184_d2a5; // without its lowest four bits, which 
 const ZSTD_BLOCK_MAX: usize = 128 * 1024;
 const ZSTD_REPEAT: usize = 1;
 const ZSTD_COMPRESSED: usize = 2;
+
+/// The header of an lz4 frame as Kafka reads it: no dictionary, and blocks that do not look back at each other.
+#[derive(Clone, Copy)]
+pub(crate) struct Lz4Frame {
+    pub(crate) header_size: usize,
+    pub(crate) block_max: usize,
+    pub(crate) block_hash: bool,
+    pub(crate) content_hash: bool,
+}
+
+impl Lz4Frame {
+    pub(crate) fn read(data: &[u8]) -> Claim<Self> {
+        let &[flags, block] = data.strip_prefix(&LZ4_MAGIC).and_then(<[u8]>::first_chunk).ok_or("lz4: not a frame")?;
+        if flags >> 6 != 1 || flags & 0b11 != 0 || block & 0b1000_1111 != 0 || block >> 4 < 4 {
+            return Err("lz4: a frame of no known kind");
+        }
+        if flags & 0b10_0000 == 0 {
+            return Err("lz4: blocks that depend on each other");
+        }
+        let hash_at = 6 + if flags & 0b1000 != 0 { 8 } else { 0 }; // the size of the content, of no interest
+        let hash = *data.get(hash_at).ok_or("lz4: the frame is cut short")?;
+        if (xxh32(&data[4..hash_at]) >> 8) as u8 != hash {
+            return Err("lz4: the header of the frame does not match its checksum");
+        }
+        Ok(Lz4Frame {
+            header_size: hash_at + 1,
+            block_max: 1 << (8 + 2 * (block >> 4)),
+            block_hash: flags & 0b1_0000 != 0,
+            content_hash: flags & 0b100 != 0,
+        })
+    }
+}
 
 /// Up to eight bytes, little-endian; what lies beyond the end counts as zero.
 fn number(data: &[u8], at: usize, size: usize) -> u64 {
@@ -86,8 +119,9 @@ pub(crate) fn lz4_plain(data: &[u8], room: &mut [u8]) -> Option<usize> {
     }
 }
 
-pub(crate) fn zstd_bound(data: &[u8]) -> Claim<usize> {
-    let (mut bound, mut at) = (0_usize, 0);
+/// The most bytes that the frames can inflate to, and how far back one of them may look, as it declares.
+pub(crate) fn zstd_bound(data: &[u8]) -> Claim<(usize, u64)> {
+    let (mut bound, mut at, mut window) = (0_usize, 0, 0);
     while at < data.len() {
         let left = data.len() - at;
         let magic = number(data, at, 4) as u32;
@@ -98,11 +132,12 @@ pub(crate) fn zstd_bound(data: &[u8]) -> Claim<usize> {
         if left < 6 || magic != ZSTD_MAGIC {
             return Err("zstd: not a frame");
         }
+        window = window.max(zstd_window(data, at));
         let (frame, after) = zstd_frame(data, at)?;
         bound = bound.saturating_add(frame);
         at = after;
     }
-    Ok(bound)
+    Ok((bound, window))
 }
 
 /// The most that the frame at `at` can become, and where it ends.
@@ -129,4 +164,15 @@ fn zstd_frame(data: &[u8], mut at: usize) -> Claim<(usize, usize)> {
     let most =
         if size_length > 0 { usize::try_from(content).map_or(blocks, |content| blocks.min(content)) } else { blocks };
     Ok((most, at + 4 * usize::from(descriptor >> 2 & 1))) // content checksum
+}
+
+fn zstd_window(data: &[u8], at: usize) -> u64 {
+    let descriptor = data[at + 4];
+    if descriptor >> 5 & 1 == 1 {
+        let at = at + 5 + [0, 1, 2, 4][usize::from(descriptor & 3)]; // one segment: all of the content
+        return number(data, at, 1 << (descriptor >> 6));
+    }
+    let window = data[at + 5];
+    let base = 1_u64 << (10 + (window >> 3));
+    base + base / 8 * u64::from(window & 7)
 }

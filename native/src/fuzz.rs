@@ -5,6 +5,8 @@ use std::collections::HashMap;
 
 use crate::arrays::Blobs;
 use crate::reader::{Columns, Wanted, decode};
+use crate::seek;
+use crate::validate::{self, Limits, Rules, SOUND};
 use crate::writer::{Rows, Target, encode};
 
 const ROUNDS: usize = 4000;
@@ -103,4 +105,85 @@ fn hostile_bytes_give_an_answer_or_an_error() {
         }
     }
     assert!(answers > ROUNDS / 10 && errors > ROUNDS / 10, "{answers} answers, {errors} errors: try others");
+}
+
+const RULES: Rules =
+    Rules { keyed: true, create_time: true, now_ms: 1_700_000_000_000, before_ms: 1000, after_ms: 1000, errors_max: 3 };
+const LIMITS: Limits = Limits { inflated: SIZE_MAX as u64, records: 10_000 };
+
+/// A batch with its checksum put right, so that what is below it is looked at.
+fn sealed(mut data: Vec<u8>) -> Vec<u8> {
+    let crc = crc32c::crc32c(&data[21..]);
+    data[17..21].copy_from_slice(&crc.to_be_bytes());
+    data
+}
+
+/// The first batch of these, as a client numbers it.
+fn first(data: &[u8]) -> Vec<u8> {
+    let length = u32::from_be_bytes([data[8], data[9], data[10], data[11]]) as usize;
+    data[..length + 12].to_vec()
+}
+
+#[test]
+fn sound_batches_are_sound_in_every_codec() {
+    let long = vec![b'x'; 300_000];
+    let values: Vec<&[u8]> = vec![&long, b"", b"three"];
+    for codec in 0..=4 {
+        let data = first(&batches(codec, &values, &mut Chance(0)));
+        let found = validate::check(&data, &RULES, LIMITS);
+        assert_eq!((found.state, found.errors_total), (SOUND, 0), "{codec}: {}", found.detail);
+        for target in 0..=4 {
+            let (verdict, packed) = validate::transcode(&data, &RULES, LIMITS, (target, None), SIZE_MAX);
+            assert_eq!((verdict.state, verdict.inflated), (SOUND, found.inflated));
+            let mut again = data[..61].to_vec();
+            again[22] = target;
+            again[8..12].copy_from_slice(&(packed.len() as u32 + 49).to_be_bytes());
+            again.extend_from_slice(&packed);
+            assert_eq!(validate::check(&sealed(again), &RULES, LIMITS).inflated, found.inflated, "{codec} {target}");
+        }
+    }
+}
+
+#[test]
+fn hostile_batches_get_a_verdict() {
+    let mut chance = Chance(0x2545_f491_4f6c_dd1d);
+    let (mut sound, mut wrong) = (0, 0);
+    for round in 0..ROUNDS {
+        let text = vec![round as u8; chance.below(2000)];
+        let mut data = first(&batches((round % 5) as u8, &[&text[..], b"", b"key"].repeat(1 + round % 7), &mut chance));
+        for _ in 0..chance.below(4) {
+            let at = 21 + chance.below(data.len() - 21);
+            data[at] = [data[at] ^ 1 << chance.below(8), chance.below(256) as u8, 0, 255][chance.below(4)];
+        }
+        let data = sealed(data);
+        let found = validate::check(&data, &RULES, LIMITS);
+        assert!(found.errors.len() <= 3 && found.inflated <= LIMITS.inflated);
+        let (verdict, packed) = validate::transcode(&data, &RULES, LIMITS, ((round / 5 % 5) as u8, None), 1000);
+        assert!(packed.len() <= 1000);
+        assert_eq!(verdict.state == validate::WRONG, found.state == validate::WRONG);
+        let records = seek::portion(&data, 0, 10, 100, LIMITS).map_or(0, |found| found.len());
+        assert!(records <= 10);
+        _ = seek::since(&data, i64::MAX, 0, LIMITS);
+        if found.state == SOUND { sound += 1 } else { wrong += 1 }
+    }
+    assert!(sound > ROUNDS / 10 && wrong > ROUNDS / 10, "{sound} sound, {wrong} wrong: try others");
+}
+
+#[test]
+fn bombs_end_at_the_limit() {
+    // One record that says it is longer than any limit, and zeros for it.
+    let mut content = Vec::new();
+    crate::varint::put(2_000_000_000, &mut content);
+    content.extend_from_slice(&[0, 0, 0]);
+    crate::varint::put(1_900_000_000, &mut content);
+    content.resize(3 * SIZE_MAX, 0);
+    for codec in 1..=4 {
+        let mut packed = Vec::new();
+        crate::deflate::Deflater::new(codec, None).deflate(&content, &mut packed).expect("packs");
+        let mut data = first(&batches(codec, &[b"x"], &mut Chance(7)))[..61].to_vec();
+        data[8..12].copy_from_slice(&(packed.len() as u32 + 49).to_be_bytes());
+        data.extend_from_slice(&packed);
+        let found = validate::check(&sealed(data), &RULES, LIMITS);
+        assert_eq!(found.state, validate::OVER, "{codec}: {}", found.detail);
+    }
 }

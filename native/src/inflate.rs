@@ -14,9 +14,9 @@ pub(crate) const SNAPPY: u8 = 2;
 pub(crate) const LZ4: u8 = 3;
 pub(crate) const ZSTD: u8 = 4;
 
-const XERIAL: &[u8] = b"\x82SNAPPY\x00";
-const XERIAL_HEADER_SIZE: usize = 16;
-const SNAPPY_RATIO_MAX: usize = 32; // a copy of 3 bytes yields at most 64: nothing honest declares more
+pub(crate) const XERIAL: &[u8] = b"\x82SNAPPY\x00";
+pub(crate) const XERIAL_HEADER_SIZE: usize = 16;
+pub(crate) const SNAPPY_RATIO_MAX: usize = 32; // a copy of 3 bytes yields at most 64: nothing honest declares more
 const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
 const GZIP_WINDOW: u8 = 15;
 const STEP: usize = 8 * 1024; // as the twin's library reads: a frame that ends within the first step escapes some checks
@@ -104,11 +104,11 @@ impl Inflater {
     /// Appends to what is there, `start` bytes; the new size.
     fn snappy_block(&mut self, block: &[u8], start: usize, size_max: usize) -> Inflated {
         let size = snap::raw::decompress_len(block).map_err(|error| error.to_string())?;
-        if size > size_max - start {
-            return Err(too_large(size_max));
-        }
         if size > block.len() * SNAPPY_RATIO_MAX {
             return Err(format!("snappy: {} bytes cannot hold {size}", block.len()));
+        }
+        if size > size_max - start {
+            return Err(too_large(size_max));
         }
         self.grow(start + size);
         let made = snap::raw::Decoder::new().decompress(block, &mut self.room[start..start + size]);
@@ -131,7 +131,7 @@ impl Inflater {
     }
 
     fn zstd(&mut self, data: &[u8], size_max: usize) -> Inflated {
-        let limit = zstd_bound(data)?.min(size_max);
+        let limit = zstd_bound(data)?.0.min(size_max);
         self.grow(limit);
         let context = self.zstd.get_or_insert_with(DCtx::create);
         drain(&mut zstd::stream::read::Decoder::with_context(data, context), &mut self.room[..limit], 0)

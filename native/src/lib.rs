@@ -1,4 +1,5 @@
-//! Kafka's record batches ↔ Arrow columns, for `ottla.records.native`, the only caller.
+//! Kafka's record batches, for `ottla.records.native`, the only caller: the broker's check of what it is sent, single
+//! records of what it stored, and whole fetches ↔ Arrow columns.
 //!
 //! Columns leave as plain buffers (`Region`) that pyarrow adopts in place, and arrays come in as theirs. That is smaller
 //! than a library for Arrow or its C interface, and as fast: a call is a fetch of a megabyte or more, and making a dozen
@@ -6,17 +7,23 @@
 
 mod arrays;
 mod batch;
+mod cursor;
 mod deflate;
 mod frames;
 #[cfg(test)]
 mod fuzz;
 mod hash;
 mod inflate;
+mod pack;
 mod reader;
 mod region;
+mod seek;
+mod validate;
 mod varint;
 mod walk;
+mod windows;
 mod writer;
+mod xxhash;
 
 use std::collections::HashMap;
 
@@ -25,6 +32,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::region::{Region, View};
+use crate::validate::{Limits, Rules, Verdict};
+use crate::windows::Stop;
 
 type Blobs = (Option<View>, View, View, usize, usize); // validity, positions, bytes, first row, number of rows
 type Numbers = (Option<View>, View, usize); // validity, numbers, first row
@@ -163,12 +172,121 @@ fn numbers((valid, data, first): &Numbers) -> arrays::Numbers<'_> {
     arrays::Numbers { valid: valid.as_ref().map(View::bytes), data: data.bytes(), first: *first }
 }
 
+/// As `ottla.records.check.Verdict`.
+type Told = (u8, String, u64, i64, i64, bool, Vec<(i64, u8, i64)>, i64, bool);
+
+fn told(verdict: Verdict) -> Told {
+    (
+        verdict.state,
+        verdict.detail,
+        verdict.inflated,
+        verdict.latest,
+        verdict.latest_index,
+        verdict.negative,
+        verdict.errors,
+        verdict.errors_total,
+        verdict.bad_times,
+    )
+}
+
+/// As `ottla.records.check.Rules`.
+type Asked = (bool, bool, i64, i64, i64, usize);
+
+fn rules((keyed, create_time, now_ms, before_ms, after_ms, errors_max): Asked) -> Rules {
+    Rules { keyed, create_time, now_ms, before_ms, after_ms, errors_max }
+}
+
+fn limits((inflated, records): (u64, i64)) -> Limits {
+    Limits { inflated, records }
+}
+
+/// Runs `work`, without the interpreter's lock if that is worth waiting for it afterwards.
+fn run<T: Send>(py: Python<'_>, release: bool, work: impl FnOnce() -> T + Send) -> T {
+    if release { py.detach(work) } else { work() }
+}
+
+#[pyfunction]
+fn check(py: Python<'_>, data: View, asked: Asked, most: (u64, i64), release: bool) -> Told {
+    let bytes = data.bytes();
+    told(run(py, release, || validate::check(bytes, &rules(asked), limits(most))))
+}
+
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+fn transcode<'py>(
+    py: Python<'py>,
+    data: View,
+    asked: Asked,
+    most: (u64, i64),
+    release: bool,
+    codec: u8,
+    level: Option<i32>,
+    size_max: usize,
+) -> (Told, Bound<'py, PyBytes>) {
+    let bytes = data.bytes();
+    let (verdict, packed) =
+        run(py, release, || validate::transcode(bytes, &rules(asked), limits(most), (codec, level), size_max));
+    (told(verdict), PyBytes::new(py, &packed))
+}
+
+/// Why there is no answer: as the first two of a verdict.
+fn stopped(stop: Stop) -> (u8, String) {
+    match stop {
+        Stop::Wrong(reason) => (validate::WRONG, reason),
+        Stop::Over => (validate::OVER, String::new()),
+    }
+}
+
+type Sought = (u8, String, Option<(i64, i64)>);
+
+#[pyfunction]
+fn since(py: Python<'_>, data: View, timestamp: i64, start: i64, most: (u64, i64), release: bool) -> Sought {
+    let bytes = data.bytes();
+    match run(py, release, || seek::since(bytes, timestamp, start, limits(most))) {
+        Ok(found) => (validate::SOUND, String::new(), found),
+        Err(stop) => {
+            let (state, detail) = stopped(stop);
+            (state, detail, None)
+        }
+    }
+}
+
+type Portion<'py> = (u8, String, Vec<(i64, i64, Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>, u32)>);
+
+#[pyfunction]
+fn portion<'py>(
+    py: Python<'py>,
+    data: View,
+    start: i64,
+    records_max: usize,
+    bytes_max: usize,
+    most: (u64, i64),
+) -> Portion<'py> {
+    match seek::portion(data.bytes(), start, records_max, bytes_max, limits(most)) {
+        Ok(found) => {
+            let bytes = |blob: Option<Vec<u8>>| blob.map(|blob| PyBytes::new(py, &blob));
+            let records = found
+                .into_iter()
+                .map(|(offset, time, key, value, count)| (offset, time, bytes(key), bytes(value), count));
+            (validate::SOUND, String::new(), records.collect())
+        }
+        Err(stop) => {
+            let (state, detail) = stopped(stop);
+            (state, detail, Vec::new())
+        }
+    }
+}
+
 #[pymodule(name = "_native")]
 fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("INTERFACE", 1)?; // of these functions; `ottla.records.native` uses no other
+    module.add("INTERFACE", 2)?; // of these functions; `ottla.records.native` uses no other
     module.add_class::<Region>()?;
     module.add_function(wrap_pyfunction!(decode, module)?)?;
     module.add_function(wrap_pyfunction!(encode, module)?)?;
     module.add_function(wrap_pyfunction!(walk_log, module)?)?;
+    module.add_function(wrap_pyfunction!(check, module)?)?;
+    module.add_function(wrap_pyfunction!(transcode, module)?)?;
+    module.add_function(wrap_pyfunction!(since, module)?)?;
+    module.add_function(wrap_pyfunction!(portion, module)?)?;
     module.add_function(wrap_pyfunction!(murmur2, module)?)
 }

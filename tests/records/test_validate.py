@@ -220,11 +220,11 @@ def test_a_header_with_a_wrong_latest_timestamp_is_put_right() -> None:
 
 
 def test_timestamps_past_64_bits_are_refused() -> None:
-    """The delta of a hostile record may carry the sum past what any field holds."""
+    """The delta of a hostile record may carry the sum past what any field holds; in Kafka it wraps."""
     data = changed(batch.build([KEYED[0]]), base_timestamp=2**63 - 1, max_timestamp=-1)
     record = batch.encode_record(Record(0, 1, None, None), 0, 0)
     data = changed(data[:61] + record, length=49 + len(record))
-    refuse(ErrorCode.INVALID_TIMESTAMP, data, topic(message_timestamp_after_max_ms=2**63 - 1))
+    refuse(ErrorCode.INVALID_TIMESTAMP, data)
 
 
 def test_negative_timestamps_cannot_be_packed_anew() -> None:
@@ -232,9 +232,9 @@ def test_negative_timestamps_cannot_be_packed_anew() -> None:
     refuse(ErrorCode.INVALID_TIMESTAMP, data, version=2)
 
 
-def test_records_that_do_not_parse_are_invalid_where_somebody_looks() -> None:
+def test_records_that_do_not_parse_are_invalid() -> None:
     data = changed(batch.build(KEYED)[:-1] + b"\x7e")
-    assert accept(data).size == len(data), "nothing needed more of the records than their lengths"
+    refuse(ErrorCode.INVALID_RECORD, data)
     refuse(ErrorCode.INVALID_RECORD, data, topic(compression_type="lz4"))
     refuse(ErrorCode.INVALID_RECORD, changed(batch.build(KEYED), attributes=Codec.GZIP), topic(compression_type="lz4"))
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
+from ottla.log.seek import LongSearchError
+from ottla.records import aside
 from ottla.wire.messages.offsets import EpochEndOffset as EpochEnd
 from ottla.wire.messages.offsets import (
     ListOffsetsPartitionResponse,
@@ -31,6 +33,8 @@ from ottla.wire.messages.topics import (
 )
 
 if TYPE_CHECKING:
+    from ottla.handlers.call import Steps
+    from ottla.log.seek import Known
     from ottla.replica.partition import Partition
     from ottla.wire.messages.offsets import ListOffsetsPartition, OffsetForLeaderPartition
     from ottla.wire.messages.topics import DeleteRecordsPartition
@@ -44,35 +48,47 @@ HIGH_WATERMARK = -1  # DeleteRecords: everything that is committed
 
 
 @handles(ListOffsetsRequest)
-def list_offsets(parts: Parts, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def list_offsets(parts: Parts, call: Call, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
     seen: dict[tuple[str, int], int] = {}
     for topic in request.topics:
         for asked in topic.partitions:
             key = topic.name, asked.partition_index
             seen[key] = seen.get(key, 0) + 1
+    topics = []
+    for topic in request.topics:
+        found = []
+        for asked in topic.partitions:
+            try:
+                if seen[topic.name, asked.partition_index] > 1:
+                    raise BrokerError(ErrorCode.INVALID_REQUEST)
+                found.append((yield from list_one(parts, call, request, topic.name, asked)))
+            except BrokerError as error:
+                found.append(ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code))
+            yield None
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=found))
+    return ListOffsetsResponse(topics=topics)
 
-    def find(topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+
+def list_one(
+    parts: Parts, call: Call, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
+) -> Steps[ListOffsetsPartitionResponse]:
+    partition = parts.replicas.get(topic, asked.partition_index)
+    if call.version == 0:
+        return boundaries(partition, asked, parts.clock.now_ms())
+    partition.check_epoch(asked.current_leader_epoch)
+    if SINCE.get(asked.timestamp, 0 if asked.timestamp >= 0 else call.version + 1) > call.version:
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
+    known: Known = {}
+    while True:
         try:
-            if seen[topic, asked.partition_index] > 1:
-                raise BrokerError(ErrorCode.INVALID_REQUEST)
-            partition = parts.replicas.get(topic, asked.partition_index)
-            if call.version == 0:
-                return boundaries(partition, asked, parts.clock.now_ms())
-            partition.check_epoch(asked.current_leader_epoch)
-            if SINCE.get(asked.timestamp, 0 if asked.timestamp >= 0 else call.version + 1) > call.version:
-                raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
-            timestamp, offset, epoch = locate(partition, asked.timestamp, limit_of(partition, request))
-        except BrokerError as error:
-            return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error.code)
-        return ListOffsetsPartitionResponse(
-            partition_index=asked.partition_index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
-        )
-
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(name=topic.name, partitions=[find(topic.name, one) for one in topic.partitions])
-            for topic in request.topics
-        ]
+            timestamp, offset, epoch = locate(partition, asked.timestamp, limit_of(partition, request), known)
+            break
+        except LongSearchError as long:
+            future = aside.run(long.size, long.search)
+            yield future
+            known[long.base] = future.result()
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=0, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
 
 
@@ -83,8 +99,8 @@ def limit_of(partition: Partition, request: ListOffsetsRequest) -> int:
     return partition.log.end if request.replica_id == DEBUGGING_CONSUMER else partition.high
 
 
-def locate(partition: Partition, timestamp: int, limit: int) -> tuple[int, int, int]:
-    """(timestamp, offset, leader epoch); offset -1 when there is none."""
+def locate(partition: Partition, timestamp: int, limit: int, known: Known) -> tuple[int, int, int]:
+    """(timestamp, offset, leader epoch); offset -1 when there is none. LongSearchError: see `log.seek`."""
     log = partition.log
     match timestamp:
         case -1:
@@ -94,9 +110,9 @@ def locate(partition: Partition, timestamp: int, limit: int) -> tuple[int, int, 
         case -5 | -6:
             return -1, -1, -1
         case -3:
-            found = log.max_timestamp()
+            found = log.max_timestamp(known)
         case _:
-            found = log.offset_for_time(timestamp)
+            found = log.offset_for_time(timestamp, known)
     if found is None or found[0] >= limit:
         return -1, -1, -1
     offset, at, epoch = found

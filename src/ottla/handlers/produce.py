@@ -6,19 +6,23 @@ without a separate AddPartitionsToTxn; v13 topics by id.
 
 acks 0: no answer, and any error ends the connection; 1: after our append; -1: after the in-sync replicas' appends,
 which on one node is the same moment. Where `flush.messages` asks for it, the answer also waits for the disk.
+
+A batch that takes long to check (it inflates to a lot) is checked in a thread; until then the connection handles
+nothing else, so that what it sends afterwards stays behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.transactions import add, verified
-from ottla.records import batch
-from ottla.records.validate import MalformedError
+from ottla.records import aside, batch
+from ottla.records.validate import LargeError, MalformedError, validate
 from ottla.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -30,9 +34,11 @@ from ottla.wire.messages.produce import (
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from ottla.handlers.call import Steps
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.records.validate import Accepted
     from ottla.replica.partition import Partition
+    from ottla.wire.messages.produce import PartitionProduceData, TopicProduceData
 
     Unforced = tuple[Log, int, PartitionProduceResponse]  # up to which offset, and the result that waits for it
 
@@ -71,67 +77,153 @@ ADMIN_CLIENT = "__admin_client"  # the client id that Kafka's own repair tools u
 @handles(ProduceRequest)
 def produce(
     parts: Parts, call: Call, request: ProduceRequest
-) -> ProduceResponse | Coroutine[Any, Any, ProduceResponse | None] | None:
-    version, acks = call.version, request.acks
-    if acks not in ACKS:
+) -> ProduceResponse | Steps[ProduceResponse | None] | Coroutine[Any, Any, ProduceResponse | None] | None:
+    if request.acks not in ACKS:
         return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    replicas, now_ms = parts.replicas, parts.clock.now_ms()
-    responses = []
-    failed = ""
-    unforced: list[Unforced] = []
+    work = Work(parts, call, request)
     for topic in request.topic_data:
-        results = []
         for data in topic.partition_data:
             try:
-                if version >= BY_ID:
-                    partition = replicas.get_by_id(topic.topic_id, data.index)
-                else:
-                    partition = replicas.get(topic.name, data.index)
-                if partition.internal and call.client_id != ADMIN_CLIENT:
-                    raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is not for clients")
-                records = data.records or NOTHING
-                if not records and version >= BATCHES:
-                    raise MalformedError("the request carries no records for this partition")
-                if version >= BATCHES and len(records) > ATTRIBUTES and records[ATTRIBUTES] & TRANSACTIONAL:
-                    admit(parts, request.transactional_id, partition, records, version)
-                result = append(partition, data.index, records, now_ms, version)
-                if partition.log.owed > partition.log.recovery_point:
-                    unforced.append((partition.log, partition.log.owed, result))
-            except BrokerError as error:
-                result = refusal(data.index, error)
-                if error.code not in OF_PARTITIONS and not isinstance(error, MalformedError):
-                    result.log_start_offset = partition.log.start
-                failed = f"{error.code.name} for {topic.name}-{data.index}"
-            results.append(result)
-        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results))
-    if acks == 0 and failed:
-        raise Hangup(f"a produce with acks=0 failed: {failed}")
-    answer = None if acks == 0 else ProduceResponse(responses=responses)
-    return force(parts.store, unforced, answer) if unforced else answer
+                work.append(topic, data)
+            except LargeError:
+                for _, kept in work.left():  # the frame is lent until we return
+                    kept.records = memoryview(bytes(kept.records or b""))
+                return work.finish()
+    answer = work.answer()
+    return work.force(answer) if work.unforced else answer
 
 
-async def force(store: Store, unforced: list[Unforced], answer: ProduceResponse | None) -> ProduceResponse | None:
-    """The answer once everything is on disk; a partition whose disk refuses says so."""
-    flushes = [store.flusher.flushed(log, offset) for log, offset, _ in unforced]
-    for (*_, result), outcome in zip(unforced, await asyncio.gather(*flushes, return_exceptions=True), strict=True):
-        if isinstance(outcome, BrokerError):
-            result.error_code, result.error_message, result.base_offset = outcome.code, outcome.message or None, -1
-        elif outcome is not None:
-            raise outcome
-    return answer
+class Work:
+    """One request while it is worked through: its results so far, in the order of its partitions."""
+
+    __slots__ = ("call", "now_ms", "parts", "request", "results", "unforced")
+
+    def __init__(self, parts: Parts, call: Call, request: ProduceRequest) -> None:
+        self.parts = parts
+        self.call = call
+        self.request = request
+        self.now_ms = parts.clock.now_ms()
+        self.results: list[PartitionProduceResponse] = []
+        self.unforced: list[Unforced] = []
+
+    def left(self) -> list[tuple[TopicProduceData, PartitionProduceData]]:
+        """What has no result yet."""
+        return pieces(self.request)[len(self.results) :]
+
+    def find(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
+        if self.call.version >= BY_ID:
+            return self.parts.replicas.get_by_id(topic.topic_id, data.index)
+        return self.parts.replicas.get(topic.name, data.index)
+
+    def append(self, topic: TopicProduceData, data: PartitionProduceData, accepted: Accepted | None = None) -> None:
+        """Append what is sent to one partition. LargeError: it must be checked in a thread; then it is `accepted`."""
+        version, partition = self.call.version, None
+        try:
+            partition = self.find(topic, data)
+            if partition.internal and self.call.client_id != ADMIN_CLIENT:
+                raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{partition.topic} is not for clients")
+            records = data.records or NOTHING
+            if not records and version >= BATCHES:
+                raise MalformedError("the request carries no records for this partition")
+            if version >= BATCHES and len(records) > ATTRIBUTES and records[ATTRIBUTES] & TRANSACTIONAL:
+                admit(self.parts, self.request.transactional_id, partition, records, version)
+            appended = partition.append(records, self.now_ms, version, accepted=accepted)
+        except LargeError:
+            raise
+        except BrokerError as error:
+            self.results.append(refused(data.index, error, partition))
+            return
+        result = PartitionProduceResponse(
+            index=data.index,
+            error_code=0,
+            base_offset=appended.base,
+            log_append_time_ms=appended.append_time,
+            log_start_offset=appended.start,
+        )
+        self.results.append(result)
+        log = partition.log
+        if log.owed > log.recovery_point:
+            self.unforced.append((log, log.owed, result))
+
+    def finish(self) -> Steps[ProduceResponse | None]:
+        """The rest of a request of which a batch is checked in a thread. The connection waits, so order is kept."""
+        for topic, data in self.left():
+            try:
+                self.append(topic, data)
+            except LargeError as large:
+                yield from self._append_slowly(topic, data, large)
+            yield None
+        answer = self.answer()
+        if self.unforced:
+            forced = asyncio.get_running_loop().create_task(self.force(answer))
+            yield forced
+            answer = forced.result()
+        return answer
+
+    def _append_slowly(self, topic: TopicProduceData, data: PartitionProduceData, large: LargeError) -> Steps[None]:
+        partition = self.find(topic, data)
+        if partition.log.config.magic != batch.MAGIC:  # offsets are all over its messages: only the loop knows them
+            self.results.append(refusal(data.index, large))
+            return
+        records = data.records or NOTHING
+        check = partial(
+            validate,
+            records,
+            partition.log.config,
+            base=0,
+            epoch=0,
+            now_ms=self.now_ms,
+            produce_version=self.call.version,
+            thorough=True,
+        )
+        try:
+            future = aside.run(len(records), check)
+            yield future
+            accepted = future.result()
+            if accepted.header is None or self.find(topic, data) is not partition:
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not what it was")
+        except BrokerError as error:
+            self.results.append(refused(data.index, error, partition))
+            return
+        self.append(topic, data, accepted)
+
+    def answer(self) -> ProduceResponse | None:
+        if self.request.acks == 0:
+            for (topic, data), result in zip(pieces(self.request), self.results, strict=True):
+                if result.error_code:
+                    failed = f"{ErrorCode(result.error_code).name} for {topic.name}-{data.index}"
+                    raise Hangup(f"a produce with acks=0 failed: {failed}")
+            return None
+        at, responses = 0, []
+        for topic in self.request.topic_data:
+            end = at + len(topic.partition_data)
+            responses.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=self.results[at:end])
+            )
+            at = end
+        return ProduceResponse(responses=responses)
+
+    async def force(self, answer: ProduceResponse | None) -> ProduceResponse | None:
+        """The answer once everything is on disk; a partition whose disk refuses says so."""
+        flushes = [self.parts.store.flusher.flushed(log, offset) for log, offset, _ in self.unforced]
+        outcomes = await asyncio.gather(*flushes, return_exceptions=True)
+        for (*_, result), outcome in zip(self.unforced, outcomes, strict=True):
+            if isinstance(outcome, BrokerError):
+                result.error_code, result.error_message, result.base_offset = outcome.code, outcome.message or None, -1
+            elif outcome is not None:
+                raise outcome
+        return answer
 
 
-def append(
-    partition: Partition, index: int, records: memoryview, now_ms: int, version: int
-) -> PartitionProduceResponse:
-    appended = partition.append(records, now_ms, version)
-    return PartitionProduceResponse(
-        index=index,
-        error_code=0,
-        base_offset=appended.base,
-        log_append_time_ms=appended.append_time,
-        log_start_offset=appended.start,
-    )
+def pieces(request: ProduceRequest) -> list[tuple[TopicProduceData, PartitionProduceData]]:
+    return [(topic, data) for topic in request.topic_data for data in topic.partition_data]
+
+
+def refused(index: int, error: BrokerError, partition: Partition | None) -> PartitionProduceResponse:
+    result = refusal(index, error)
+    if partition is not None and error.code not in OF_PARTITIONS and not isinstance(error, MalformedError):
+        result.log_start_offset = partition.log.start
+    return result
 
 
 def admit(parts: Parts, name: str | None, partition: Partition, records: memoryview, version: int) -> None:

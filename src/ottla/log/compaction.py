@@ -23,6 +23,7 @@ headers, for their sequence and offset; tombstones and markers of emptied transa
 
 from __future__ import annotations
 
+import logging
 import struct
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
@@ -56,6 +57,8 @@ KEY_COST = 160
 # A thread that computes holds the interpreter for milliseconds; a short sleep after this many bytes lets the loop in.
 SLICE_SIZE = 1 << 16
 SLICE_PAUSE_S = 0.0001
+
+logger = logging.getLogger("ottla.log")
 
 _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qI")
@@ -175,6 +178,7 @@ class Compaction:
         self._pause = pause
         self._offsets: dict[bytes, int] = {}
         self._fates = Fates()
+        self._unreadable: set[int] = set()
         clean = [source for source in plan.sources if source.base < plan.first_dirty]
         self._legacy_horizon_ms = clean[-1].modified_ms - plan.delete_retention_ms if clean else 0
 
@@ -195,7 +199,7 @@ class Compaction:
         for span, data in self._read(source):
             decided = span.magic == 2 and (_decided(fates, data) or batch.header(data).control)
             if span.last >= first and not decided:
-                found = {name(r.key): r.offset for r in batch.iterate(data) if r.key is not None and r.offset >= first}
+                found = self._keys(span, data, first)
                 # The first batch is taken whatever its size, or the run would never get anywhere.
                 if offsets and len(offsets) + sum(key not in offsets for key in found) > room:
                     return False
@@ -203,6 +207,23 @@ class Compaction:
             self.end = max(self.end, span.last + 1)
         self.end = max(self.end, source.end)
         return True
+
+    def _keys(self, span: Span, data: memoryview, first: int) -> dict[bytes, int]:
+        try:
+            records = sieve.opened(data)
+            return {name(r.key): r.offset for r in records if r.key is not None and r.offset >= first}
+        except CorruptError as error:
+            self._say_unreadable(span, error)
+            return {}
+
+    def _say_unreadable(self, span: Span, error: CorruptError) -> None:
+        """A batch that cannot be opened stays as it is: later values of its keys are kept beside it."""
+        if span.base not in self._unreadable:
+            self._unreadable.add(span.base)
+            if len(self._unreadable) == 1:
+                logger.warning(
+                    "%s: the batch at offset %d is kept as it is: %s", self.plan.folder, span.base, error.message
+                )
 
     def clean(self, sources: Sequence[Source]) -> Cleaned:
         """Second part, once per group in order: write what stays of these segments into one."""
@@ -237,6 +258,14 @@ class Compaction:
         )
 
     def _sift(self, span: Span, data: memoryview, *, retain_deletes: bool) -> sieve.Sifted:
+        try:
+            return self._sift_sound(span, data, retain_deletes=retain_deletes)
+        except CorruptError as error:
+            self._say_unreadable(span, error)
+            count = batch.header(data).count if span.magic == 2 else 1
+            return sieve.Sifted(data, count, count, span.last, span.max_timestamp)
+
+    def _sift_sound(self, span: Span, data: memoryview, *, retain_deletes: bool) -> sieve.Sifted:
         if span.magic < 2:
             return sieve.sift_legacy(data, self._keeper(retain_deletes=retain_deletes))
         plan, head = self.plan, batch.header(data)

@@ -28,16 +28,21 @@ from ottla.log.segment import DELETED, LOG_SUFFIX, SUFFIXES, Segment, Slice
 from ottla.log.spans import Found, look
 from ottla.log.transactions import Aborted, write_counts
 from ottla.records import batch
+from ottla.records.place import rebase
 from ottla.records.validate import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ottla.config.topic import TopicConfig
     from ottla.log.directory import Directory
     from ottla.log.producers import Completed, Marker
     from ottla.log.recovery import Loaded
+    from ottla.log.seek import Hit
     from ottla.records.batch import Header
+    from ottla.records.validate import Accepted
+
+NOTHING_KNOWN: Mapping[int, Hit | None] = {}
 
 _new = tuple.__new__
 
@@ -121,20 +126,34 @@ class Log:
     # Appending.
 
     def append(
-        self, data: memoryview, *, epoch: int, now_ms: int, produce_version: int, client: bool = True
+        self,
+        data: memoryview,
+        *,
+        epoch: int,
+        now_ms: int,
+        produce_version: int,
+        client: bool = True,
+        accepted: Accepted | None = None,
     ) -> Appended:
-        """Append what a producer sent, as the leader. BrokerError says why not, and then nothing has changed."""
+        """Append what a producer sent, as the leader. BrokerError says why not, and then nothing has changed.
+
+        `accepted` is what validation elsewhere made of the data, after a LargeError here.
+        """
         if self.fault is not None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
-        base, last, max_timestamp, _, append_time, header, parts, size = validate(
-            data,
-            self.config,
-            base=self.end,
-            epoch=epoch,
-            now_ms=now_ms,
-            produce_version=produce_version,
-            client=client,
-        )
+        if accepted is None:
+            accepted = validate(
+                data,
+                self.config,
+                base=self.end,
+                epoch=epoch,
+                now_ms=now_ms,
+                produce_version=produce_version,
+                client=client,
+            )
+        else:
+            accepted = rebase(accepted, self.end, epoch)
+        base, last, max_timestamp, _, append_time, header, parts, size = accepted
         if header is None:
             return self._append_messages(parts, size, base, last, append_time, now_ms)
         marker = None
@@ -318,19 +337,19 @@ class Log:
 
     # Time.
 
-    def offset_for_time(self, timestamp: int) -> Located | None:
-        """The first record at or after `timestamp`."""
-        return self._located(first_since(self.segments, timestamp, self.start))
+    def offset_for_time(self, timestamp: int, known: Mapping[int, Hit | None] = NOTHING_KNOWN) -> Located | None:
+        """The first record at or after `timestamp`. For LongSearchError and what is known, see `seek`."""
+        return self._located(first_since(self.segments, timestamp, self.start, known))
 
-    def max_timestamp(self) -> Located | None:
+    def max_timestamp(self, known: Mapping[int, Hit | None] = NOTHING_KNOWN) -> Located | None:
         """The first record that has the largest timestamp of the log."""
-        return self._located(latest(self.segments, self.start))
+        return self._located(latest(self.segments, self.start, known))
 
-    def _located(self, found: tuple[batch.Record, int] | None) -> Located | None:
+    def _located(self, found: tuple[Hit, int] | None) -> Located | None:
         if found is None:
             return None
-        record, epoch = found
-        return Located(record.offset, record.timestamp, epoch if epoch >= 0 else self.epochs.of(record.offset))
+        (offset, timestamp), epoch = found
+        return Located(offset, timestamp, epoch if epoch >= 0 else self.epochs.of(offset))
 
     # Epochs and transactions.
 

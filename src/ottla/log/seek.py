@@ -2,20 +2,61 @@
 
 Timestamps are the producers' and need not ascend, so the answer to "first at or after" is the first in the order of
 offsets. A batch is opened only when its largest timestamp says that the record is inside.
+
+A batch that is too large to be opened on the loop raises LongSearchError, which knows how to search it elsewhere; the
+caller then asks again and says what is `known`: the answers of such batches, by their base offset.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.records import batch, native
+from ottla.records.check import OVER, WRONG, Limits
+from ottla.records.compress import CorruptError, InflatedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ottla.log.segment import Segment
-    from ottla.records import batch
+    from ottla.log.spans import Span
+
+ON_LOOP: Final = Limits(4 << 20, 1 << 31)
+ELSEWHERE: Final = Limits(1 << 30, 50_000_000)
+# Old formats are opened in Python.
+OLD_ON_LOOP: Final = Limits(1 << 20, 2_000)
+OLD_ELSEWHERE: Final = Limits(16 << 20, 200_000)
 
 
-def first_since(segments: Sequence[Segment], timestamp: int, start: int) -> tuple[batch.Record, int] | None:
+class Hit(NamedTuple):
+    offset: int
+    timestamp: int
+
+
+Known = dict[int, Hit | None]
+
+
+class LongSearchError(Exception):
+    """The batch at offset `base` is too large to be searched here; `search` may be called in any thread."""
+
+    def __init__(self, base: int, data: bytes, timestamp: int, start: int) -> None:
+        super().__init__(f"the batch at offset {base}")
+        self.base = base
+        self.size = len(data)
+        self._data = data
+        self._timestamp = timestamp
+        self._start = start
+
+    def search(self) -> Hit | None:
+        try:
+            return find(self._data, self._timestamp, self._start, ELSEWHERE, OLD_ELSEWHERE, release=True)
+        except InflatedError as error:
+            raise CorruptError(f"the batch at offset {self.base} cannot be searched: {error.message}") from None
+
+
+def first_since(
+    segments: Sequence[Segment], timestamp: int, start: int, known: Mapping[int, Hit | None]
+) -> tuple[Hit, int] | None:
     """The first record from offset `start` on whose timestamp is not below, with its batch's leader epoch."""
     for segment in segments:
         if segment.end > start and segment.largest().timestamp >= timestamp:
@@ -23,13 +64,13 @@ def first_since(segments: Sequence[Segment], timestamp: int, start: int) -> tupl
             _, position = segment.offsets.floor(max(mark.offset, start))
             for found in segment.spans(position):
                 if found.span.max_timestamp >= timestamp and found.span.last >= start:
-                    for record in segment.records(found.span):
-                        if record.timestamp >= timestamp and record.offset >= start:
-                            return record, found.span.epoch
+                    hit = _open(segment, found.span, timestamp, start, known)
+                    if hit is not None:
+                        return hit, found.span.epoch
     return None
 
 
-def latest(segments: Sequence[Segment], start: int) -> tuple[batch.Record, int] | None:
+def latest(segments: Sequence[Segment], start: int, known: Mapping[int, Hit | None]) -> tuple[Hit, int] | None:
     """The first record with the largest timestamp of all, with its batch's leader epoch."""
     segment = max(segments, key=lambda segment: segment.largest().timestamp)
     mark = segment.largest()
@@ -38,7 +79,34 @@ def latest(segments: Sequence[Segment], start: int) -> tuple[batch.Record, int] 
     _, position = segment.offsets.floor(max(mark.offset, start))
     for found in segment.spans(position):
         if found.span.max_timestamp == mark.timestamp and found.span.last >= start:
-            for record in segment.records(found.span):
-                if record.timestamp == mark.timestamp and record.offset >= start:
-                    return record, found.span.epoch
+            hit = _open(segment, found.span, mark.timestamp, start, known)
+            if hit is not None:
+                return hit, found.span.epoch
+    return None
+
+
+def _open(segment: Segment, span: Span, timestamp: int, start: int, known: Mapping[int, Hit | None]) -> Hit | None:
+    if span.base in known:
+        return known[span.base]
+    data = segment.slice(span.position, span.size).read()
+    try:
+        return find(data, timestamp, start, ON_LOOP, OLD_ON_LOOP)
+    except InflatedError:
+        raise LongSearchError(span.base, data, timestamp, start) from None
+
+
+def find(
+    data: bytes, timestamp: int, start: int, limits: Limits, old_limits: Limits, *, release: bool = False
+) -> Hit | None:
+    """The first such record of one batch. InflatedError when it is beyond the limits."""
+    if data[batch.MAGIC_POSITION] == batch.MAGIC:
+        state, detail, hit = native.since(data, timestamp, start, limits, release=release)
+        if state == OVER:
+            raise InflatedError("it inflates to too much")
+        if state == WRONG:
+            raise CorruptError(detail)
+        return None if hit is None else Hit(*hit)
+    for record in batch.iterate(data, size_max=old_limits.inflated, count_max=old_limits.records):
+        if record.timestamp >= timestamp and record.offset >= start:
+            return Hit(record.offset, record.timestamp)
     return None

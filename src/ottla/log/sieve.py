@@ -11,21 +11,27 @@ transaction whose data is all gone gets the same respite.
 Magic 0 and 1 have no such bit; there the age of the segment decides, and a wrapper of compressed messages is unpacked
 and packed again.
 
-Law: the caller has verified the checksum. A damaged batch must not be given a new, valid one.
+Laws: the caller has verified the checksum; a damaged batch must not be given a new, valid one. What cannot be opened
+raises CorruptError, and the caller keeps it as it is: one such batch must not end the compaction of its log for good.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.records import batch, legacy
+from ottla.records.compress import CorruptError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ottla.records.batch import Header, Record
 
     Keep = Callable[[Record], bool]
+
+
+OPENED_SIZE_MAX: Final = 64 << 20
+OPENED_COUNT_MAX: Final = 200_000
 
 
 class Sifted(NamedTuple):
@@ -38,9 +44,18 @@ class Sifted(NamedTuple):
     max_timestamp: int
 
 
+def opened(data: memoryview) -> Iterator[Record]:
+    """The records of a batch, within limits: each is an object, and all of a batch are there at once."""
+    return batch.iterate(data, size_max=OPENED_SIZE_MAX, count_max=OPENED_COUNT_MAX)
+
+
 def control_type(data: memoryview) -> int | None:
     """What the record of a control batch stands for (0 abort, 1 commit); None when compaction has emptied the batch."""
-    for record in batch.iterate(data):
+    try:
+        record = next(opened(data), None)
+    except CorruptError:
+        return -1  # what cannot be read ends nothing
+    if record is not None:
         return int.from_bytes(record.key[2:4], "big") if record.key is not None and len(record.key) >= 4 else -1
     return None
 
@@ -59,7 +74,7 @@ def sift(
     `new_horizon_ms` is the delete horizon to write if one is due; `retain_empty` keeps a bare header when nothing else
     is left; `ended_empty` says that this is the marker of a transaction without data.
     """
-    kept = [record for record in batch.iterate(data) if keep(record)]
+    kept = [record for record in opened(data) if keep(record)]
     if not kept:
         return emptied(head) if retain_empty else Sifted(None, head.count, 0, head.last_offset, head.max_timestamp)
     horizon = head.delete_horizon
@@ -100,7 +115,7 @@ def _rewrite(head: Header, kept: list[Record], delete_horizon: int | None) -> by
 def sift_legacy(data: memoryview, keep: Keep) -> Sifted:
     """Filter a message or wrapper of magic 0 or 1. Nothing remembers its last offset when nothing is left of it."""
     head = legacy.outer(data)
-    records = list(batch.iterate(data))
+    records = list(opened(data))
     kept = [record for record in records if keep(record)]
     if not kept:
         return Sifted(None, len(records), 0, -1, -1)

@@ -25,7 +25,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.records.compress import SIZE_MAX, Codec, CorruptError, compress, decompress
+from ottla.records.compress import SIZE_MAX, Codec, CorruptError, InflatedError, compress, decompress
 from ottla.records.native import crc32c
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ MAGIC_POSITION: Final = 16  # in every magic, by design
 CRC_POSITION: Final = 21  # where the checksummed part begins
 ENTRY_LENGTH_MIN: Final = 14  # the smallest `length` of any magic: an empty magic 0 message
 RECORD_SIZE_MIN: Final = 7
+COUNT_MAX: Final = 5_000_000  # records of one batch that Python opens, whoever asks
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -179,13 +180,20 @@ def _legacy_entry(buffer: Buffer, position: int) -> Entry:
     return Entry(position, outer.length + LOG_OVERHEAD, outer.magic, first, outer.offset, outer.timestamp)
 
 
-def iterate(buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX) -> Iterator[Record]:
-    """The records of the entry at `position`, whatever its magic. The caller knows that all of it is there."""
+def iterate(
+    buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX, count_max: int = COUNT_MAX
+) -> Iterator[Record]:
+    """The records of the entry at `position`, whatever its magic. The caller knows that all of it is there.
+
+    InflatedError for one that would inflate to more than `size_max` bytes, or has more than `count_max` records.
+    """
     if buffer[position + MAGIC_POSITION] != MAGIC:
         from ottla.records import legacy
 
-        return legacy.iterate(buffer, position, size_max)
+        return legacy.iterate(buffer, position, size_max, count_max)
     fields = header(buffer, position)
+    if fields.count > count_max:
+        raise InflatedError(f"a batch of {fields.count} records, allowed are {count_max}")
     if fields.count == 0:  # compaction left nothing but the span
         return iter(())
     view = memoryview(buffer)[position + HEADER_SIZE : position + fields.length + LOG_OVERHEAD]

@@ -167,10 +167,10 @@ def _snappy_block(block: memoryview, size_max: int) -> bytes:
 
     try:
         size = snappy.decompress_raw_len(block)
-        if size > size_max:
-            raise _too_large(size_max)
         if size > len(block) * _SNAPPY_RATIO_MAX:
             raise CorruptError(f"snappy: {len(block)} bytes cannot hold {size}")
+        if size > size_max:
+            raise _too_large(size_max)
         return bytes(snappy.decompress_raw(block))
     except DecompressionError as error:
         raise CorruptError(str(error)) from None
@@ -241,6 +241,37 @@ def _lz4_bound(view: memoryview) -> int:
                 raise CorruptError("lz4: a block is cut short")
         position += 4 + 4 * (flags >> 2 & 1)  # end mark, content checksum
     return bound
+
+
+def lz4_check(view: memoryview) -> None:
+    """That these are the frames Kafka reads: one, of independent blocks, with no dictionary and nothing behind it.
+
+    The library that inflates it checks the hashes of blocks and content.
+    """
+    if len(view) < 7 or bytes(view[:4]) != _LZ4_MAGIC:
+        raise CorruptError("lz4: not a frame")
+    flags, kind = view[4], view[5]
+    if flags >> 6 != 1 or flags & 0b11 or kind & 0b1000_1111 or kind >> 4 < 4:
+        raise CorruptError("lz4: a frame of no known kind")
+    if not flags & 0b10_0000:
+        raise CorruptError("lz4: blocks that depend on each other")
+    position, end = 6 + 8 * (flags >> 3 & 1), len(view)
+    if position >= end or _descriptor_hash(bytes(view[4:position]))[0] != view[position]:
+        raise CorruptError("lz4: the header of the frame does not match its checksum")
+    position += 1
+    while True:
+        if end - position < 4:
+            raise CorruptError("lz4: the frame is cut short")
+        length = int.from_bytes(view[position : position + 4], "little")
+        position += 4
+        if length == 0:
+            break
+        length &= ~_LZ4_STORED
+        if not 0 < length <= 1 << (8 + 2 * (kind >> 4)):
+            raise CorruptError("lz4: a block is empty or larger than the frame allows")
+        position += length + 4 * (flags >> 4 & 1)
+    if position + 4 * (flags >> 2 & 1) != end:
+        raise CorruptError("lz4: bytes follow the frame")
 
 
 def _lz4_mend(data: Buffer) -> Buffer:

@@ -27,6 +27,7 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.records import batch
 from ottla.records.batch import (
     CODEC_MASK,
+    COUNT_MAX,
     ENTRY_LENGTH_MIN,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
@@ -34,7 +35,9 @@ from ottla.records.batch import (
     NO_TIMESTAMP,
     Record,
 )
-from ottla.records.compress import SIZE_MAX, Codec, CorruptError, compress, decompress
+from ottla.records.check import OVER, WRONG, Limits
+from ottla.records.compress import SIZE_MAX, Codec, CorruptError, InflatedError, compress, decompress
+from ottla.records.native import portion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,6 +48,11 @@ _HEAD: Final = Struct(">qiIbB")  # offset, length, crc, magic, attributes
 _BODY: Final = (18, 26)  # where the key's length stands, by magic
 _INT: Final = Struct(">i")
 _LONG: Final = Struct(">q")
+
+
+# Conversion down: what one answer holds, and what a batch may inflate to on the way to its portion.
+PORTION: Final = Limits(1 << 20, 2_000)
+CONVERTED_MAX: Final = Limits(16 << 20, 1 << 31)
 
 
 class ChecksumError(CorruptError):
@@ -92,13 +100,22 @@ def crc_ok(buffer: Buffer, position: int, outer: Outer) -> bool:
     return crc32(view) == outer.crc
 
 
-def iterate(buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX) -> Iterator[Record]:
+def iterate(
+    buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX, count_max: int = COUNT_MAX
+) -> Iterator[Record]:
     """The records of the message or wrapper at `position`."""
-    for message in messages(buffer, position, size_max):
+    for message in messages(buffer, position, size_max, count_max):
         yield message.record
 
 
-def messages(buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX, *, check: bool = False) -> list[Inner]:
+def messages(
+    buffer: Buffer,
+    position: int = 0,
+    size_max: int = SIZE_MAX,
+    count_max: int = COUNT_MAX,
+    *,
+    check: bool = False,
+) -> list[Inner]:
     """As `iterate`, with what a validator must see; `check` also verifies the CRC of what is inside a wrapper."""
     head = outer(buffer, position)
     key, value = _content(buffer, position, head)
@@ -108,10 +125,10 @@ def messages(buffer: Buffer, position: int = 0, size_max: int = SIZE_MAX, *, che
         raise CorruptError("a wrapper has no messages")
     if head.codec == Codec.ZSTD:
         raise CorruptError("zstd came after magic 0 and 1")
-    return _unwrap(head, decompress(head.codec, value, size_max, magic=head.magic), check)
+    return _unwrap(head, decompress(head.codec, value, size_max, magic=head.magic), count_max, check)
 
 
-def _unwrap(wrapper: Outer, data: bytes, check: bool) -> list[Inner]:
+def _unwrap(wrapper: Outer, data: bytes, count_max: int, check: bool) -> list[Inner]:
     found: list[Inner] = []
     position, end = 0, len(data)
     while end - position >= LOG_OVERHEAD + ENTRY_LENGTH_MIN:
@@ -124,6 +141,8 @@ def _unwrap(wrapper: Outer, data: bytes, check: bool) -> list[Inner]:
             raise CorruptError("a wrapper within a wrapper")
         if check and not crc_ok(data, position, head):
             raise ChecksumError("a message inside a wrapper fails its checksum")
+        if len(found) == count_max:
+            raise InflatedError(f"a wrapper of more than {count_max} messages")
         key, value = _content(data, position, head)
         timestamp = wrapper.timestamp if head.magic != 0 and wrapper.log_append_time else head.timestamp
         found.append(Inner(Record(head.offset, timestamp, key, value), head.magic))
@@ -214,7 +233,7 @@ def restamp(
     return [_FRAME.pack(offset, head.length, crc32(rest, crc32(fixed))) + fixed, rest]
 
 
-def down_convert(data: Buffer, magic: int, first_offset: int = 0, size_max: int = SIZE_MAX) -> bytes:
+def down_convert(data: Buffer, magic: int, first_offset: int = 0) -> bytes:
     """What a fetcher that knows nothing newer than `magic` (0 or 1) gets instead of `data`.
 
     Entries old enough go out as they are. From newer ones control batches are dropped, and headers, producer fields and
@@ -222,29 +241,67 @@ def down_convert(data: Buffer, magic: int, first_offset: int = 0, size_max: int 
     `first_offset` are left out where they are not compressed, because some librdkafka releases trust that the first
     one is the one they asked for. zstd has no place in the old formats: before anything was converted that is an error,
     afterwards the answer ends there and the next fetch gets the error.
+
+    Everybody waits meanwhile, so an answer ends after `PORTION`. A batch that is larger goes out in portions, each from
+    `first_offset` on, and one that inflates to more than `CONVERTED_MAX` is refused.
     """
     found: list[bytes] = []
+    left = PORTION
     for entry in batch.entries(data):
+        view = memoryview(data)[entry.position : entry.position + entry.size]
         if entry.magic == batch.MAGIC:
-            head = batch.header(data, entry.position)
+            head = batch.header(view)
             if head.control:
                 continue
             codec, append_time = head.codec, head.max_timestamp if head.log_append_time else None
         else:
-            old = outer(data, entry.position)
+            old = outer(view)
             codec, append_time = old.codec, old.timestamp if old.log_append_time else None
         if codec == Codec.ZSTD:
             if found:
                 break
             raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd batches cannot be converted down")
         if entry.magic <= magic:
-            found.append(bytes(data[entry.position : entry.position + entry.size]))
+            found.append(bytes(view))
             continue
-        records = [
-            record
-            for record in batch.iterate(data, entry.position, size_max)
-            if codec != Codec.NONE or record.offset >= first_offset
-        ]
+        if left.records <= 0 or left.inflated <= 0:
+            break
+        try:
+            records, whole = _portion(view, first_offset, codec)
+        except InflatedError:
+            if found:
+                break
+            raise BrokerError(ErrorCode.MESSAGE_TOO_LARGE, "a batch is too large to be converted down") from None
         if records:
             found.append(build(records, magic=magic, codec=codec, append_time=append_time))
+        if not whole:
+            break
+        size = sum(len(record.key or b"") + len(record.value or b"") for record in records)
+        left = Limits(left.inflated - size, left.records - len(records))
     return b"".join(found)
+
+
+def _portion(view: memoryview, first_offset: int, codec: int) -> tuple[list[Record], bool]:
+    """What to convert of one entry, and whether that is the rest of it. InflatedError when it is too large."""
+    if view[MAGIC_POSITION] != batch.MAGIC:
+        messages = iterate(view, 0, CONVERTED_MAX.inflated, PORTION.records)
+        return [one for one in messages if codec != Codec.NONE or one.offset >= first_offset], True
+    count = batch.header(view).count
+    if codec != Codec.NONE and count <= PORTION.records:
+        picked = _pick(view, 0)
+        if len(picked) == count:
+            return picked, True
+    picked = _pick(view, first_offset)
+    last = batch.header(view).last_offset
+    return picked, not picked or picked[-1].offset >= last
+
+
+def _pick(view: memoryview, start: int) -> list[Record]:
+    state, detail, picked = portion(
+        view, start, records_max=PORTION.records, bytes_max=PORTION.inflated, limits=CONVERTED_MAX
+    )
+    if state == OVER:
+        raise InflatedError(f"a batch inflates to more than {CONVERTED_MAX.inflated} bytes")
+    if state == WRONG:
+        raise CorruptError(detail)
+    return [Record(*one[:4]) for one in picked]

@@ -1,17 +1,17 @@
-"""The one door to native code for records: a checksum over a whole batch, and whole batches ↔ Arrow columns.
+"""The one door to native code for records: a checksum, the check of a produced batch, single records of a stored one,
+and whole batches ↔ Arrow columns.
 
-CRC-32C (Castagnoli) guards every v2 batch. It runs at more than 10 GB/s with the processor's own instruction, so a
-produced batch can be checked once without being noticed; a Python loop would be ten thousand times slower. Only this
-file knows which library does it.
+CRC-32C (Castagnoli) guards every v2 batch. It runs at more than 10 GB/s with the processor's own instruction; a Python
+loop would be ten thousand times slower. Only this file knows which library does it.
 
-The extension is loaded by its file, past the `__init__` of its package, which imports a command line and the readers of
-package metadata: 40 ms, an eighth of the time a broker has to its first answer.
+That extension is loaded by its file, past the `__init__` of its package, which imports a command line and the readers
+of package metadata: 40 ms, an eighth of the time a broker has to its first answer.
 
-Columns are for readers and writers of many records (Spark, pandas). The crate in `native/` (`pip install ./native`)
-makes them without a Python object for each record and without the interpreter's lock; where it is not built, or built
-for another version of this file, `columns` gives the same answers slowly. A broker has no use for either, nor for
-pyarrow, so all three are imported at the first call. The crate's columns come as plain buffers that pyarrow adopts
-without a copy: both sides know Arrow's layout, so neither needs the other's library.
+Everything else is in the crate under `native/`. Where it is not built, or built for another version of this file, the
+twins in Python give the same answers slowly and within tighter limits: `check` and `pick` for the broker, `columns` for
+readers and writers of many records (Spark, pandas). The crate works without a Python object for each record and, where
+that is worth it, without the interpreter's lock. Its columns come as plain buffers that pyarrow adopts without a copy:
+both sides know Arrow's layout, so neither needs the other's library. All are imported at the first call.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
     from crc32c import crc32c
 
+    from ottla.records.check import Limits, Rules, Verdict
     from ottla.records.columns import Columns, Rows, Target
     from ottla.records.compress import Buffer
+    from ottla.records.pick import Picked
     from ottla.records.walk import State, Walked
 else:
     _package = PathFinder.find_spec("crc32c")
@@ -42,7 +44,73 @@ else:
     _spec.loader.exec_module(_module)
     crc32c = _module.crc32c
 
-__all__ = ["built", "crc32c", "decode_columns", "encode_columns", "murmur2", "walk_log"]
+__all__ = [
+    "built",
+    "check",
+    "crc32c",
+    "decode_columns",
+    "encode_columns",
+    "murmur2",
+    "portion",
+    "since",
+    "transcode",
+    "walk_log",
+]
+
+
+def check(data: Buffer, rules: Rules, limits: Limits, *, release: bool = False) -> Verdict:
+    """What `ottla.records.check` says of one batch of magic 2. `release`: in a thread, so let others run meanwhile."""
+    crate = _crate()
+    if crate is None:
+        from ottla.records import check as twin
+
+        return twin.check(data, rules, limits if release else twin.on_loop(limits))
+    return crate.check(data, rules, limits, release)
+
+
+def transcode(
+    data: Buffer,
+    rules: Rules,
+    limits: Limits,
+    *,
+    codec: int,
+    level: int | None,
+    size_max: int,
+    release: bool = False,
+) -> tuple[Verdict, bytes]:
+    """The same, and the batch's records packed with another codec, in at most `size_max` bytes."""
+    crate = _crate()
+    if crate is None:
+        from ottla.records import check as twin
+
+        return twin.transcode(data, rules, limits if release else twin.on_loop(limits), codec, level, size_max)
+    return crate.transcode(data, rules, limits, release, codec, level, size_max)
+
+
+def since(
+    data: Buffer, timestamp: int, start: int, limits: Limits, *, release: bool = False
+) -> tuple[int, str, tuple[int, int] | None]:
+    """State and detail as in a verdict; offset and timestamp of the first record of a batch of magic 2, from offset
+    `start` on, whose timestamp is not below."""
+    crate = _crate()
+    if crate is None:
+        from ottla.records import pick as twin
+
+        return twin.since(data, timestamp, start, limits)
+    return crate.since(data, timestamp, start, limits, release)
+
+
+def portion(
+    data: Buffer, start: int, *, records_max: int, bytes_max: int, limits: Limits
+) -> tuple[int, str, list[Picked]]:
+    """State and detail as in a verdict; the records of a batch of magic 2 from offset `start` on, until they are
+    `records_max` or hold `bytes_max`."""
+    crate = _crate()
+    if crate is None:
+        from ottla.records import pick as twin
+
+        return twin.portion(data, start, records_max, bytes_max, limits)
+    return crate.portion(data, start, records_max, bytes_max, limits)
 
 
 def decode_columns(
@@ -174,7 +242,7 @@ MISSING: Final = (
 
 # The crate: functions over buffers, nothing else crosses.
 
-INTERFACE: Final = 1  # of the functions below; a crate with another number is not used
+INTERFACE: Final = 2  # of the functions below; a crate with another number is not used
 
 Region = object  # anything with the buffer protocol
 Blobs = tuple["Region | None", Region, Region, int, int]  # validity, positions, bytes, first row, number of rows
@@ -217,6 +285,28 @@ class Crate(Protocol):
     ) -> dict[int, list[bytes]]: ...
 
     def murmur2(self, keys: Blobs) -> Region: ...
+
+    # Verdicts and records come as plain tuples with the fields of their classes.
+    def check(self, data: Region, rules: Rules, limits: Limits, release: bool) -> Verdict: ...
+
+    def transcode(
+        self,
+        data: Region,
+        rules: Rules,
+        limits: Limits,
+        release: bool,
+        codec: int,
+        level: int | None,
+        size_max: int,
+    ) -> tuple[Verdict, bytes]: ...
+
+    def since(
+        self, data: Region, timestamp: int, start: int, limits: Limits, release: bool
+    ) -> tuple[int, str, tuple[int, int] | None]: ...
+
+    def portion(
+        self, data: Region, start: int, records_max: int, bytes_max: int, limits: Limits
+    ) -> tuple[int, str, list[Picked]]: ...
 
 
 def walk_log(data: bytes, state: State) -> Walked:

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.records import batch, legacy
-from ottla.records.batch import HEADER_SIZE, LOG_APPEND_TIME, MAGIC, NO_TIMESTAMP, Header, Record
+from ottla.records.batch import (
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    Header,
+    Record,
+)
 from ottla.records.compress import Codec
 from ottla.records.native import crc32c
 
@@ -92,6 +101,41 @@ def stamp(data: memoryview, head: Header, target: Target, latest: int) -> Accept
     )
     last = final.last_offset
     return Accepted(target.base, last, latest, last, _time(append_time), final, parts, head.size)
+
+
+def repacked(packed: bytes, head: Header, target: Target, latest: int) -> Accepted:
+    """The batch with its records, which are the same, in another codec."""
+    append_time = target.append_time
+    if append_time is not None:
+        latest = append_time
+    attributes = target.codec | head.attributes & TRANSACTIONAL | (LOG_APPEND_TIME if append_time is not None else 0)
+    tail = _TAIL.pack(attributes, head.last_offset_delta, head.base_timestamp, latest, *head[9:])
+    final = head._replace(
+        base_offset=target.base,
+        length=HEADER_SIZE - LOG_OVERHEAD + len(packed),
+        leader_epoch=target.epoch,
+        crc=crc32c(packed, crc32c(tail)),
+        attributes=attributes,
+        max_timestamp=latest,
+    )
+    parts: list[bytes | memoryview] = [batch.HEADER.pack(*final), packed]
+    last = final.last_offset
+    return Accepted(target.base, last, latest, last, _time(append_time), final, parts, final.size)
+
+
+def rebase(accepted: Accepted, base: int, epoch: int) -> Accepted:
+    """What was accepted for one offset and leader epoch, at another. Of magic 2 only."""
+    assert accepted.header is not None, "older formats have offsets in more places"
+    moved = base - accepted.base
+    header = accepted.header._replace(base_offset=base, leader_epoch=epoch)
+    first = memoryview(accepted.parts[0])
+    return accepted._replace(
+        base=base,
+        last=accepted.last + moved,
+        offset_of_max_timestamp=accepted.offset_of_max_timestamp + moved,
+        header=header,
+        parts=[STAMP.pack(base, header.length, epoch), first[STAMP_SIZE:], *accepted.parts[1:]],
+    )
 
 
 def stamp_messages(data: memoryview, entries: list[Entry], target: Target) -> Accepted:

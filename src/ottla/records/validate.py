@@ -4,16 +4,20 @@ The rules, their order and their error codes are Apache Kafka's:
 
     request   version 3 and later carry exactly one batch, of magic 2; zstd only from version 7
     entry     a client's batch starts at offset 0; max.message.bytes; checksum; a codec that exists
-    batch     count agrees with the offsets; no control batches from clients; a producer id comes with a sequence;
-              transactions and idempotence only in magic 2
-    record    keys where the topic is compacted; timestamps within message.timestamp.before/after.max.ms, refused record
-              by record (`record_errors`); -1 is "no timestamp" and always fits
+    batch     count agrees with the offsets; no control batches from clients; a producer id comes with a sequence and an
+              epoch; transactions and idempotence only in magic 2
+    record    every field of every record is sound (`check`); keys where the topic is compacted; timestamps within
+              message.timestamp.before/after.max.ms, refused record by record (`record_errors`); -1 is "no timestamp"
+              and always fits
     topic     message.timestamp.type, compression.type and message.format.version decide how the records are stored
 
-Records stay opaque where nothing needs them. A batch of magic 2 whose topic asks for no more than offsets (`validate`)
-costs a header look and one checksum: its first sixteen bytes are replaced, the rest goes to disk as it came. Only a
-compacted topic, a lower limit on timestamps, another codec or an old format opens it (`_careful`). What its header says
-of its timestamps is believed, unless it would be refused for it: then the records are asked.
+Records stay opaque to Python: one native call walks over them all and says what is wrong, or what the largest
+timestamp is; another also packs them with the topic's codec. A batch of magic 2 whose topic asks for no more than
+offsets gets its first sixteen bytes replaced, the rest goes to disk as it came. Only the formats before magic 2 are
+read record by record, within limits.
+
+Nobody else is served during a call on the loop, so what would take long is not done there: LargeError says so, and the
+caller calls again from a thread with `thorough`, on bytes of its own, then places the result with `rebase`.
 
 Old formats are converted, never mixed: everything in one request ends up in one batch; or, where the topic is kept in
 magic 0 or 1, in one wrapper, or message by message.
@@ -21,6 +25,7 @@ magic 0 or 1, in one wrapper, or message by message.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ottla.errors import BrokerError, ErrorCode
@@ -28,21 +33,21 @@ from ottla.records import batch, legacy
 from ottla.records.batch import (
     CODEC_MASK,
     CONTROL,
-    CRC_POSITION,
     HEADER,
     HEADER_SIZE,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC,
     NO_TIMESTAMP,
-    RECORD_SIZE_MIN,
     TRANSACTIONAL,
     Header,
     Record,
 )
-from ottla.records.compress import Codec, CorruptError
+from ottla.records.check import BAD_TIME, CHECKSUM, LARGE, OVER, SOUND, WRONG, Limits, Rules, wrap
+from ottla.records.check import NO_KEY as KEY_MISSING
+from ottla.records.compress import Codec, CorruptError, InflatedError
 from ottla.records.legacy import ChecksumError
-from ottla.records.native import crc32c
+from ottla.records.native import check, transcode
 from ottla.records.place import (
     STAMP,
     STAMP_SIZE,
@@ -50,25 +55,36 @@ from ottla.records.place import (
     Target,
     latest_of,
     rebuild,
+    repacked,
     stamp,
     stamp_messages,
     stamp_wrapper,
     target_of,
     too_large,
 )
-from ottla.records.scan import keyless, packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ottla.config import TopicConfig
     from ottla.records.batch import Entry
+    from ottla.records.check import Verdict
 
-__all__ = ["Accepted", "MalformedError", "RefusedError", "validate"]
+__all__ = ["Accepted", "LargeError", "MalformedError", "RefusedError", "validate"]
 
 NO_KEY: Final = "a compacted topic takes no record without a key"
-OPENED_SIZE_MAX: Final = 64 << 20  # what a batch that must be opened may inflate to: everybody waits meanwhile
-UNLIMITED: Final = 0x7FFFFFFFFFFFFFFF  # message.timestamp.before.max.ms as Kafka ships it
+BAD_TYPE_TEXT: Final = "LogAppendTime is for the broker to set"
+# What may be inflated: on the loop, where everybody waits (some 10 ms), and in a thread, where only the sender does.
+# Kafka has no limit; the last is a thousand times its largest batch. What is not compressed was sent as it is.
+ON_LOOP: Final = Limits(4 << 20, 1 << 31)
+PLAIN_ON_LOOP: Final = Limits(16 << 20, 1 << 31)
+IN_THREAD: Final = Limits(1 << 30, 50_000_000)
+# Old formats are opened in Python, at some microseconds for each message.
+OLD_ON_LOOP: Final = Limits(1 << 20, 2_000)
+OLD_IN_THREAD: Final = Limits(16 << 20, 200_000)
+OLD_TOPIC: Final = Limits(4 << 20, 10_000)  # of a topic that is kept in magic 0 or 1, always on the loop
+ERRORS_MAX: Final = 1_000  # how many refused records an answer names
+NO_EPOCH: Final = -1  # of a producer; Kafka takes it, and nothing below it
 ZSTD_SINCE: Final = 7  # the first produce version that may carry zstd
 BATCH_SINCE: Final = 3  # the first produce version that carries batches instead of message sets
 
@@ -82,6 +98,13 @@ class MalformedError(BrokerError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
+
+
+class LargeError(BrokerError):
+    """The records may be sound, but to know it would take too long here."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.RECORD_LIST_TOO_LARGE, "the records are more than is checked at once")
 
 
 class RefusedError(BrokerError):
@@ -101,6 +124,7 @@ def validate(
     now_ms: int,
     produce_version: int,
     client: bool = True,
+    thorough: bool = False,
 ) -> Accepted:
     """`base` is the next offset of the log. `client=False` is for what the broker itself writes, such as markers.
 
@@ -108,9 +132,10 @@ def validate(
     looked at in order by `_careful`, which also knows which rule was broken.
     """
     size = len(data)
-    if size >= HEADER_SIZE:
+    verdict = None
+    if size >= HEADER_SIZE and not thorough:
         fields = HEADER.unpack_from(data)
-        offset, length, _, magic, crc, attributes, delta, first_ms, last_ms, producer, _, sequence, count = fields
+        offset, length, _, magic, _, attributes, delta, _, last_ms, producer, producer_epoch, sequence, count = fields
         if (
             magic == MAGIC
             and length + LOG_OVERHEAD == size
@@ -118,41 +143,64 @@ def validate(
             and count == delta + 1
             and count > 0
             and not attributes & _UNUSUAL
-            and (sequence >= 0 if producer >= 0 else not attributes & TRANSACTIONAL)
-            and 0 <= first_ms <= last_ms <= now_ms + config.message_timestamp_after_max_ms
+            and (sequence >= 0 and producer_epoch >= NO_EPOCH if producer >= 0 else not attributes & TRANSACTIONAL)
             and size <= config.max_message_bytes
             and size <= config.segment_bytes
             and ((codec := attributes & CODEC_MASK) < _ZSTD or (codec == _ZSTD and produce_version >= ZSTD_SINCE))
-            and (codec or size - HEADER_SIZE >= count * RECORD_SIZE_MIN)
             and config.compression_type == "producer"
             and config.message_timestamp_type == "CreateTime"
-            and config.message_timestamp_before_max_ms == UNLIMITED
             and config.magic == MAGIC
-            and not config.compacts
-            and crc32c(data[CRC_POSITION:]) == crc
-            and packed(data, codec, count)
+            and client
         ):
-            last = base + delta
-            return _new(
-                Accepted,
-                (
-                    base,
-                    last,
-                    last_ms,
-                    last,
-                    NO_TIMESTAMP,
-                    _new(Header, (base, length, epoch, *fields[3:])),
-                    [STAMP.pack(base, length, epoch), data[STAMP_SIZE:]],
-                    size,
-                ),
+            verdict = check(
+                data, _rules(config, now_ms, create_time=True, client=True), ON_LOOP if codec else PLAIN_ON_LOOP
             )
-    return _careful(data, config, base, epoch, now_ms, produce_version, client)
+            if verdict[0] == SOUND and verdict[3] == last_ms and not verdict[7]:
+                last = base + delta
+                return _new(
+                    Accepted,
+                    (
+                        base,
+                        last,
+                        last_ms,
+                        last,
+                        NO_TIMESTAMP,
+                        _new(Header, (base, length, epoch, *fields[3:])),
+                        [STAMP.pack(base, length, epoch), data[STAMP_SIZE:]],
+                        size,
+                    ),
+                )
+    return _careful(data, config, base, epoch, now_ms, produce_version, client, thorough, verdict)
+
+
+def _rules(config: TopicConfig, now_ms: int, *, create_time: bool, client: bool) -> Rules:
+    return _new(
+        Rules,
+        (
+            client and config.compacts,
+            create_time,
+            now_ms,
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
+            ERRORS_MAX,
+        ),
+    )
 
 
 def _careful(
-    data: memoryview, config: TopicConfig, base: int, epoch: int, now_ms: int, produce_version: int, client: bool
+    data: memoryview,
+    config: TopicConfig,
+    base: int,
+    epoch: int,
+    now_ms: int,
+    produce_version: int,
+    client: bool,
+    thorough: bool,
+    verdict: Verdict | None,
 ) -> Accepted:
-    entries = _entries(data, produce_version)
+    """`verdict` is what is known of the records already."""
+    limits = OLD_IN_THREAD if thorough else OLD_ON_LOOP if config.magic == MAGIC else OLD_TOPIC
+    entries = _entries(data, produce_version, limits)
     if not entries:  # old clients may send nothing, and are told the offset of nothing
         return Accepted(-1, -1, NO_TIMESTAMP, -1, NO_TIMESTAMP, None, [], 0)
     source = 0
@@ -164,11 +212,13 @@ def _careful(
     target = target_of(config, base, epoch, now_ms, source)
     try:
         if first.magic == MAGIC:
-            accepted = _batch(data, first, target, client)
+            accepted = _batch(data, first, target, client, thorough, verdict)
         else:
-            accepted = _messages(data, entries, target, source)
+            accepted = _messages(data, entries, target, source, limits)
     except ChecksumError:
         raise
+    except InflatedError:
+        raise LargeError from None
     except CorruptError as error:
         # The outer checksum was right, so the client packed the records badly: sending them again cannot help.
         raise _invalid(error.message) from None
@@ -179,10 +229,13 @@ def _careful(
     return accepted
 
 
-def _entries(data: memoryview, produce_version: int) -> list[Entry]:
+def _entries(data: memoryview, produce_version: int, limits: Limits) -> list[Entry]:
     walk = batch.entries(data)
     if produce_version < BATCH_SINCE:
-        return list(walk)
+        found = list(islice(walk, limits.records + 1))
+        if len(found) > limits.records:
+            raise LargeError
+        return found
     first = next(walk, None)
     if first is None:
         raise MalformedError("a produce request must have a batch for each of its partitions")
@@ -219,33 +272,66 @@ def _check_entry(data: memoryview, entry: Entry, config: TopicConfig, client: bo
 # Batches: magic 2
 
 
-def _batch(data: memoryview, entry: Entry, target: Target, client: bool) -> Accepted:
+def _batch(
+    data: memoryview, entry: Entry, target: Target, client: bool, thorough: bool, verdict: Verdict | None
+) -> Accepted:
     data = data[: entry.size]
     head, config = batch.header(data), target.config
     _check_batch(head, config, client)
-    if config.magic != MAGIC or (head.codec != target.codec and not head.control):
-        records = list(batch.iterate(data, size_max=OPENED_SIZE_MAX))
+    if config.magic != MAGIC or (head.codec != target.codec and head.log_append_time):
+        # Each record is written anew, with what counted as its timestamp.
+        most = OLD_TOPIC if config.magic != MAGIC else OLD_IN_THREAD if thorough else OLD_ON_LOOP
+        records = list(batch.iterate(data, size_max=most.inflated, count_max=most.records))
         _check_records(records, target, flagged=head.log_append_time)
         return rebuild(records, target, head)
-    if config.compacts and client and not _needs_records(head, target):
-        return _keyed(data, head, target)
-    if _needs_records(head, target):
-        records = list(batch.iterate(data, size_max=OPENED_SIZE_MAX))
-        _check_records(records, target, flagged=head.log_append_time)
-        return stamp(data, head, target, latest_of(records))
-    if client and not packed(data, head.codec, head.count):
-        raise _invalid(f"the batch does not consist of {head.count} records")
-    return stamp(data, head, target, head.max_timestamp)
+    if head.control:
+        return stamp(data, head, target, head.max_timestamp)
+    create_time = target.append_time is None
+    rules = _rules(config, target.now_ms, create_time=create_time, client=client)
+    limits, packed = IN_THREAD if thorough or not client else ON_LOOP if head.codec else PLAIN_ON_LOOP, None
+    if head.codec != target.codec:
+        room = max(0, config.max_message_bytes - HEADER_SIZE)
+        verdict, packed = transcode(
+            data, rules, limits, codec=target.codec, level=target.level, size_max=room, release=thorough
+        )
+    elif verdict is None:
+        verdict = check(data, rules, limits, release=thorough)
+    state, detail, _, latest, _, negative, errors, total, bad_times = verdict
+    if state != SOUND:
+        raise _fault(state, detail, target)
+    if total:
+        found = [(index, _reason(rule, timestamp, target)) for index, rule, timestamp in errors]
+        raise _refused(ErrorCode.INVALID_TIMESTAMP if bad_times else ErrorCode.INVALID_RECORD, found, total, head.count)
+    if packed is None:
+        return stamp(data, head, target, latest)
+    if negative:
+        raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "a timestamp cannot be negative")
+    return repacked(packed, head, target, latest)
 
 
-def _keyed(data: memoryview, head: Header, target: Target) -> Accepted:
-    """A batch for a compacted topic of which nothing is asked but that every record has a key."""
-    count, found = keyless(data, head.codec, OPENED_SIZE_MAX)
-    if count != head.count:
-        raise _invalid(f"the batch has {count} records, not {head.count}")
-    if found:
-        raise _refused(ErrorCode.INVALID_RECORD, [(index, NO_KEY) for index in found], count)
-    return stamp(data, head, target, head.max_timestamp)
+def _fault(state: int, detail: str, target: Target) -> BrokerError:
+    if state == OVER:
+        return LargeError()
+    if state == LARGE:
+        return BrokerError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"as {target.config.compression_type} they take more than max.message.bytes,"
+            f" {target.config.max_message_bytes}",
+        )
+    assert state in (WRONG, CHECKSUM), state
+    return _invalid(detail) if state == WRONG else CorruptError("the records do not match their checksum")
+
+
+def _reason(rule: int, timestamp: int, target: Target) -> str:
+    if rule == KEY_MISSING:
+        return NO_KEY
+    return _bad_time(timestamp, target) if rule == BAD_TIME else BAD_TYPE_TEXT
+
+
+def _bad_time(timestamp: int, target: Target) -> str:
+    config, now_ms = target.config, target.now_ms
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    return f"timestamp {timestamp} is not in [{earliest}, {now_ms + config.message_timestamp_after_max_ms}]"
 
 
 def _check_batch(head: Header, config: TopicConfig, client: bool) -> None:
@@ -256,6 +342,10 @@ def _check_batch(head: Header, config: TopicConfig, client: bool) -> None:
             raise _invalid("only the broker writes control records")
         if head.idempotent and head.base_sequence < 0:
             raise _invalid(f"producer {head.producer_id} sent sequence {head.base_sequence}")
+        if head.idempotent and head.producer_epoch < NO_EPOCH:
+            raise BrokerError(
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"producer {head.producer_id} sent epoch {head.producer_epoch}"
+            )
         if head.transactional and not head.idempotent:
             raise _invalid("a transaction needs a producer id")
     if config.magic != MAGIC and (head.transactional or head.idempotent):
@@ -264,32 +354,17 @@ def _check_batch(head: Header, config: TopicConfig, client: bool) -> None:
         )
 
 
-def _needs_records(head: Header, target: Target) -> bool:
-    """Whether a batch that is stored as it came must be opened: a rule speaks of its records, or its header is odd."""
-    config = target.config
-    if head.log_append_time:
-        return True
-    if not head.codec and head.size - HEADER_SIZE < head.count * RECORD_SIZE_MIN:
-        return True
-    if target.append_time is not None:
-        return False
-    if config.message_timestamp_before_max_ms != UNLIMITED:
-        return True
-    latest = target.now_ms + config.message_timestamp_after_max_ms
-    return not 0 <= head.base_timestamp <= head.max_timestamp <= latest
-
-
 # Messages: magic 0 and 1
 
 
-def _messages(data: memoryview, entries: list[Entry], target: Target, source: int) -> Accepted:
+def _messages(data: memoryview, entries: list[Entry], target: Target, source: int, limits: Limits) -> Accepted:
     config, magic = target.config, entries[0].magic
     records: list[Record] = []
     for entry in entries:
         if entry.magic != magic:
             raise _invalid("the messages are not all of one magic")
         old = legacy.outer(data, entry.position)
-        found = legacy.messages(data, entry.position, check=True)
+        found = legacy.messages(data, entry.position, limits.inflated, limits.records, check=True)
         wrong = [(i, f"magic {m.magic} within magic {magic}") for i, m in enumerate(found) if m.magic != magic]
         inside = [message.record for message in found]
         _check_records(inside, target, flagged=old.log_append_time, errors=wrong)
@@ -311,26 +386,26 @@ def _check_records(
     """`flagged`: the client claims LogAppendTime, which is the broker's to give. `errors` were found before."""
     config, now_ms = target.config, target.now_ms
     keyed, create_time = config.compacts, target.append_time is None
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
     code, found = ErrorCode.INVALID_RECORD, list(errors)
-    for index, (offset, timestamp, key, _, _) in enumerate(records):
+    for index, (_, timestamp, key, _, _) in enumerate(records):
         if keyed and key is None:
             found.append((index, NO_KEY))
         elif create_time and timestamp != NO_TIMESTAMP:
-            if not earliest <= timestamp <= latest:
+            age = wrap(now_ms - timestamp)
+            if age > config.message_timestamp_before_max_ms or wrap(-age) > config.message_timestamp_after_max_ms:
                 code = ErrorCode.INVALID_TIMESTAMP
-                found.append((index, f"timestamp {timestamp} at offset {offset} is not in [{earliest}, {latest}]"))
+                found.append((index, _bad_time(timestamp, target)))
         elif flagged:
             code = ErrorCode.INVALID_TIMESTAMP
-            found.append((index, "LogAppendTime is for the broker to set"))
+            found.append((index, BAD_TYPE_TEXT))
     if found:
-        raise _refused(code, found, len(records))
+        raise _refused(code, found[:ERRORS_MAX], len(found), len(records))
 
 
-def _refused(code: ErrorCode, found: list[tuple[int, str]], count: int) -> RefusedError:
+def _refused(code: ErrorCode, found: list[tuple[int, str]], total: int, count: int) -> RefusedError:
+    """`found` are the first of `total`."""
     shown = "; ".join(f"{index}: {message}" for index, message in found[:3])
-    return RefusedError(code, f"{len(found)} of {count} records refused, first {shown}", found)
+    return RefusedError(code, f"{total} of {count} records refused, first {shown}", found)
 
 
 def _invalid(message: str) -> BrokerError:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ottla.log.flush import Flusher
     from ottla.log.log import Appended, Log
+    from ottla.records.validate import Accepted
     from ottla.replica.waits import Wait
 
 
@@ -36,9 +37,22 @@ class Partition:
             log.assign_epoch(epoch)  # a consumer may ask where it began before anything is written in it
         self.waits: list[Wait] = []
 
-    def append(self, data: memoryview, now_ms: int, produce_version: int, *, client: bool = True) -> Appended:
+    def append(
+        self,
+        data: memoryview,
+        now_ms: int,
+        produce_version: int,
+        *,
+        client: bool = True,
+        accepted: Accepted | None = None,
+    ) -> Appended:
         appended = self.log.append(
-            data, epoch=self.epoch, now_ms=now_ms, produce_version=produce_version, client=client
+            data,
+            epoch=self.epoch,
+            now_ms=now_ms,
+            produce_version=produce_version,
+            client=client,
+            accepted=accepted,
         )
         if self.waits and not appended.duplicate:
             size = len(data)
