@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.seeded)
         if "compat" in item.path.parts and item.get_closest_marker("timeout") is None:
             # The first fixtures on a new machine fetch Apache Kafka and build clients: that time is not the test's.
-            item.add_marker(pytest.mark.timeout(180, func_only=True))
+            item.add_marker(pytest.mark.timeout(600, func_only=True))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -124,7 +124,7 @@ def same_after(port: int, before: dict[tuple[str, int], Content]) -> None:
 
 
 @pytest.mark.xdist_group("kafka-reads-ours")
-@pytest.mark.timeout(300, func_only=True)
+@pytest.mark.timeout(600, func_only=True)
 def test_apache_kafka_starts_on_a_folder_that_ottla_wrote(tmp_path: Path) -> None:
     ours = Ottla(tmp_path, settings={"log.index.interval.bytes": "500"})
     with ours:
@@ -219,7 +219,7 @@ def legacy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.xdist_group("we-read-kafkas")
-@pytest.mark.timeout(300, func_only=True)
+@pytest.mark.timeout(600, func_only=True)
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 def test_ottla_starts_on_a_folder_that_apache_kafka_wrote(legacy: Legacy, clean: bool, tmp_path: Path) -> None:
     folder = legacy.stopped if clean else legacy.killed

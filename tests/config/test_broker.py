@@ -139,4 +139,4 @@ def test_importing_it_is_cheap(tmp_path: Path) -> None:
         return float(subprocess.run(command, cwd=source, env=environment, capture_output=True, check=True).stdout)
 
     seconds()
-    assert min(seconds() for _ in range(5)) < 0.010
+    assert min(seconds() for _ in range(5)) < 0.030, "7 ms on a quiet machine"

@@ -25,14 +25,12 @@ PARTITIONS = 2
 SETTINGS = {"log.index.interval.bytes": "256"}
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("acks", "idempotent"), [(1, False), (-1, False)], ids=["acks=1", "acks=-1"])
 def test_nothing_acknowledged_is_lost(seed: int, acks: int, idempotent: bool, tmp_path: Path) -> None:
     story(f"kill {acks} {seed}", tmp_path, acks=acks, idempotent=idempotent)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", range(2))
 def test_an_idempotent_producer_finds_each_record_once_and_in_order(seed: int, tmp_path: Path) -> None:
     load, memories = story(f"kill idempotent {seed}", tmp_path, acks=-1, idempotent=True)
@@ -43,7 +41,6 @@ def test_an_idempotent_producer_finds_each_record_once_and_in_order(seed: int, t
                 assert mine == writer.sent_all, "every record once, in the order in which it was sent"
 
 
-@pytest.mark.timeout(120)
 def test_a_real_idempotent_producer_rides_over_kills(tmp_path: Path) -> None:
     """librdkafka repeats by itself what had no answer: every message is delivered, once, in order."""
     chance = random.Random(7)

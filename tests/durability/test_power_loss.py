@@ -23,7 +23,6 @@ CUTS = 5
 PARTITIONS = 2
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("acks", [1, -1], ids=["acks=1", "acks=-1"])
 def test_with_flush_messages_1_nothing_acknowledged_is_lost(acks: int, seed: int, tmp_path: Path) -> None:
@@ -31,7 +30,6 @@ def test_with_flush_messages_1_nothing_acknowledged_is_lost(acks: int, seed: int
     story(f"power loss {acks} {seed}", tmp_path, configs, acks=acks, all_acked=True)
 
 
-@pytest.mark.timeout(180)
 def test_without_flushing_the_log_is_a_beginning_of_what_was_written(tmp_path: Path) -> None:
     # One segment: of several, Kafka too keeps a later one whose beginning got to the disk before the end of the former.
     story("power loss, no flush", tmp_path, {}, acks=1, all_acked=False)

@@ -97,7 +97,6 @@ def stored(bootstrap: str, topic: str, count: int) -> list[str]:
     return values
 
 
-@pytest.mark.timeout(240)
 def test_lines_of_a_file_travel_to_another_file(own_broker: Mortal | MortalKafka, tmp_path: Path) -> None:
     source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
     (port,) = judge.free_ports(1)

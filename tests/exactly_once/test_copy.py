@@ -41,7 +41,6 @@ def cases() -> list[object]:
     ]
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("family", "seed"), cases())
 def test_the_copy_has_every_record_exactly_once(
     family: str, seed: int, tmp_path: Path, pytestconfig: pytest.Config

@@ -159,7 +159,6 @@ class Killed(Mortal):
 TURNS: Final = {"4.3.1": 5, "3.9.2": 3}
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "version", [pytest.param(version, marks=pytest.mark.xdist_group(f"exchange-{version}")) for version in TURNS]
 )

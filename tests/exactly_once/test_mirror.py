@@ -135,7 +135,6 @@ class Way(NamedTuple):
         )
 
 
-@pytest.mark.timeout(300)
 def test_topics_and_groups_are_mirrored_both_ways(own_broker: Mortal | MortalKafka, tmp_path: Path) -> None:
     with judge.Kafka(tmp_path / "kafka") as kafka:
         ways = (

@@ -19,7 +19,6 @@ HERE: Final = Path(__file__).parent
 QUIX: Final = "3.28.1"
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.xdist_group("apache-programs")
 def test_kafka_streams_counts_every_word_once(own_broker: Mortal | MortalKafka, tmp_path: Path) -> None:
     prepare(own_broker.bootstrap)
@@ -40,7 +39,6 @@ def quix_python() -> Path:
     return judge.cached(f"quixstreams-{QUIX}", install) / "venv" / "bin" / "python"
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.xdist_group("stream-libraries")
 def test_quix_streams_counts_every_word_once(own_broker: Mortal | MortalKafka, tmp_path: Path) -> None:
     prepare(own_broker.bootstrap)

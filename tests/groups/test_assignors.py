@@ -71,7 +71,6 @@ def stories(group_broker: Ottla | judge.Kafka, fresh: Callable[[str], str]) -> C
     return tell
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("family", "plan"), cases())
 def test_one_owner_for_every_partition_at_all_times(
     family: str, plan: Plan, stories: Callable[[str, Plan], Story]

@@ -59,7 +59,6 @@ def kill(broker: Ottla | judge.Kafka) -> None:
         broker.stop(kill=True)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "family", [pytest.param(family, marks=pytest.mark.xdist_group(f"restart-{family}")) for family in FAMILIES]
 )
@@ -213,7 +212,6 @@ def fetched(raw: Raw, group: str) -> tuple[int, list[tuple[int, str | None]]]:
     return error, found
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", range(2))
 def test_no_acknowledged_commit_is_lost(seed: int, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     chance = random.Random(f"commits {seed}")

@@ -219,7 +219,7 @@ def deleting(stage: Stage) -> Iterator[None]:
     with Wired(stage.port, timeout_s=PATIENCE_S) as wired:
         wired.ask(creating(count), 5)
     yield
-    names = [DeleteTopicState(name=f"new-{number}") for number in range(count)]
+    names = [DeleteTopicState(name=f"new-{number}", topic_id=bytes(16)) for number in range(count)]
     ask(stage, DeleteTopicsRequest(topics=names, timeout_ms=60_000), 6)
 
 

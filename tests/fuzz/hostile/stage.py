@@ -195,6 +195,8 @@ class Stage:
         failure = failure or str(told["failure"]) or ("a traceback in the log" if "Traceback" in said else "")
         self.step("the rest")
         stall_s, wall_s, what = max(self._steps)
+        if more := [f"{one[2]} ({one[0]:.2f} s)" for one in self._steps if STALL_S_MAX < one[0] < stall_s]:
+            what = f"{what}, and also for {', '.join(more)}"
         return Outcome(
             attack.name,
             self.sent,

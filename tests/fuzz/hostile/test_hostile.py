@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import pytest
 from fuzz.hostile import attacks_of_arrays, attacks_of_connections, attacks_of_patterns, attacks_of_records
-from fuzz.hostile.stage import ATTACKS, FULL, Attack, Stage
+from fuzz.hostile.stage import ATTACKS, Attack, Stage
 
 assert all((attacks_of_arrays, attacks_of_connections, attacks_of_patterns, attacks_of_records)), "they register"
 
 
-@pytest.mark.timeout(600 if FULL else 180)
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_harms_nobody_else(attack: Attack, record_property: pytest.FixtureRequest) -> None:
     with Stage(attack.settings) as stage:

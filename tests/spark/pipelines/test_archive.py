@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)
 
 DAILY = Layout(("day",), ("number",), 2, 1 << 20)
 

@@ -33,7 +33,6 @@ SETTINGS = Settings(WINDOW_S * SECOND, LATE_S * SECOND, 3600 * SECOND, rules(RUL
 BROKEN = ("no JSON", '{"host": "web-1", "metric": "cpu", "at": "2026-01-31T12:00:00Z"}', '{"value": "NaN"}')
 
 
-@pytest.mark.timeout(400)
 def test_killed_and_resumed_every_event_is_in_its_window_or_put_aside(ottla: Ottla, tmp_path: Path) -> None:
     run = Run(pipeline=PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path)
     run.ensure_topic("metrics", 2, retention_ms="-1")

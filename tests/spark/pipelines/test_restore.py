@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from process import Ottla
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)
 
 START_MS = 1_769_860_800_000  # 2026-01-31T12:00:00Z
 COUNT = 2000

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from process import Ottla
 
-pytestmark = pytest.mark.timeout(600)
-
 
 def test_whole_lines() -> None:
     assert lines(b"") == ([], 0)
