@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from ottla.cluster.image import Image, Partition, Topic
     from ottla.handlers.call import Steps
+
+    Answer = MetadataResponse | Coroutine[None, None, MetadataResponse]
     from ottla.wire.messages.metadata import MetadataRequestTopic
 
 # Sets of operations as bits. Without an authoriser everybody may do everything that the kind of resource knows.
@@ -47,9 +49,16 @@ WITH_ID, BY_ID = 10, 12  # the first versions with topic ids, and in which they 
 
 
 @handles(MetadataRequest)
-def metadata(
-    parts: Parts, call: Call, request: MetadataRequest
-) -> Steps[MetadataResponse | Coroutine[None, None, MetadataResponse]]:
+def metadata(parts: Parts, call: Call, request: MetadataRequest) -> MetadataResponse | Steps[Answer]:
+    image, topics = parts.controller.image, request.topics
+    if topics is not None and len(topics) == 1 and not any(topics[0].topic_id):
+        known = image.topics.get(topics[0].name or "")
+        if known is not None:  # what clients ask most: about one topic that they write to or read
+            return respond(parts, call, request, [describe(known, request, parts.replicas.offline())])
+    return metadata_of_many(parts, call, request)
+
+
+def metadata_of_many(parts: Parts, call: Call, request: MetadataRequest) -> Steps[Answer]:
     image, offline = parts.controller.image, parts.replicas.offline()
     topics: list[MetadataResponseTopic] = []
     if request.topics is None or (call.version == 0 and not request.topics):

@@ -43,6 +43,7 @@ ANSWER_FLEXIBLE = Struct(">iix")  # the same, and no tagged fields
 
 
 LARGE_SIZE = 16 * 1024  # a frame up to this size is decoded in one go
+FRAME_SIZE_MAX = 0x7FFFFFFF
 
 
 class Route:
@@ -71,7 +72,7 @@ class Route:
         self.prefix = ANSWER if len(response_header(key, version, 0)) == 4 else ANSWER_FLEXIBLE
         # Records are views of the frame, which is lent for one turn: then it is decoded in one go, however large.
         records = has_records(api.request, version)
-        self.large_size = float("inf") if records else LARGE_SIZE
+        self.large_size = FRAME_SIZE_MAX if records else LARGE_SIZE
         self.elements_max = RECORDS_ELEMENTS_MAX if records else REQUEST_ELEMENTS_MAX
 
 
@@ -104,7 +105,7 @@ class Dispatch:
         except Exception as error:
             response = failure(route, request, error)
         if response.__class__ is route.response:
-            return self._framed(route, correlation, self._encode(route, response))
+            return self._encode(route, correlation, response)
         if response is None:
             return None
         if response.__class__ is GeneratorType:
@@ -152,11 +153,9 @@ class Dispatch:
             response = failure(route, request, error)
         if response is None:
             return None
-        if large:
-            parts = yield from self._encode_slowly(route, response)
-        else:
-            parts = self._encode(route, response)
-        return self._framed(route, correlation, parts)
+        if not large:
+            return self._encode(route, correlation, response)
+        return framed(route, correlation, (yield from self._encode_slowly(route, response)))
 
     def _future(self, response: Any) -> asyncio.Future[Any]:
         if asyncio.isfuture(response):
@@ -174,32 +173,25 @@ class Dispatch:
                 raise Hangup("the broker is stopping")
             error = future.exception()
             value = future.result() if error is None else failure(route, request, error)
-            return None if value is None else self._framed(route, correlation, self._encode(route, value))
+            return None if value is None else self._encode(route, correlation, value)
 
         return Deferred(self._future(response), finish)
 
-    def _encode(self, route: Route, response: Any) -> list[Part]:
+    def _encode(self, route: Route, correlation: int, response: Any) -> list[Part]:
         try:
-            return route.encode(response)
+            parts = route.encode(response)
         except Exception:  # a handler put something into its answer that the wire has no place for
             raise unencodable(route) from None
+        if len(parts) > 1:
+            return framed(route, correlation, parts)
+        prefix, body = route.prefix, parts[0]
+        return [prefix.pack(prefix.size - 4 + len(body), correlation) + body]
 
     def _encode_slowly(self, route: Route, response: Any) -> Steps[list[Part]]:
         try:
             parts: list[Part] = yield from codec.slicing_encoder(route.response, route.version)(response)
         except Exception:
             raise unencodable(route) from None
-        return parts
-
-    def _framed(self, route: Route, correlation: int, parts: list[Part]) -> list[Part]:
-        prefix = route.prefix
-        if len(parts) == 1:
-            body = parts[0]
-            return [prefix.pack(prefix.size - 4 + len(body), correlation) + body]
-        size = prefix.size - 4
-        for part in parts:
-            size += len(part) if part.__class__ is bytes else part.size
-        parts[0] = prefix.pack(size, correlation) + parts[0]
         return parts
 
     def _route(self, key: int, version: int) -> Route | None:
@@ -220,12 +212,22 @@ class Dispatch:
 
         route = self._routes.get(API_VERSIONS << 16) or self._route(API_VERSIONS, 0)
         assert route is not None
-        return self._framed(route, correlation, self._encode(route, unsupported()))
+        return self._encode(route, correlation, unsupported())
 
     async def stop(self) -> None:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def framed(route: Route, correlation: int, parts: list[Part]) -> list[Part]:
+    """The parts of an answer with what goes before them."""
+    prefix = route.prefix
+    size = prefix.size - 4
+    for part in parts:
+        size += len(part) if part.__class__ is bytes else part.size
+    parts[0] = prefix.pack(size, correlation) + parts[0]
+    return parts
 
 
 def finished(future: asyncio.Future[Any]) -> list[Part] | None:
