@@ -132,12 +132,6 @@ class Runtime(Generic[M]):
         """Whether this broker leads the partition, be its machine loaded or not."""
         return index in self._shards or index in self._failed
 
-    def end(self, index: int) -> int:
-        """Where the log of a partition ends; 0 for one that is led elsewhere."""
-        if index in self._shards:
-            return self._shards[index].partition.log.end
-        return self._failed[index][0].log.end if index in self._failed else 0
-
     # Operations.
 
     def run(self, index: int, operation: Callable[[M, Token, int], Decision]) -> Any | asyncio.Future[Any]:
