@@ -270,12 +270,7 @@ class GroupMachine:
     def forget(self, topics: Collection[str]) -> Decision:
         """These topics have been deleted, and with them what was committed of theirs."""
         return Decision(
-            [
-                tombstone(group, topic, index)
-                for group in {*self.offsets.by_group, *self.offsets.open}
-                for topic, index in self.offsets.partitions(group)
-                if topic in topics
-            ]
+            [tombstone(group, topic, index) for topic in topics for group, index in self.offsets.of_topic(topic)]
         )
 
     # Groups as a whole.

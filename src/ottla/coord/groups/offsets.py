@@ -48,6 +48,7 @@ class Offsets:
         self.by_group: dict[str, Topics] = {}
         self.pending: dict[int, dict[str, Topics]] = {}  # producer id → group → ...
         self.open: dict[str, set[int]] = {}  # group → producers with an open transaction that commits offsets of it
+        self._groups: dict[str, set[str]] = {}  # topic → groups that have committed, or are about to, for it
 
     def get(self, group: str, topic: str, index: int) -> Committed | None:
         topics = self.by_group.get(group)
@@ -65,6 +66,14 @@ class Offsets:
             found |= {(topic, index) for topic, part in self.pending[producer][group].items() for index in part}
         return iter(sorted(found))
 
+    def of_topic(self, topic: str) -> Iterator[tuple[str, int]]:
+        """Every group and partition with an offset, or one to come, for this topic."""
+        for group in sorted(self._groups.get(topic, ())):
+            found = set(self.by_group.get(group, {}).get(topic, ()))
+            for producer in self.open.get(group, ()):
+                found.update(self.pending[producer][group].get(topic, ()))
+            yield from ((group, index) for index in sorted(found))
+
     # The only mutators, live and at load.
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | None, at: int, producer_id: int) -> None:
@@ -81,6 +90,7 @@ class Offsets:
             value.topic_id,
             at,
         )
+        self._groups.setdefault(topic, set()).add(group)
         if producer_id == NOBODY:
             self.by_group.setdefault(group, {}).setdefault(topic, {})[index] = one
         else:
@@ -100,6 +110,8 @@ class Offsets:
                         present = self.get(group, topic, index)
                         if present is None or one.at > present.at:
                             self.by_group.setdefault(group, {}).setdefault(topic, {})[index] = one
+            for topic in topics:
+                self._forget_group(group, topic)
 
     def _remove(self, group: str, topic: str, index: int) -> None:
         _discard(self.by_group.get(group, {}), topic, index)
@@ -108,6 +120,16 @@ class Offsets:
         # The transaction itself stays open for the group: its marker is still to come.
         for producer in self.open.get(group, ()):
             _discard(self.pending[producer][group], topic, index)
+        self._forget_group(group, topic)
+
+    def _forget_group(self, group: str, topic: str) -> None:
+        """Unless the group still has an offset for the topic, or one to come."""
+        left = topic in self.by_group.get(group, {})
+        if not left and not any(topic in self.pending[producer][group] for producer in self.open.get(group, ())):
+            groups = self._groups.get(topic, set())
+            groups.discard(group)
+            if not groups:
+                self._groups.pop(topic, None)
 
 
 def _discard(topics: Topics, topic: str, index: int) -> None:
