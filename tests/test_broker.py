@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -13,6 +12,8 @@ from ottla import BrokerThread
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 PARTITIONS = 4
 
@@ -83,11 +84,3 @@ def test_a_log_that_was_deleted_by_hand_is_said_to_be_gone(tmp_path: Path, caplo
     with start(tmp_path) as broker:
         assert set(produce(broker, b"two").values()) == {None}
     assert [record.levelname for record in caplog.records if "begins again, empty" in record.message] == ["ERROR"]
-
-
-def test_metadata_in_a_damaged_file_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    with BrokerThread(data=tmp_path):
-        pass
-    (tmp_path / "ottla-metadata.sqlite").write_bytes(b"scribble" * 4096)
-    with pytest.raises(Exception, match="not a database"), BrokerThread(data=tmp_path):
-        pass

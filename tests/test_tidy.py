@@ -20,10 +20,11 @@ SOURCE = ROOT / "src" / "ottla"
 
 # Imports point one way. Each package may import those named here and itself; satellites that are not named may import
 # everything.
-GROUND = {"errors", "clock", "disk", "config"}
+GROUND = {"errors", "clock", "descriptors", "disk", "config"}
 ARROWS = {
     "errors": set[str](),
     "clock": set[str](),
+    "descriptors": set[str](),
     "disk": set[str](),
     "config": {"errors"},
     "wire": {"errors"},
@@ -44,6 +45,8 @@ ARROWS = {
 PURE = (
     "cluster/image.py",
     "cluster/placement.py",
+    "cluster/topic_names.py",
+    "cluster/versioned.py",
     "coord/machine.py",
     "coord/formats.py",
     "coord/groups/",
@@ -88,8 +91,10 @@ ADAPTORS = {
     "clock": {"clock.py"},
     "chance": {"broker.py"},  # the root makes up a cluster id when there is none
     "disk": {
+        "descriptors.py",
         "disk.py",
         "cluster/embedded.py",
+        "cluster/journal.py",
         "log/segment.py",
         "log/index.py",
         "net/connection.py",

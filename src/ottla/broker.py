@@ -18,9 +18,8 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
 
-from ottla import handlers
+from ottla import descriptors, handlers
 from ottla.clock import SystemClock
-from ottla.cluster import znodes
 from ottla.cluster.consumer_offsets import ConsumerOffsets
 from ottla.cluster.controller import Controller
 from ottla.cluster.embedded import Embedded
@@ -33,7 +32,7 @@ from ottla.coord.transactions.markers import MarkerWriter
 from ottla.disk import RealDisk
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Parts
-from ottla.log.checkpoints import Meta
+from ottla.log.checkpoints import CLEAN_MARKER, Meta
 from ottla.log.quorum import NOTHING, read_quorum
 from ottla.log.store import Store
 from ottla.net.connection import Limits, Receiver
@@ -54,7 +53,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.broker")
 
-METADATA_FILE = "ottla-metadata.sqlite"  # in the first log directory; Apache Kafka looks at folders only
+# In the first log directory; Apache Kafka looks at folders only. The journal is what the other is rebuilt from.
+METADATA_FILE = "ottla-metadata.sqlite"
+JOURNAL_FILE = "ottla-settings.journal"
 # Answers that may be on their way on one connection. Clients keep 5 to 100 requests in flight; more only costs memory.
 REQUESTS_MAX = 256
 UNSENT_SIZE_MAX = 1 << 20
@@ -71,7 +72,8 @@ class Broker:
         self.cluster_id = ""
         self.addresses: list[tuple[str, str, int]] = []
         self._store = Store([Path(path) for path in config.log_dirs], self.disk, self.clock, config)
-        self._keeper = Embedded(str(Path(config.log_dirs[0]) / METADATA_FILE))
+        first = Path(config.log_dirs[0])
+        self._keeper = Embedded(str(first / METADATA_FILE), str(first / JOURNAL_FILE))
         self._admission = Admission()
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -83,23 +85,31 @@ class Broker:
     async def start(self) -> None:
         for notice in self.config.notices:
             log.warning(notice)
+        descriptors.raise_limit()
         # Others may fail and go offline; without the first, which has the metadata, there is nothing to go by.
         self.disk.make_folder(self.config.log_dirs[0], parents=True)
         sockets = self._bind()
         await self._keeper.open()
-        known = znodes.image_of(await self._keeper.tree("/"))
         meta = self._identify()
-        await asyncio.to_thread(self._store.open, self._configs_of(known))
         controller = Controller(self._keeper, self.config, self.clock, node_id=self.node_id)
-        await controller.start(self._endpoints(), cluster_id=meta.cluster_id, legacy=self._legacy)
+        known = await self._load(controller)
+        clean = all(self.disk.exists(Path(path) / CLEAN_MARKER) for path in self.config.log_dirs)
+        await asyncio.to_thread(self._store.open, self._configs_of(known))
+        await controller.start(
+            self._endpoints(),
+            cluster_id=meta.cluster_id,
+            legacy=self._legacy,
+            clean=clean,
+            rebuilt=self._keeper.rebuilt,
+        )
         self.cluster_id = controller.image.cluster_id
         self._store.write_meta(meta._replace(node_id=self.node_id, cluster_id=self.cluster_id))
         self._waits = waits = Waits(asyncio.get_running_loop())
         replicas = Replicas(controller, self._store, waits)
         self._look_for_missing(known, replicas)
         controller.subscribe(replicas.apply)
-        controller.prepare_with(replicas.prepare)
-        self._store.set_aside(log for log in self._store.logs.values() if not replicas.hosts(log))
+        controller.hosted_by(replicas)
+        self._put_away(replicas)
         self._groups = Groups(self.config, controller, replicas, self.clock, lambda: str(uuid.uuid4()))
         markers = MarkerWriter(replicas, self._groups, self.clock, asyncio.get_running_loop())
         self._transactions = Transactions(self.config, controller, replicas, markers, self.clock)
@@ -109,7 +119,30 @@ class Broker:
         self._own(self._store.run())
         self._own(self._store.cleaner.run())
         self._listen(sockets, dispatch)
-        controller.subscribe(lambda old, new: self._reconfigure(controller.config))
+        self._reconfigure(controller.config)
+        controller.subscribe(lambda old, new: self._follow(old, new, controller))
+
+    async def _load(self, controller: Controller) -> Image:
+        try:
+            return await controller.load()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            file, journal = Path(self.config.log_dirs[0]) / METADATA_FILE, JOURNAL_FILE
+            reason = (
+                f"{file} cannot be understood ({error!r}): move it away to have it rebuilt from {journal} beside it"
+            )
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
+
+    def _follow(self, old: Image | None, new: Image, controller: Controller) -> None:
+        if old is not None and old.broker_configs is not new.broker_configs:
+            self._reconfigure(controller.config)
+
+    def _put_away(self, replicas: Replicas) -> None:
+        """Logs that the cluster does not want here: those that hold nothing were made for a topic that never came."""
+        unwanted = [log for log in self._store.logs.values() if not replicas.hosts(log)]
+        for empty in (one for one in unwanted if one.end == 0):
+            log.warning("an empty log of no topic is removed", extra={"log": repr(empty)})
+            self._store.delete(empty)
+        self._store.set_aside(one for one in unwanted if one.end > 0)
 
     def _reconfigure(self, config: BrokerConfig) -> None:
         """Options that change while the broker runs; those of topics reach the logs through Replicas."""

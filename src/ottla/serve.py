@@ -15,10 +15,11 @@ import errno
 import gc
 import logging
 import os
-import resource
 import signal
 import sys
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 PORT = 9092
 EVERYWHERE = ("", "0.0.0.0", "::")
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+DEAF_S_MAX = 20.0  # no request may hold the loop for more than a fraction of a second
 
 logger = logging.getLogger("ottla.serve")
 
@@ -141,16 +144,8 @@ def listener(host: str, port: int) -> str:
 def run(plan: Plan) -> int:
     import uvloop
 
-    allow_files()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(live(plan))
-
-
-def allow_files() -> None:
-    """Take as many file descriptors as the system lets us have: partitions and clients each cost a few."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def live(plan: Plan) -> int:
@@ -158,8 +153,7 @@ async def live(plan: Plan) -> int:
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_stop, stop, number)
+    listen_for_signals(loop, stop)
     if plan.until_eof:
         loop.add_reader(sys.stdin.fileno(), ended, stop)
     broker = Broker(plan.config)
@@ -176,15 +170,54 @@ async def live(plan: Plan) -> int:
     finally:
         stopping.cancel()
         if not starting.done():
-            starting.cancel()
-            await asyncio.wait((starting,))
+            cut_short(plan)
         await broker.stop()
 
 
-def asked_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
-    logger.info("stopping", extra={"signal": number.name})
-    stop.set()
-    signal.signal(number, signal.SIG_DFL)  # asked twice: stop at once
+def cut_short(plan: Plan) -> None:
+    """End while the broker comes up: its threads may read logs for minutes, which can be cut off anywhere."""
+    if plan.memory:
+        remove(plan.memory)
+    logging.shutdown()
+    os._exit(0)
+
+
+def listen_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """Have a thread wait for signals: it hears them also when the loop is busy.
+
+    The first asks the loop to stop. Another one, or a loop that does not listen for a while, ends the process at once:
+    whatever was acknowledged is found at the next start, as after any crash.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # in every thread that is started from here on
+    threading.Thread(target=heed, args=(loop, stop), name="signals", daemon=True).start()
+
+
+def heed(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    number = signal.Signals(signal.sigwait(SIGNALS))
+    deaf = threading.Timer(DEAF_S_MAX, give_up, (number,))
+    deaf.daemon = True
+    deaf.start()
+
+    def asked_to_stop() -> None:
+        deaf.cancel()
+        logger.info("stopping", extra={"signal": number.name})
+        stop.set()
+
+    with suppress(RuntimeError):  # the loop has ended by itself
+        loop.call_soon_threadsafe(asked_to_stop)
+    end(signal.Signals(signal.sigwait(SIGNALS)))
+
+
+def give_up(number: signal.Signals) -> None:
+    logger.error("the broker is too busy to stop in good order: it ends now")
+    end(number)
+
+
+def end(number: signal.Signals) -> None:
+    """End the process as if nobody had listened for the signal."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    os.kill(os.getpid(), number)
 
 
 def ended(stop: asyncio.Event) -> None:

@@ -1,8 +1,12 @@
 """The controller: decides on topics, partitions and options, writes them to the keeper, then publishes a new image.
 
-One change at a time: decide on the current image (`plans.py`), write in one transaction, replace the image, tell the
-subscribers. A subscriber is called on the loop before the change is answered, so whoever created a topic finds its logs
-there. Every write checks the controller epoch's version: a controller that was replaced can no longer write.
+One change at a time: decide on the current image (`plans.py`), have the logs made, write in one transaction, replace
+the image, tell the subscribers. The transaction is the moment from which a topic exists: logs that were made for one
+that could not be written are removed, and after a crash they belong to no topic. A subscriber is called on the loop
+before the change is answered, so whoever created a topic finds its logs there. Every write checks the controller
+epoch's version: a controller that was replaced can no longer write.
+
+A request for many topics is carried out some partitions at a time, and the loop is given back in between.
 
 On one node the controller is this broker. When it starts it leads every partition it holds, in a new leader epoch.
 """
@@ -12,11 +16,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.cluster import alterations, keeper, plans, znodes
 from ottla.cluster.image import EMPTY, EVERY_BROKER, Broker, Image, Topic
 from ottla.cluster.plans import Legacy
+from ottla.cluster.topic_names import collides, collision_key
+from ottla.cluster.turns import Turns
 from ottla.config import BrokerConfig, TopicConfig, topic_config
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
 from ottla.config.group import OPTIONS as GROUP_OPTIONS
@@ -24,7 +30,7 @@ from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ottla.clock import Clock
     from ottla.cluster.alterations import Change
@@ -32,8 +38,23 @@ if TYPE_CHECKING:
     from ottla.cluster.plans import NewTopic
 
 NO_ID = bytes(16)
+PARTITIONS_AT_ONCE = 100  # in one transaction, unless one topic has more: short for others, and few flushes
+TOPIC_CONFIGS_MAX = 1000  # sets of overrides whose configuration is remembered
 
 log = logging.getLogger("ottla.controller")
+
+
+class Host(Protocol):
+    """Who holds the partitions; told before a change is written, and after it was published."""
+
+    async def prepare(self, topic: Topic, first: int) -> None:
+        """Make what the partitions from `first` on need. BrokerError when that cannot be, and nothing is left."""
+
+    def abandon(self, topic: Topic) -> None:
+        """What was prepared is not to be: undo it."""
+
+    async def settle(self) -> None:
+        """Finish what a published change began: what takes long goes here."""
 
 
 class Controller:
@@ -57,11 +78,14 @@ class Controller:
         self._clock = clock
         self._random_bytes = random_bytes
         self._subscribers: list[Callable[[Image | None, Image], None]] = []
-        self._preparers: list[Callable[[Topic], Awaitable[None]]] = []
+        self._host: Host | None = None
+        self.turns = Turns(clock)
         self._deciding = asyncio.Lock()
+        self._nodes: Mapping[str, keeper.Node] = {}
+        self._known: Image | None = None
         self._epoch = 0
         self._epoch_version = 0
-        self._topic_configs: dict[str, tuple[Topic, TopicConfig]] = {}
+        self._topic_configs: dict[frozenset[tuple[str, str]], TopicConfig] = {}
 
     def subscribe(self, callback: Callable[[Image | None, Image], None]) -> None:
         """Be called with the old and the new image after every change, and now if there is one."""
@@ -69,22 +93,26 @@ class Controller:
         if self.image is not EMPTY:
             callback(None, self.image)
 
-    def prepare_with(self, callback: Callable[[Topic], Awaitable[None]]) -> None:
-        """Have this done for a topic that is new or has grown, before it is published: what takes long goes here."""
-        self._preparers.append(callback)
-
-    async def _prepare(self, topic: Topic) -> None:
-        for prepare in self._preparers:
-            await prepare(topic)
+    def hosted_by(self, host: Host) -> None:
+        """Have this host prepare and settle what it holds. It subscribes to the image by itself."""
+        self._host = host
 
     def topic_config(self, topic: Topic) -> TopicConfig:
         """A topic's configuration as of now; the same object until it or the broker's defaults change."""
-        cached = self._topic_configs.get(topic.name)
-        if cached is not None and cached[0] is topic:
-            return cached[1]
-        config = topic_config(self.config, topic.configs)
-        self._topic_configs[topic.name] = topic, config
+        overrides = frozenset(topic.configs.items())
+        config = self._topic_configs.get(overrides)
+        if config is None:
+            if len(self._topic_configs) >= TOPIC_CONFIGS_MAX:
+                self._topic_configs.clear()
+            config = self._topic_configs[overrides] = topic_config(self.config, topic.configs)
         return config
+
+    async def load(self) -> Image:
+        """What the keeper knows, before this broker has come up. `start` goes on from there."""
+        if self._known is None:
+            self._nodes = await self._keeper.tree("/")
+            self._known = znodes.image_of(self._nodes)
+        return self._known
 
     async def start(
         self,
@@ -92,14 +120,17 @@ class Controller:
         *,
         cluster_id: str | None = None,
         legacy: Callable[[], Legacy] = Legacy,
+        clean: bool = False,
+        rebuilt: bool = False,
     ) -> None:
         """Register, become controller and lead every partition held here, in one transaction.
 
         `cluster_id` is what `meta.properties` says, if anything; it must be the keeper's, or becomes it. `legacy` is
-        asked for what lies in the log folders, to be adopted, when the keeper knows of no cluster yet.
+        asked for what lies in the log folders, to be adopted, when the keeper knows of no cluster yet or was `rebuilt`.
+        After a `clean` stop no log has lost anything, so leaders go on in their epochs and nothing is written for them.
         """
-        nodes = await self._keeper.tree("/")
-        known = znodes.image_of(nodes)
+        known = await self.load()
+        nodes, self._nodes = self._nodes, {}
         if known.cluster_id and cluster_id and known.cluster_id != cluster_id:
             reason = f"the log folders belong to cluster {cluster_id}, the metadata to {known.cluster_id}"
             raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
@@ -109,62 +140,123 @@ class Controller:
             cluster_id=known.cluster_id or cluster_id or znodes.encode_uuid(self._new_id()),
             controller_id=self.node_id,
         ).with_broker(broker)
+        self._known = None  # an old image keeps all that follow
         before = nodes.get(znodes.CONTROLLER_EPOCH)
         self._epoch = int(before.data) + 1 if before is not None else 1
         ops = self._arrival(nodes, image, broker)
-        led = [plans.elected(self._identified(topic), self.node_id) for topic in image.topics.values()]
-        for topic in led:
-            ops += plans.election(topic, self._epoch, renamed=topic.id != image.topics[topic.name].id)
-        image = image.with_topics(*map(plans.written, led))
-        if self.first_start:
-            image = self._adopt(image, legacy(), ops)
+        found = legacy() if self.first_start or rebuilt else Legacy()
+        image = self._lead(image, found, ops, anew=not clean or rebuilt)
+        if self.first_start or rebuilt:
+            image = self._adopt(image, found, ops)
+        if rebuilt:
+            ops.append(self._skip_producer_ids(nodes, found))
         await self._keeper.multi(ops)
         self._epoch_version = before.stat.version + 1 if before is not None else 0
         registration = await self._keeper.get(znodes.broker_path(self.node_id))
         self._publish(image.with_broker(broker._replace(epoch=registration.stat.czxid)))
 
+    def _lead(self, image: Image, found: Legacy, ops: list[keeper.Op], *, anew: bool) -> Image:
+        """The image with this broker as leader of what it holds; adds the writes that make it so."""
+        led = []
+        logs = found.by_topic()
+        for topic in image.topics.values():
+            own = logs.get(topic.name, {})
+            leading = self._identified(plans.reconciled(topic, own, self.node_id))
+            # Every start has raised an epoch by one at most: that bounds those of logs that remember none.
+            indexes = range(len(leading.partitions)) if logs else ()
+            above = {index: max(own[index].epoch if index in own else 0, self._epoch - 1) for index in indexes}
+            leading = plans.elected(leading, self.node_id, anew=anew, above=above)
+            if leading is not topic:
+                ops += plans.election(topic, leading, self._epoch)
+                led.append(plans.written(topic, leading))
+        return image.with_topics(*led)
+
+    def _skip_producer_ids(self, nodes: Mapping[str, keeper.Node], found: Legacy) -> keeper.Op:
+        """The write after which no producer id is given out that may have been: the journal may lack its last lines."""
+        node = nodes.get(znodes.PRODUCER_IDS)
+        last = znodes.decode_producer_ids(node.data) if node is not None and node.data else -1
+        first = max(last + 1, plans.adopted_producer_id(found)) + plans.PRODUCER_IDS_JUMP
+        block = znodes.encode_producer_ids(self.node_id, 0, first - 1)
+        return keeper.Create(znodes.PRODUCER_IDS, block) if node is None else keeper.Set(znodes.PRODUCER_IDS, block)
+
     def _adopt(self, image: Image, legacy: Legacy, ops: list[keeper.Op]) -> Image:
-        """The image with what another Kafka left in the folders; adds the writes that keep it."""
-        topics, dropped = plans.adopted(self.static, legacy, self.node_id, self._new_ids())
-        brokers, more = plans.adopted_brokers(self.static, legacy)
-        for line in dropped + more:
-            log.warning("not adopted: %s", line)
+        """The image with what the folders hold and it does not know of; adds the writes that keep it."""
+        unknown = [one for one in legacy.logs if one.topic not in image.topics]
+        topics, dropped = plans.adopted(self.static, legacy._replace(logs=unknown), self.node_id, self._new_ids())
         for topic in topics:
             ops += plans.creation(topic, self._epoch)
-        for broker, pairs in brokers.items():
-            ops.append(keeper.Create(znodes.broker_config_path(broker), znodes.encode_configs(pairs)))
-            image = image.with_broker_config(broker, pairs)
-        first = plans.adopted_producer_id(legacy)
-        if first > 0:
-            block = znodes.encode_producer_ids(self.node_id, 0, first - 1)
-            ops.append(keeper.Create(znodes.PRODUCER_IDS, block))
+        if self.first_start:
+            brokers, more = plans.adopted_brokers(self.static, legacy)
+            dropped += more
+            for broker, pairs in brokers.items():
+                ops.append(keeper.Create(znodes.broker_config_path(broker), znodes.encode_configs(pairs)))
+                image = image.with_broker_config(broker, pairs)
+            first = plans.adopted_producer_id(legacy)
+            if first > 0:
+                block = znodes.encode_producer_ids(self.node_id, 0, first - 1)
+                ops.append(keeper.Create(znodes.PRODUCER_IDS, block))
+        for line in dropped:
+            log.warning("not adopted: %s", line)
         return image.with_topics(*topics)
 
     async def create_topics(
         self, wishes: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[Topic | BrokerError]:
-        """Each topic, or why there is none. Those that can be made are made together."""
+        """Each topic, or why there is none."""
+        try:
+            plans.check_total(self.config, wishes)
+        except BrokerError as error:
+            return [error] * len(wishes)
         async with self._deciding:
-            image, made, results = self.image, list[Topic](), list[Topic | BrokerError]()
+            results: list[Topic | BrokerError] = []
+            waiting: dict[int, Topic] = {}  # by the position of their wish
+            others: dict[str, str] = {}  # names of this request by what they would collide with
             for wish in wishes:
+                await self.turns.pause()
                 try:
-                    topic = plans.new_topic(image, self.config, wish, self._new_id(), self._shift())
-                    plans.check_count(sum(len(one.partitions) for one in (*made, topic)))
+                    check_against(others, wish.name)
+                    topic = plans.new_topic(self.image, self.config, wish, self._new_id(), self._shift())
                 except BrokerError as error:
                     results.append(error)
                     continue
-                image = image.with_topics(topic)
-                made.append(topic)
+                others[collision_key(wish.name)] = wish.name
+                waiting[len(results)] = topic
                 results.append(topic)
-            if made and not validate_only:
-                try:
-                    await self._write([op for topic in made for op in plans.creation(topic, self._epoch)])
-                except BrokerError as error:
-                    return [error if isinstance(result, Topic) else result for result in results]
-                for topic in made:
-                    await self._prepare(topic)
-                self._publish(image)
+                if sum(len(one.partitions) for one in waiting.values()) >= PARTITIONS_AT_ONCE:
+                    await self._bring(waiting, results, validate_only=validate_only)
+            await self._bring(waiting, results, validate_only=validate_only)
             return results
+
+    async def _bring(
+        self, waiting: dict[int, Topic], results: list[Topic | BrokerError], *, validate_only: bool
+    ) -> None:
+        """Have these topics made and publish them; the result of one that cannot be is why."""
+        made = {}
+        for position, topic in waiting.items() if not validate_only else ():
+            try:
+                await self._prepare(topic)
+                made[position] = topic
+            except BrokerError as error:
+                results[position] = error
+        waiting.clear()
+        if not made:
+            return
+        try:
+            await self._write([op for topic in made.values() for op in plans.creation(topic, self._epoch)])
+        except BrokerError as error:
+            for position, topic in made.items():
+                results[position] = error
+                self._abandon(topic)
+        else:
+            self._publish(self.image.with_topics(*made.values()))
+
+    async def _prepare(self, topic: Topic, first: int = 0) -> None:
+        if self._host is not None:
+            await self._host.prepare(topic, first)
+
+    def _abandon(self, topic: Topic) -> None:
+        if self._host is not None:
+            self._host.abandon(topic)
 
     async def auto_create(self, name: str) -> Topic:
         """The topic that a client asked for, with the broker's defaults; BrokerError when it cannot be."""
@@ -178,25 +270,42 @@ class Controller:
         """Each topic that is gone now, or why it is not."""
         async with self._deciding:
             results = [self._find(name) for name in names]
-            gone = {topic.name: topic for topic in results if isinstance(topic, Topic)}
-            if gone:
-                try:
-                    await self._write([op for topic in gone.values() for op in plans.deletion(topic)])
-                except BrokerError as error:
-                    return [error if isinstance(result, Topic) else result for result in results]
-                self._publish(self.image.without_topics(*gone))
+            going: dict[int, Topic] = {}  # by the position of their name
+            for position, found in enumerate(tuple(results)):
+                if isinstance(found, Topic):
+                    going[position] = found
+                    if sum(len(one.partitions) for one in going.values()) >= PARTITIONS_AT_ONCE:
+                        await self._remove(going, results)
+            await self._remove(going, results)
             return results
+
+    async def _remove(self, going: dict[int, Topic], results: list[Topic | BrokerError]) -> None:
+        gone = {topic.name: topic for topic in going.values()}
+        if gone:
+            try:
+                await self._write([op for topic in gone.values() for op in plans.deletion(topic)])
+            except BrokerError as error:
+                for position in going:
+                    results[position] = error
+            else:
+                await self._publish_and_settle(self.image.without_topics(*gone))
+        going.clear()
 
     async def create_partitions(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
     ) -> Topic:
         """The topic with `count` partitions in all; BrokerError when it cannot be."""
         async with self._deciding:
+            await self.turns.pause()
             grown = plans.more_partitions(self.image, name, count, assignments)
             if not validate_only:
                 present = len(self.image.topics[name].partitions)
-                await self._write(plans.growth(grown, present, self._epoch))
-                await self._prepare(grown)
+                await self._prepare(grown, present)
+                try:
+                    await self._write(plans.growth(grown, present, self._epoch))
+                except BrokerError:
+                    self._abandon(grown)
+                    raise
                 self._publish(self.image.with_topics(grown))
             return grown
 
@@ -205,6 +314,7 @@ class Controller:
     ) -> None:
         """Change a topic's options; with `replace` those not mentioned go back to their defaults."""
         async with self._deciding:
+            await self.turns.pause()
             topic = self.image.topic(name)
             before = {} if replace else topic.configs
             after = alterations.changed_configs(before, changes, TOPIC_OPTIONS, alterations.topic_defaults(self.config))
@@ -219,6 +329,7 @@ class Controller:
     ) -> None:
         """Change options of one broker, or of EVERY_BROKER, while they run."""
         async with self._deciding:
+            await self.turns.pause()
             present = self.image.broker_configs.get(broker, {})
             before = {} if replace else present
             after = alterations.changed_configs(
@@ -230,13 +341,14 @@ class Controller:
             path, data = znodes.broker_config_path(broker), znodes.encode_configs(after)
             known = broker in self.image.broker_configs
             await self._write([keeper.Set(path, data) if known else keeper.Create(path, data)])
-            self._publish(self.image.with_broker_config(broker, after))
+            await self._publish_and_settle(self.image.with_broker_config(broker, after))
 
     async def alter_group(
         self, group: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change options of a group, whether there is one of that name or not."""
         async with self._deciding:
+            await self.turns.pause()
             present = self.image.group_configs.get(group, {})
             after = alterations.changed_configs({} if replace else present, changes, GROUP_OPTIONS, {})
             alterations.check_group_configs(self.config, after)
@@ -286,6 +398,11 @@ class Controller:
         for callback in self._subscribers:
             callback(old, new)
 
+    async def _publish_and_settle(self, new: Image) -> None:
+        self._publish(new)
+        if self._host is not None:
+            await self._host.settle()
+
     def _find(self, name: str) -> Topic | BrokerError:
         topic = self.image.topics.get(name)
         return topic if topic is not None else BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -310,3 +427,12 @@ class Controller:
 
     def _shift(self) -> int:
         return int.from_bytes(self._random_bytes(2))
+
+
+def check_against(others: Mapping[str, str], name: str) -> None:
+    """Refuse a name that another one of the same request stands in the way of."""
+    other = others.get(collision_key(name))
+    if other == name:
+        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if other is not None and collides(name):
+        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")

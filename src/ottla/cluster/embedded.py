@@ -7,6 +7,10 @@ Calls run on one worker thread, so that the flush never blocks the loop, and in 
 that was answered survives kill -9; one that was not is there whole or not at all, which is SQLite's promise. The file
 belongs to one process (an exclusive lock): its sessions are its lifetimes, so ephemeral nodes found on opening are of a
 session that is dead, and are removed.
+
+Beside the file lie two others. `-reserve` is room on the disk, given up when it is full so that topics can be deleted
+and a broker can start, and taken again when there is some. The journal (`journal.py`) is what a file that was lost or
+damaged is rebuilt from; the damaged one is set aside.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ottla.cluster.journal import Journal
 from ottla.cluster.keeper import (
     ANY,
     BadVersion,
@@ -54,6 +59,7 @@ INSERT OR IGNORE INTO node VALUES ('/', '', x'', 0, 0, 0, 0);
 DELETE FROM node WHERE ephemeral;
 """
 RESERVE_SIZE = 1 << 20  # what SQLite needs to come up and take the writes of a start
+DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 LOCK_WAIT_S = 0.2  # another process that holds the file does not let go soon
 
 Answer = TypeVar("Answer")
@@ -63,8 +69,8 @@ Row = tuple[Any, ...]  # what a column holds is known to the query alone
 class Embedded:
     """The keeper port on a file, or on nothing but memory."""
 
-    def __init__(self, path: str) -> None:
-        self._file = File(path)
+    def __init__(self, path: str, journal: str | None = None) -> None:
+        self._file = File(path, journal)
         self._worker = ThreadPoolExecutor(1, "keeper")
         self._watches: dict[str, list[Callable[[Event], None]]] = {}
         self._open = False
@@ -81,6 +87,11 @@ class Embedded:
     @property
     def connected(self) -> bool:
         return self._open
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether the tree was lost and comes from the journal: it lacks what `znodes.is_derived` names."""
+        return self._file.rebuilt
 
     async def get(self, path: str) -> Node:
         return await self._run(self._file.get, path)
@@ -147,9 +158,12 @@ class Embedded:
 class File:
     """The tree as rows. Used by the worker thread only."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, journal: str | None = None) -> None:
+        self.rebuilt = False
         self._path = path
+        self._journal = None if journal is None else Journal(journal)
         self._reserve = f"{path}-reserve"
+        self._full = False
         self._database: sqlite3.Connection | None = None
         self._zxid = 0
 
@@ -157,17 +171,51 @@ class File:
         """Open the file; when the disk is full, with the room that was reserved for this while there was some."""
         try:
             self._connect()
-        except Unavailable:
-            if self._path == MEMORY or not os.path.exists(self._reserve):
+        except Unavailable as error:
+            if _code(error.__cause__) in DAMAGED:
+                self._set_aside(error)
+            elif self._path == MEMORY or not os.path.exists(self._reserve):
                 raise
-            os.unlink(self._reserve)
+            else:
+                os.unlink(self._reserve)
             self._connect()
         else:
             if self._path != MEMORY:
                 self._set_room_aside()
+        if self._journal is not None:
+            self._compare(self._journal)
 
-    def _set_room_aside(self) -> None:
-        """Without it a broker on a full disk could not start, and so not delete what retention lets go."""
+    def _set_aside(self, damage: Unavailable) -> None:
+        """Rename a file that is damaged, if there is something to rebuild it from."""
+        if self._journal is None or not self._journal.read()[1]:
+            reason = "move it away to begin with what the log folders hold, every setting at its default"
+            raise Unavailable(f"{damage}; {reason}") from damage.__cause__
+        number = 1
+        while os.path.exists(aside := f"{self._path}.damaged{number}"):
+            number += 1
+        os.rename(self._path, aside)
+        with suppress(FileNotFoundError):
+            os.rename(f"{self._path}-wal", f"{aside}-wal")
+        logger.warning("the metadata is damaged, set aside", extra={"file": aside, "reason": str(damage)})
+
+    def _compare(self, journal: Journal) -> None:
+        """Rebuild an empty tree from the journal, or bring the journal up to date."""
+        if self._zxid == 0:
+            last, nodes = journal.read()
+            if not nodes:
+                return
+            logger.warning("the metadata was lost: rebuilt", extra={"file": self._path, "journal": journal.path})
+            self.rebuilt = True
+            self._zxid = last
+            self.multi([Create(path, nodes[path]) for path in sorted(nodes) if path != "/"])
+        elif journal.last() != self._zxid:
+            journal.rewrite(self._zxid, self._kept())
+
+    def _kept(self) -> dict[str, bytes]:
+        return dict(self._all("SELECT path, data FROM node WHERE NOT ephemeral"))
+
+    def _set_room_aside(self) -> bool:
+        """Without it a broker on a full disk could not start, and nobody could delete anything."""
         try:
             descriptor = os.open(self._reserve, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644)
             try:
@@ -177,6 +225,8 @@ class File:
         except OSError:
             with suppress(OSError):
                 os.unlink(self._reserve)
+            return False
+        return True
 
     def _connect(self) -> None:
         database = None
@@ -187,6 +237,9 @@ class File:
             database.execute("PRAGMA synchronous=FULL")
             database.executescript(f"BEGIN IMMEDIATE;{SCHEMA}COMMIT;")
             self._zxid = database.execute("SELECT zxid FROM clock").fetchone()[0]
+            damage = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if damage != "ok":
+                raise damaged(damage)
         except sqlite3.Error as error:
             if database is not None:
                 database.close()
@@ -227,20 +280,50 @@ class File:
         return {row[0]: Node(row[1], Stat(row[2], row[3], bool(row[4]))) for row in rows}
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
-        database = self._connection()
         try:
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                zxid = self._zxid + 1
-                paths = [self._apply(op, zxid) for op in ops]
-                database.execute("UPDATE clock SET zxid = ?", (zxid,))
-                database.execute("COMMIT")
-            except BaseException:
-                if database.in_transaction:
-                    database.execute("ROLLBACK")
-                raise
+            paths = self._transact(ops)
         except sqlite3.Error as error:
-            raise Unavailable(f"{self._path}: {error}") from error
+            if _code(error) != sqlite3.SQLITE_FULL or not self._make_room(ops):
+                raise Unavailable(f"{self._path}: {error}") from error
+            try:
+                paths = self._transact(ops)
+            except sqlite3.Error as again:
+                raise Unavailable(f"{self._path}: {again}") from again
+        if self._full and self._set_room_aside() and not _frees(ops):
+            self._full = False
+            logger.warning("the disk has room again for metadata", extra={"file": self._path})
+        if self._journal is not None:
+            data = {path: getattr(op, "data", None) for op, path in zip(ops, paths, strict=True) if _is_kept(op)}
+            self._journal.append(self._zxid, data)
+            if self._journal.is_long:
+                self._journal.rewrite(self._zxid, self._kept())
+        return paths
+
+    def _make_room(self, ops: Sequence[Op]) -> bool:
+        """The disk is full. Give the reserve to those who make room, or come up to do so; whether there is any."""
+        if not self._full:
+            self._full = True
+            logger.error("the disk is full: no metadata but deletions can be written", extra={"file": self._path})
+        if not _frees(ops) and not any(isinstance(op, Create) and op.ephemeral for op in ops):
+            return False
+        with suppress(FileNotFoundError):
+            os.unlink(self._reserve)
+        with suppress(sqlite3.Error):  # what the log of the database holds goes to its place, and the log shrinks
+            self._connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return True
+
+    def _transact(self, ops: Sequence[Op]) -> list[str]:
+        database = self._connection()
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            zxid = self._zxid + 1
+            paths = [self._apply(op, zxid) for op in ops]
+            database.execute("UPDATE clock SET zxid = ?", (zxid,))
+            database.execute("COMMIT")
+        except BaseException:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
         self._zxid = zxid
         return paths
 
@@ -300,3 +383,22 @@ class File:
 
 def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
+
+
+def _frees(ops: Sequence[Op]) -> bool:
+    return all(isinstance(op, Delete | Check) for op in ops)
+
+
+def _is_kept(op: Op) -> bool:
+    return isinstance(op, Set | Delete) or (isinstance(op, Create) and not op.ephemeral)
+
+
+def _code(error: BaseException | None) -> int:
+    """SQLite's code for what went wrong, without its finer distinctions."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+
+
+def damaged(reason: str) -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError(f"the database is damaged: {reason}")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error

@@ -1,7 +1,8 @@
 """The cluster as a broker sees it: brokers, topics, partitions, configs. Immutable; a change makes a new image.
 
-A new image shares everything with the old one but the path to what changed, so `old.topics[t] is new.topics[t]` means
-that nothing about t is different, and subscribers need to look no further.
+A new image shares everything with the old one but what changed, so `old.topics[t] is new.topics[t]` means that nothing
+about t is different. Making it costs what has changed, however many topics there are, and so does asking for the
+difference (`Image.topics_changed_since`). The old image stays readable, but only the newest is meant to be kept.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.cluster.topic_names import collides, collision_key
+from ottla.cluster.versioned import Versioned
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 NO_LEADER = -1
 EVERY_BROKER = ""  # in broker_configs: what holds for all brokers that say nothing themselves
@@ -45,10 +48,11 @@ class Image(NamedTuple):
     cluster_id: str
     controller_id: int
     brokers: Mapping[int, Broker]
-    topics: Mapping[str, Topic]
-    names_by_id: Mapping[bytes, str]
+    topics: Versioned[str, Topic]
+    names_by_id: Versioned[bytes, str]
     broker_configs: Mapping[str, Mapping[str, str]]  # by broker id as text, or EVERY_BROKER
     group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # of those groups that have any
+    names_by_key: Versioned[str, tuple[str, ...]] = Versioned()  # of names with dots or underscores
 
     def topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -62,23 +66,39 @@ class Image(NamedTuple):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic partition {name}-{index}")
         return partitions[index]
 
+    def colliding(self, name: str) -> str | None:
+        """A topic whose metrics would be taken for those of a topic of this name."""
+        return self.names_by_key.get(collision_key(name), (None,))[0] if collides(name) else None
+
+    def topics_changed_since(self, old: Image | None) -> set[str]:
+        """The names of topics that have come, gone or changed."""
+        return set(self.topics) if old is None else self.topics.keys_changed_since(old.topics)
+
     def with_topics(self, *topics: Topic) -> Image:
         """The image with these topics added or replaced."""
-        gone = [self.topics[topic.name].id for topic in topics if topic.name in self.topics]
-        by_id = {**self.names_by_id}
-        for topic_id in gone:
-            del by_id[topic_id]
-        by_id.update((topic.id, topic.name) for topic in topics)
-        return self._replace(
-            topics={**self.topics, **{topic.name: topic for topic in topics}},
-            names_by_id=by_id,
-        )
+        return self._changed({topic.name: topic for topic in topics}, ())
 
     def without_topics(self, *names: str) -> Image:
-        topics, by_id = {**self.topics}, {**self.names_by_id}
-        for name in names:
-            del by_id[topics.pop(name).id]
-        return self._replace(topics=topics, names_by_id=by_id)
+        return self._changed({}, names)
+
+    def _changed(self, put: Mapping[str, Topic], gone: Iterable[str]) -> Image:
+        former = [self.topics[name] for name in gone] + [old for name in put if (old := self.topics.get(name))]
+        stale = [topic.id for topic in former if self.names_by_id.get(topic.id) == topic.name]
+        keys: dict[str, set[str]] = {}
+        for name in (*gone, *put):
+            if collides(name):
+                key = collision_key(name)
+                names = keys.setdefault(key, set(self.names_by_key.get(key, ())))
+                names.discard(name)
+                names.update((name,) if name in put else ())
+        return self._replace(
+            topics=self.topics.changed(put, gone),
+            names_by_id=self.names_by_id.changed({topic.id: name for name, topic in put.items()}, stale),
+            names_by_key=self.names_by_key.changed(
+                {key: tuple(sorted(names)) for key, names in keys.items() if names},
+                [key for key, names in keys.items() if not names and key in self.names_by_key],
+            ),
+        )
 
     def with_broker(self, broker: Broker) -> Image:
         return self._replace(brokers={**self.brokers, broker.id: broker})
@@ -91,4 +111,4 @@ class Image(NamedTuple):
         return self._replace(group_configs={**others, group: pairs} if pairs else others)
 
 
-EMPTY = Image("", NO_LEADER, {}, {}, {}, {})
+EMPTY = Image("", NO_LEADER, {}, Versioned(), Versioned(), {})

@@ -11,7 +11,7 @@ from ottla.cluster import keeper, znodes
 from ottla.cluster.alterations import check_broker_configs, check_topic_configs
 from ottla.cluster.image import NO_LEADER, Image, Partition, Topic
 from ottla.cluster.placement import assign
-from ottla.cluster.topic_names import RESERVED, check_name, collision_key
+from ottla.cluster.topic_names import RESERVED, check_name
 from ottla.config import BrokerConfig, ConfigError, topic_config
 from ottla.errors import BrokerError, ErrorCode
 
@@ -68,12 +68,10 @@ def check_new_name(image: Image, name: str) -> None:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
     if name in image.topics:
         raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    if "." in name or "_" in name:
-        key = collision_key(name)
-        for other in image.topics:
-            if ("." in other or "_" in other) and collision_key(other) == key:
-                reason = f"Topic '{name}' collides with existing topic: {other}"
-                raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    other = image.colliding(name)
+    if other is not None:
+        reason = f"Topic '{name}' collides with existing topic: {other}"
+        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
 
 
 def given_assignment(image: Image, wish: NewTopic) -> list[tuple[int, ...]]:
@@ -118,6 +116,15 @@ def check_count(count: int) -> None:
         raise BrokerError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 
+def check_total(config: BrokerConfig, wishes: Iterable[NewTopic]) -> None:
+    """Refuse a request for too many partitions as a whole, as Kafka does."""
+    total = 0
+    for wish in wishes:
+        wanted = config.num_partitions if wish.partitions == UNSET else max(0, wish.partitions)
+        total += len(wish.assignments) if wish.assignments else wanted
+    check_count(total)
+
+
 def more_partitions(image: Image, name: str, count: int, assignments: Sequence[Sequence[int]] | None) -> Topic:
     """The topic with `count` partitions in all."""
     topic = image.topics.get(name)
@@ -156,6 +163,12 @@ class Legacy(NamedTuple):
     brokers: Mapping[str, Mapping[str, str]] = {}  # options set while running, as in the image
     producer_id: int = -1  # the first that was never given out
 
+    def by_topic(self) -> dict[str, dict[int, FoundLog]]:
+        found: dict[str, dict[int, FoundLog]] = {}
+        for log in self.logs:
+            found.setdefault(log.topic, {})[log.index] = log
+        return found
+
 
 def adopted(
     config: BrokerConfig, legacy: Legacy, broker: int, new_ids: Iterable[bytes]
@@ -164,9 +177,7 @@ def adopted(
 
     And what was said about them that has no meaning here, for the log.
     """
-    found: dict[str, dict[int, FoundLog]] = {}
-    for log in legacy.logs:
-        found.setdefault(log.topic, {})[log.index] = log
+    found = legacy.by_topic()
     topics, dropped = [], []
     ids = iter(new_ids)
     for name, partitions in sorted(found.items()):
@@ -201,6 +212,9 @@ def adopted_brokers(config: BrokerConfig, legacy: Legacy) -> tuple[dict[str, dic
     return kept, dropped
 
 
+PRODUCER_IDS_JUMP = 1_000_000  # left out when the journal, which may lack its last lines, has to be believed
+
+
 def adopted_producer_id(legacy: Legacy) -> int:
     """The first producer id that nobody in these logs has, so that a new producer is not taken for an old one."""
     return max(legacy.producer_id, *(log.producer_id + 1 for log in legacy.logs), 0)
@@ -223,15 +237,32 @@ INTERNAL_CONFIGS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def elected(topic: Topic, broker: int) -> Topic:
-    """The topic after this broker, the only one, has come back: it leads what it holds, in a new epoch."""
-    partitions = tuple(
-        partition._replace(leader=broker, isr=(broker,), leader_epoch=partition.leader_epoch + 1)
-        if broker in partition.replicas
-        else partition
-        for partition in topic.partitions
-    )
-    return topic._replace(partitions=partitions)
+def elected(topic: Topic, broker: int, *, anew: bool = True, above: Mapping[int, int] = {}) -> Topic:
+    """The topic after this broker, the only one, has come back: it leads what it holds, in a new epoch.
+
+    Unless `anew`, what it has led to the end and lost nothing of goes on in its epoch. `above` has epochs that were
+    there before, where the state does not tell.
+    """
+    partitions = []
+    for state in topic.partitions:
+        if broker in state.replicas and (anew or state.leader != broker or state.isr != (broker,)):
+            epoch = max(state.leader_epoch, above.get(state.index, NO_LEADER)) + 1
+            partitions.append(state._replace(leader=broker, isr=(broker,), leader_epoch=epoch))
+        else:
+            partitions.append(state)
+    if all(after is before for after, before in zip(partitions, topic.partitions, strict=True)):
+        return topic
+    return topic._replace(partitions=tuple(partitions))
+
+
+def reconciled(topic: Topic, logs: Mapping[int, FoundLog], broker: int) -> Topic:
+    """A topic as the journal has it, after what lies in the folders: where they differ, the journal is the older."""
+    ids = {log.topic_id for log in logs.values() if log.topic_id is not None}
+    if ids and topic.id not in ids:
+        topic = topic._replace(id=min(ids), configs=INTERNAL_CONFIGS.get(topic.name, {}))
+    missing = range(len(topic.partitions), max(logs, default=-1) + 1)
+    added = (Partition(index, (broker,), (), NO_LEADER, NO_LEADER, NO_LEADER) for index in missing)
+    return topic._replace(partitions=(*topic.partitions, *added)) if missing else topic
 
 
 def fresh(index: int, replicas: tuple[int, ...]) -> Partition:
@@ -280,14 +311,18 @@ def deletion(topic: Topic) -> list[keeper.Op]:
     return ops
 
 
-def election(topic: Topic, controller_epoch: int, *, renamed: bool) -> list[keeper.Op]:
-    """The writes of a topic's new leaders, and of its new id when it had none. Old tools leave states to be created."""
+def election(before: Topic, topic: Topic, controller_epoch: int) -> list[keeper.Op]:
+    """The writes that make of a topic what it is after an election. Old tools leave states to be created."""
     ops: list[keeper.Op] = []
-    if renamed:
+    if topic.id != before.id or len(topic.partitions) != len(before.partitions):
         ops.append(keeper.Set(znodes.topic_path(topic.name), znodes.encode_topic(topic)))
+    if topic.configs != before.configs:
+        ops.append(keeper.Set(znodes.topic_config_path(topic.name), znodes.encode_configs(topic.configs)))
     if topic.partitions and all(partition.version == NO_LEADER for partition in topic.partitions):
         ops.append(keeper.Create(znodes.partitions_path(topic.name)))
-    for partition in topic.partitions:
+    for at, partition in enumerate(topic.partitions):
+        if at < len(before.partitions) and partition is before.partitions[at]:
+            continue
         if partition.version == NO_LEADER:
             ops.extend(_partition_creations(topic, [partition], controller_epoch))
         else:
@@ -296,9 +331,15 @@ def election(topic: Topic, controller_epoch: int, *, renamed: bool) -> list[keep
     return ops
 
 
-def written(topic: Topic) -> Topic:
-    """The topic with the versions that its states have after one more write each."""
-    return topic._replace(partitions=tuple(one._replace(version=one.version + 1) for one in topic.partitions))
+def written(before: Topic, topic: Topic) -> Topic:
+    """The topic with the versions that its states have after these writes."""
+    known = before.partitions
+    return topic._replace(
+        partitions=tuple(
+            state if at < len(known) and known[at] is state else state._replace(version=state.version + 1)
+            for at, state in enumerate(topic.partitions)
+        )
+    )
 
 
 def _partition_creations(topic: Topic, partitions: Sequence[Partition], controller_epoch: int) -> Iterable[keeper.Op]:

@@ -9,7 +9,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
-from ottla.cluster.keeper import BadVersion, NodeExists, NoNode
+from ottla.cluster.keeper import BadVersion, KeeperError, NodeExists, NoNode
+from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from ottla.cluster.keeper import Keeper
@@ -25,10 +26,15 @@ class ProducerIds:
         self._taking = asyncio.Lock()  # one block at a time, however many producers wait for it
 
     async def take(self) -> int:
+        """The next id. BrokerError, with the code after which Kafka has clients try again, when there is none now."""
         if self._next == self._end:
             async with self._taking:
                 if self._next == self._end:
-                    self._next, self._end = await self._take_block()
+                    try:
+                        self._next, self._end = await self._take_block()
+                    except KeeperError as error:
+                        reason = f"no producer ids can be had: {error}"
+                        raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason) from error
         self._next += 1
         return self._next - 1
 

@@ -33,6 +33,11 @@ def is_internal(name: str) -> bool:
     return name in INTERNAL
 
 
+def collides(name: str) -> bool:
+    """Whether there can be another name with the same metrics."""
+    return "." in name or "_" in name
+
+
 def collision_key(name: str) -> str:
     """Equal for two names that would share their metrics."""
     return name.replace(".", "_")

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.image import EVERY_BROKER, NO_LEADER, Broker, Image, Partition, Topic
+from ottla.cluster.image import EMPTY, EVERY_BROKER, NO_LEADER, Broker, Image, Partition, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,6 +85,11 @@ def topic_config_path(topic: str) -> str:
 
 def broker_config_path(broker: str) -> str:
     return f"{BROKER_CONFIGS}/{broker or DEFAULT_ENTITY}"
+
+
+def is_derived(path: str) -> bool:
+    """Whether the node is about a single partition: the logs tell as much."""
+    return path.startswith(f"{TOPICS}/") and path.count("/") > TOPICS.count("/") + 1
 
 
 def group_config_path(group: str) -> str:
@@ -157,8 +163,15 @@ def encode_state(partition: Partition, controller_epoch: int) -> bytes:
 def decode_state(index: int, replicas: tuple[int, ...], node: Node | None) -> Partition:
     if node is None:  # the topic was written but no leader chosen yet
         return Partition(index, replicas, (), NO_LEADER, NO_LEADER, NO_LEADER)
-    fields = _decode(node.data)
-    return Partition(index, replicas, tuple(fields["isr"]), fields["leader"], fields["leader_epoch"], node.stat.version)
+    isr, leader, epoch = _decode_leader(node.data)
+    return Partition(index, replicas, isr, leader, epoch, node.stat.version)
+
+
+@lru_cache(1000)
+def _decode_leader(data: bytes) -> tuple[tuple[int, ...], int, int]:
+    """Remembered, because after a start most partitions say the same."""
+    fields = _decode(data)
+    return tuple(fields["isr"]), fields["leader"], fields["leader_epoch"]
 
 
 def encode_configs(pairs: Mapping[str, str]) -> bytes:
@@ -209,30 +222,29 @@ def decode_uuid(text: str) -> bytes:
 
 def image_of(nodes: Mapping[str, Node]) -> Image:
     """The image that a whole tree stands for. Topics without an id keep a zero one until the controller gives it."""
-    brokers = {int(name): decode_broker(int(name), node.data, node.stat.czxid) for name, node in _below(nodes, BROKERS)}
-    topics: dict[str, Topic] = {}
-    for name, node in _below(nodes, TOPICS):
+    below = _children(nodes, (BROKERS, TOPICS, BROKER_CONFIGS, GROUP_CONFIGS))
+    brokers = {int(name): decode_broker(int(name), node.data, node.stat.czxid) for name, node in below[BROKERS]}
+    topics: list[Topic] = []
+    for name, node in below[TOPICS]:
         topic_id, replicas = decode_topic(node.data)
         partitions = tuple(
             decode_state(index, replicas[index], nodes.get(state_path(name, index))) for index in sorted(replicas)
         )
         config = nodes.get(topic_config_path(name))
         configs = decode_configs(config.data) if config is not None else {}
-        topics[name] = Topic(name, topic_id or bytes(16), partitions, configs)
+        topics.append(Topic(name, topic_id or bytes(16), partitions, configs))
     broker_configs = {
         EVERY_BROKER if name == DEFAULT_ENTITY else name: decode_configs(node.data)
-        for name, node in _below(nodes, BROKER_CONFIGS)
+        for name, node in below[BROKER_CONFIGS]
     }
-    group_configs = {_group_name(name): decode_configs(node.data) for name, node in _below(nodes, GROUP_CONFIGS)}
-    return Image(
+    group_configs = {_group_name(name): decode_configs(node.data) for name, node in below[GROUP_CONFIGS]}
+    return EMPTY._replace(
         cluster_id=decode_cluster_id(nodes[CLUSTER_ID].data) if CLUSTER_ID in nodes else "",
         controller_id=decode_controller(nodes[CONTROLLER].data) if CONTROLLER in nodes else NO_LEADER,
         brokers=brokers,
-        topics=topics,
-        names_by_id={topic.id: topic.name for topic in topics.values()},
         broker_configs=broker_configs,
         group_configs=group_configs,
-    )
+    ).with_topics(*topics)
 
 
 def _group_name(name: str) -> str:
@@ -241,13 +253,14 @@ def _group_name(name: str) -> str:
     return unquote(name)
 
 
-def _below(nodes: Mapping[str, Node], parent: str) -> list[tuple[str, Node]]:
-    start = len(parent) + 1
-    return [
-        (path[start:], node)
-        for path, node in nodes.items()
-        if path.startswith(parent) and path[start - 1 : start] == "/" and "/" not in path[start:]
-    ]
+def _children(nodes: Mapping[str, Node], parents: tuple[str, ...]) -> dict[str, list[tuple[str, Node]]]:
+    """Names and nodes directly below each of these paths, in one walk over the tree."""
+    found: dict[str, list[tuple[str, Node]]] = {parent: [] for parent in parents}
+    for path, node in nodes.items():
+        parent, _, name = path.rpartition("/")
+        if parent in found:
+            found[parent].append((name, node))
+    return found
 
 
 def _bracketed(host: str) -> str:

@@ -63,7 +63,10 @@ class Coordinator(Generic[M]):
         return self._shape.name in self._controller.image.topics
 
     async def ensure(self) -> None:
-        """Make the topic unless it is there. Fewer brokers than its replicas are no obstacle: they may come later."""
+        """Make the topic unless it is there. Fewer brokers than its replicas are no obstacle: they may come later.
+
+        COORDINATOR_NOT_AVAILABLE when it cannot be made now: the disk is full, say.
+        """
         async with self._making:
             if self.exists:
                 return
@@ -72,7 +75,7 @@ class Coordinator(Generic[M]):
             wish = NewTopic(shape.name, shape.partitions, min(shape.replicas, alive), None, configs)
             made = (await self._controller.create_topics([wish]))[0]
             if isinstance(made, BrokerError) and made.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise made
+                raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, made.message) from made
 
     def index_of(self, key: str) -> int:
         topic = self._controller.image.topics.get(self._shape.name)

@@ -64,23 +64,20 @@ def wrong_endpoint(kind: int) -> DescribeClusterResponse:
 
 
 @handles(ElectLeadersRequest)
-def elect_leaders(parts: Parts, call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def elect_leaders(parts: Parts, call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
     image = parts.controller.image
     if request.topic_partitions is None:
         # All partitions: the answer names those that changed or failed, so here none.
         results = [ReplicaElectionResult(topic=name, partition_result=[]) for name in image.topics]
         return ElectLeadersResponse(replica_election_results=results)
     known = request.election_type in (PREFERRED, UNCLEAN)
-    results = [
-        ReplicaElectionResult(
-            topic=topic.topic,
-            partition_result=[
-                election(image, topic, index, request.election_type if not known else None)
-                for index in topic.partitions
-            ],
-        )
-        for topic in request.topic_partitions
-    ]
+    results = []
+    for topic in request.topic_partitions:
+        elections = []
+        for index in dict.fromkeys(topic.partitions):
+            await parts.controller.turns.pause()
+            elections.append(election(image, topic, index, request.election_type if not known else None))
+        results.append(ReplicaElectionResult(topic=topic.topic, partition_result=elections))
     code = ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
@@ -97,20 +94,21 @@ def election(image: Image, topic: TopicPartitions, index: int, unknown_kind: int
 
 
 @handles(AlterPartitionReassignmentsRequest)
-def alter_partition_reassignments(
+async def alter_partition_reassignments(
     parts: Parts, call: Call, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    image = parts.controller.image
+    responses = []
+    for topic in request.topics:
+        partitions = []
+        for one in topic.partitions:
+            await parts.controller.turns.pause()
+            partitions.append(reassigned(parts.controller.image, topic.name, one))
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=ErrorCode.NONE,
         error_message=None,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name, partitions=[reassigned(image, topic.name, one) for one in topic.partitions]
-            )
-            for topic in request.topics
-        ],
+        responses=responses,
     )
 
 

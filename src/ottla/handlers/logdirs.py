@@ -39,26 +39,35 @@ REMEMBERED_MAX = 1000  # partitions that are not here and have a directory chose
 
 
 @handles(DescribeLogDirsRequest)
-def describe_log_dirs(parts: Parts, call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+async def describe_log_dirs(parts: Parts, call: Call, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    sizes = {key: size for usage in parts.store.usage() for key, size in usage.sizes.items()}
-    return DescribeLogDirsResponse(results=[described(usage, wanted, sizes) for usage in parts.store.usage()])
+    usages = parts.store.usage()
+    sizes = {key: usage.sizes[key] for usage in usages for key in parts.store.moves if key in usage.sizes}
+    results = []
+    for usage in usages:
+        await parts.controller.turns.pause()
+        results.append(described(usage, wanted, sizes))
+    return DescribeLogDirsResponse(results=results)
 
 
 def described(usage: Usage, wanted: set[Key] | None, sizes: Mapping[Key, int]) -> DescribeLogDirsResult:
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     if usage.error is None:
-        present = [(key, size, 0, False) for key, size in usage.sizes.items()]
-        future = [(key, size, sizes.get(key, size) - size, True) for key, size in usage.futures.items()]
+        # What was named is looked up; all that there is, is walked over only for who wants all.
+        keys = usage.sizes.keys() if wanted is None else [key for key in wanted if key in usage.sizes]
+        futures = [key for key in usage.futures if wanted is None or key in wanted]
+        present = [(key, usage.sizes[key], 0, False) for key in keys]
+        future = [
+            (key, usage.futures[key], sizes.get(key, usage.futures[key]) - usage.futures[key], True) for key in futures
+        ]
         for (topic, index), size, lag, is_future in present + future:
-            if wanted is None or (topic, index) in wanted:
-                topics.setdefault(topic, []).append(
-                    DescribeLogDirsPartition(
-                        partition_index=index, partition_size=size, offset_lag=lag, is_future_key=is_future
-                    )
+            topics.setdefault(topic, []).append(
+                DescribeLogDirsPartition(
+                    partition_index=index, partition_size=size, offset_lag=lag, is_future_key=is_future
                 )
+            )
     return DescribeLogDirsResult(
         error_code=ErrorCode.NONE if usage.error is None else ErrorCode.KAFKA_STORAGE_ERROR,
         log_dir=usage.path,
@@ -69,13 +78,14 @@ def described(usage: Usage, wanted: set[Key] | None, sizes: Mapping[Key, int]) -
 
 
 @handles(AlterReplicaLogDirsRequest)
-def alter_replica_log_dirs(
+async def alter_replica_log_dirs(
     parts: Parts, call: Call, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
             for index in topic.partitions:
+                await parts.controller.turns.pause()
                 code = moved(parts, topic.name, index, directory.path)
                 results.setdefault(topic.name, []).append(
                     AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)

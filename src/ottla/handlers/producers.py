@@ -15,14 +15,17 @@ from ottla.wire.messages.transactions import (
 
 
 @handles(DescribeProducersRequest)
-def describe_producers(parts: Parts, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
+async def describe_producers(parts: Parts, call: Call, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    """A partition that is asked for many times is told about once: the answer may be large."""
+    topics: dict[str, dict[int, PartitionResponse]] = {}
+    for topic in request.topics:
+        found = topics.setdefault(topic.name, {})
+        for index in topic.partition_indexes:
+            await parts.controller.turns.pause()
+            if index not in found:
+                found[index] = described(parts, topic.name, index)
     return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name, partitions=[described(parts, topic.name, index) for index in topic.partition_indexes]
-            )
-            for topic in request.topics
-        ]
+        topics=[TopicResponse(name=name, partitions=list(found.values())) for name, found in topics.items()]
     )
 
 

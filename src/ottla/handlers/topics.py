@@ -36,8 +36,11 @@ from ottla.wire.schema import ZERO_UUID
 if TYPE_CHECKING:
     from ottla.cluster.image import Image, Topic
 
+    Described = dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]]
+
 DUPLICATE = BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 DEFAULTS_SINCE = 4  # CreateTopics: the version from which -1 partitions or replicas stand for the broker's defaults
+TELLS_CONFIGS = 5  # CreateTopics: the version from which the answer has the options of a new topic
 DISABLED_SINCE = 3  # DeleteTopics: the version that knows TOPIC_DELETION_DISABLED
 
 
@@ -55,7 +58,12 @@ async def create_topics(parts: Parts, call: Call, request: CreateTopicsRequest) 
             results[topic.name] = error
     made = await parts.controller.create_topics(wishes, validate_only=request.validate_only)
     results.update((wanted.name, result) for wanted, result in zip(wishes, made, strict=True))
-    return CreateTopicsResponse(topics=[created(parts, call, name, results[name]) for name in times])
+    described: Described = {}
+    topics = []
+    for name in times:
+        await parts.controller.turns.pause()
+        topics.append(created(parts, call, name, results[name], described))
+    return CreateTopicsResponse(topics=topics)
 
 
 def wish(topic: CreatableTopic) -> NewTopic:
@@ -69,19 +77,16 @@ def wish(topic: CreatableTopic) -> NewTopic:
     return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments or None, configs)
 
 
-def created(parts: Parts, call: Call, name: str, result: Topic | BrokerError) -> CreatableTopicResult:
+def created(
+    parts: Parts, call: Call, name: str, result: Topic | BrokerError, described: Described
+) -> CreatableTopicResult:
+    """What became of one wish; `described` has the options of those before it, which mostly are the same."""
     if isinstance(result, BrokerError):
         return CreatableTopicResult(name=name, error_code=result.code, error_message=text(result))
-    configs = [
-        CreatableTopicConfigs(
-            name=entry.row.name,
-            value=None if entry.row.sensitive else entry.value,
-            read_only=entry.read_only,
-            config_source=entry.source,
-            is_sensitive=entry.row.sensitive,
-        )
-        for entry in (describe_topic(layers(parts), result.configs) if call.version >= 5 else ())
-    ]
+    overrides = frozenset(result.configs.items())
+    configs = described.get(overrides)
+    if configs is None:
+        configs = described[overrides] = configs_of(parts, result) if call.version >= TELLS_CONFIGS else []
     return CreatableTopicResult(
         name=name,
         topic_id=result.id,
@@ -93,6 +98,19 @@ def created(parts: Parts, call: Call, name: str, result: Topic | BrokerError) ->
     )
 
 
+def configs_of(parts: Parts, topic: Topic) -> list[CreatableTopicConfigs]:
+    return [
+        CreatableTopicConfigs(
+            name=entry.row.name,
+            value=None if entry.row.sensitive else entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=entry.row.sensitive,
+        )
+        for entry in describe_topic(layers(parts), topic.configs)
+    ]
+
+
 @handles(DeleteTopicsRequest)
 async def delete_topics(parts: Parts, call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     asked = request.topics or [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
@@ -100,6 +118,7 @@ async def delete_topics(parts: Parts, call: Call, request: DeleteTopicsRequest) 
     found: list[tuple[str, bytes]] = []
     responses: list[DeletableTopicResult] = []
     for key, states in grouped(asked).items():
+        await parts.controller.turns.pause()
         try:
             check_enabled(parts, call)
             found.append(sought(image, states))

@@ -71,7 +71,10 @@ async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequ
     if name == "" or (asked[0] == -1) != (asked[1] == -1):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_id=-1, producer_epoch=-1)
     if name is None:
-        return InitProducerIdResponse(error_code=0, producer_id=await parts.producer_ids.take(), producer_epoch=0)
+        try:
+            return InitProducerIdResponse(error_code=0, producer_id=await parts.producer_ids.take(), producer_epoch=0)
+        except BrokerError as error:
+            return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
     if request.enable_2pc and not parts.config.transaction_two_phase_commit_enable:
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
@@ -80,7 +83,10 @@ async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequ
     if not request.enable_2pc and request.transaction_timeout_ms > parts.config.transaction_max_timeout_ms:
         code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
         return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
-    await parts.transactions.ensure()
+    try:
+        await parts.transactions.ensure()
+    except BrokerError as error:
+        return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
     timeout_ms = FOR_EVER_MS if request.enable_2pc else request.transaction_timeout_ms
     expected = None if asked == NO_PRODUCER else asked
     reply = await identity(
@@ -261,7 +267,10 @@ async def end_txn(parts: Parts, call: Call, request: EndTxnRequest) -> EndTxnRes
 async def txn_offset_commit(parts: Parts, call: Call, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     missing, _ = missing_of(parts.controller.image, request.topics)
     producer = (request.producer_id, request.producer_epoch)
-    await parts.groups.ensure()
+    try:
+        await parts.groups.ensure()
+    except BrokerError as error:
+        return refused_in_transaction(request, error.code, missing)
     code = await admitted(parts, call, request, producer)
     if code is not ErrorCode.NONE:
         return refused_in_transaction(request, code, missing)

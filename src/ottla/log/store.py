@@ -109,7 +109,8 @@ class Store:
         points = self._read_checkpoint(directory, RECOVERY_POINTS)
         starts = self._read_checkpoint(directory, LOG_STARTS)
         self.highs |= self._read_checkpoint(directory, HIGH_WATERMARKS)
-        names = [(entry.path, name) for entry in self.disk.scan(directory.path) if (name := parse(entry.name))]
+        entries = self.disk.scan(directory.path)
+        names = [(entry.path, name) for entry in entries if (name := parse(entry.name)) and entry.is_dir()]
         folders = [(path, name) for path, name in names if not name.kind]
         now_ms = self.clock.now_ms()
         for path, name in names:
@@ -188,6 +189,10 @@ class Store:
         chosen = directory or self.preferred.pop((topic, index), None) or self._emptiest()
         folder = os.path.join(chosen.path, f"{topic}-{index}")
         try:
+            if self.disk.exists(folder):  # left by a topic that could not be made, or not be deleted
+                stray = os.path.join(chosen.path, aside(topic, index, self._unique(), STRAY))
+                self.disk.rename(folder, stray)
+                logger.warning("folder is in the way, set aside", extra={"folder": stray})
             loaded = recovery.create(
                 folder,
                 self.disk,
@@ -198,10 +203,20 @@ class Store:
                 expiration_ms=self.config.producer_id_expiration_ms,
             )
         except OSError as error:
+            self._discard(folder, aside(topic, index, self._unique(), DELETE), chosen)
             raise chosen.refusal(error) from error
         log = self.logs[topic, index] = Log(chosen, folder, topic, index, config, loaded)
         self.highs.pop((topic, index), None)
         return log
+
+    def _discard(self, folder: str, name: str, directory: Directory) -> None:
+        """Have the rest of a log that could not be made removed later: that may need a file, and there are none now."""
+        path = os.path.join(directory.path, name)
+        try:
+            self.disk.rename(folder, path)
+        except OSError:  # mostly it is gone already; if not, it is set aside when it is in the way
+            return
+        self._doom(path, directory, 0)
 
     def _emptiest(self) -> Directory:
         online = [directory for directory in self.directories if directory.online]

@@ -1,16 +1,18 @@
 """The partitions hosted here: follows the cluster's image, finds a partition for a request.
 
-`apply` is told the old and the new image; partitions assigned to this broker get a log, partitions of deleted topics
-lose theirs, and topic configs reach the logs while they are in use.
+The logs of a new topic are made before it is published (`prepare`), so that one that cannot have them is refused.
+`apply` is told the old and the new image: what was prepared is served, partitions of deleted topics are gone at once,
+and topic configs reach the logs while they are in use. The files of what is gone follow in `settle`.
 """
 
 from __future__ import annotations
 
-import asyncio
+import errno
 import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ottla import descriptors
+from ottla.cluster.turns import Turns
 from ottla.errors import BrokerError, ErrorCode
 from ottla.replica.partition import Partition
 
@@ -27,7 +29,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.replicas")
 
 LOST = "its log is in a directory that is offline"
-LOGS_PER_TURN = 10  # each takes a fraction of a millisecond
+GONE = "its topic was deleted"
+# So many files and connections can still be opened when the logs of a new topic are there: a broker that cannot accept
+# a connection or open a checkpoint is of no use to anybody.
+DESCRIPTORS_SPARE = 32
+TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Replicas:
@@ -38,6 +44,11 @@ class Replicas:
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
         self._lost: set[tuple[str, int]] = set()
+        self._prepared: dict[bytes, dict[int, Partition]] = {}  # by topic id: made, but not published yet
+        self._leaving: list[Partition] = []  # of topics that are gone, their files not yet
+        self._stale: list[str] = []  # topics whose configs may be others now
+        self._offline: tuple[object, frozenset[tuple[str, int]]] = None, frozenset()  # as of when, and which
+        self._turns = Turns(store.clock)
 
     def lose(self, partitions: Iterable[tuple[str, int]]) -> None:
         """These have logs in a directory that could not be read at start: they wait for it, and are not begun anew."""
@@ -45,10 +56,14 @@ class Replicas:
 
     def offline(self) -> frozenset[tuple[str, int]]:
         """The partitions that should be served here and cannot be."""
-        if not self._lost and all(directory.online for directory in self._store.directories):
+        online = tuple(directory.online for directory in self._store.directories)
+        if not self._lost and all(online):
             return frozenset()
-        failed = ((one.topic, one.index) for one in self if one.log.fault is not None)
-        return frozenset((*self._lost, *failed))
+        known = online, len(self._lost), self._controller.image.topics.version
+        if self._offline[0] != known:
+            failed = ((one.topic, one.index) for one in self if one.log.fault is not None)
+            self._offline = known, frozenset((*self._lost, *failed))
+        return self._offline[1]
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_name.values():
@@ -80,14 +95,26 @@ class Replicas:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
         return partition
 
-    async def prepare(self, topic: Topic) -> None:
-        """Make the logs of a topic that is about to come, a few at a time, so that others are served in between."""
-        for at, state in enumerate(topic.partitions):
-            if self._controller.node_id in state.replicas and (topic.name, state.index) not in self._store.logs:
-                with suppress(BrokerError):  # `_host` will meet the same error, and say so
-                    self._log(topic, state)
-                if at % LOGS_PER_TURN == LOGS_PER_TURN - 1:
-                    await asyncio.sleep(0)
+    async def prepare(self, topic: Topic, first: int) -> None:
+        """Make the logs of the partitions from `first` on. BrokerError when one cannot be made; then there are none."""
+        prepared = self._prepared.setdefault(topic.id, {})
+        try:
+            for state in topic.partitions[first:]:
+                await self._turns.pause()
+                if self._controller.node_id in state.replicas:
+                    prepared[state.index] = self._partition(topic, state)
+            if descriptors.left() < DESCRIPTORS_SPARE:
+                raise too_many_files(topic)
+        except BaseException as error:
+            self.abandon(topic)
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in TOO_MANY_FILES:
+                raise too_many_files(topic) from error
+            raise
+
+    def abandon(self, topic: Topic) -> None:
+        """Remove what was prepared for a topic that is not to be, or not to grow."""
+        for partition in self._prepared.pop(topic.id, {}).values():
+            self._remove(partition)
 
     def hosts(self, log: Log) -> bool:
         """Whether this log is one that the cluster wants here."""
@@ -95,22 +122,42 @@ class Replicas:
         return partition is not None and partition.log is log
 
     def apply(self, old: Image | None, new: Image) -> None:
-        before = {} if old is None else old.topics
-        defaults_changed = old is not None and old.broker_configs is not new.broker_configs
-        for name, topic in before.items():
-            present = new.topics.get(name)
-            if present is None or present.id != topic.id:
-                self._drop(topic)
-        for name, topic in new.topics.items():
-            if defaults_changed or before.get(name) is not topic:
-                self._host(topic)
+        for name in new.topics_changed_since(old):
+            before = None if old is None else old.topics.get(name)
+            after = new.topics.get(name)
+            if before is not None and (after is None or after.id != before.id):
+                self._drop(before)
+                before = None
+            if after is not None and after is not before:
+                self._host(after, before)
+        if old is not None and old.broker_configs is not new.broker_configs:
+            self._stale = list(new.topics)
 
-    def _host(self, topic: Topic) -> None:
-        config = self._controller.topic_config(topic)
+    async def settle(self) -> None:
+        """Remove the files of what is gone, and give new defaults to all logs; others are served in between."""
+        leaving, self._leaving = self._leaving, []
+        for partition in leaving:
+            await self._turns.pause()
+            self._remove(partition)
+        stale, self._stale = self._stale, []
+        for name in stale:
+            await self._turns.pause()
+            topic = self._controller.image.topics.get(name)
+            if topic is not None:
+                config = self._controller.topic_config(topic)
+                for partition in self._by_name.get(name, {}).values():
+                    partition.log.reconfigure(config)
+
+    def _host(self, topic: Topic, before: Topic | None = None) -> None:
+        """Serve a topic's partitions; `before` is the same topic as it was, and served, already."""
         hosted = self._by_name.setdefault(topic.name, {})
         self._by_id[topic.id] = hosted
-        for state in topic.partitions:
-            if self._controller.node_id not in state.replicas:
+        hosted.update(self._prepared.pop(topic.id, {}))
+        config = self._controller.topic_config(topic)
+        same = before is not None and before.configs == topic.configs
+        known = before.partitions if before is not None else ()
+        for at, state in enumerate(topic.partitions):
+            if (same and at < len(known) and known[at] is state) or self._controller.node_id not in state.replicas:
                 continue
             partition = hosted.get(state.index)
             if partition is not None:
@@ -118,11 +165,12 @@ class Replicas:
                 partition.log.reconfigure(config)
                 continue
             try:
-                hosted[state.index] = Partition(
-                    topic.name, state.index, topic.id, self._log(topic, state), state.leader_epoch
-                )
+                hosted[state.index] = self._partition(topic, state)
             except BrokerError as error:
                 logger.error("cannot host %s-%d: %s", topic.name, state.index, error)
+
+    def _partition(self, topic: Topic, state: State) -> Partition:
+        return Partition(topic.name, state.index, topic.id, self._log(topic, state), state.leader_epoch)
 
     def _log(self, topic: Topic, state: State) -> Log:
         """The log of this partition: found on disk, or new. One of an older topic of the same name is put away."""
@@ -144,8 +192,21 @@ class Replicas:
         self._by_id.pop(topic.id, None)
         self._lost -= {(topic.name, state.index) for state in topic.partitions}
         for partition in self._by_name.pop(topic.name, {}).values():
-            try:
-                self._store.delete(partition.log)
-            except BrokerError as error:  # the folder stays, and is set aside at the next start
-                logger.error("cannot delete %s-%d: %s", topic.name, partition.index, error)
+            partition.log.fault = partition.log.fault or GONE  # for who still holds it
+            self._leaving.append(partition)
             partition.wake()
+
+    def _remove(self, partition: Partition) -> None:
+        try:
+            self._store.delete(partition.log)
+        except BrokerError as error:  # the folder stays, and is set aside when it is in the way, or at the next start
+            logger.error("cannot delete %s-%d: %s", partition.topic, partition.index, error)
+
+
+def too_many_files(topic: Topic) -> BrokerError:
+    """Why a topic cannot be hosted, and what would help. Not an error to try again after."""
+    reason = (
+        f"The {len(topic.partitions)} partition(s) of topic '{topic.name}' need more open files than the limit of "
+        f"{descriptors.limit()} allows: raise it (ulimit -n, or LimitNOFILE of the service) and restart the broker."
+    )
+    return BrokerError(ErrorCode.POLICY_VIOLATION, reason)

@@ -70,7 +70,7 @@ class Change:
             bump = self._change_pattern(before.pattern, wanted.pattern) or bump
         if group.pattern_counts or wanted.pattern:
             bump = self._refresh_patterns(updated) or bump
-        if bump or group.seen is not self.image.topics:
+        if bump or group.seen != self.image.topics.version:
             self._look_at_topics(updated, bump=bump)
         return updated
 
@@ -88,7 +88,7 @@ class Change:
     def _refresh_patterns(self, updated: ConsumerMember) -> bool:
         """Look up what is due, all at once so that the group is assigned once. Whether anything has changed."""
         group, topics = self.group, self.image.topics
-        if group.seen is not topics and (group.seen is None or not topics.keys() <= group.seen.keys()):
+        if topics.grown > group.seen:
             group.patterns_due_ms = min(group.patterns_due_ms, group.patterns_ms + PATTERNS_REST_MS)
         if self.now_ms < group.patterns_due_ms:
             return False
@@ -131,7 +131,8 @@ class Change:
             if group.partition_metadata:
                 self.out.records.append(records.no_partition_metadata(group.id))
         else:
-            group.seen = self.image.topics  # only now: after a change that could not be written it is tried again
+            # Only now: after a change that could not be written it is tried again.
+            group.seen = self.image.topics.version
 
     def _members(self, updated: ConsumerMember) -> list[ConsumerMember]:
         """The members as they will be, in the order of their ids."""

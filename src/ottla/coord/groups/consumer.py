@@ -33,9 +33,8 @@ from ottla.coord.groups.offsets import NO_EXPIRY
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from ottla.cluster.image import Topic
     from ottla.coord.groups.assignors import Part
     from ottla.coord.groups.offsets import Committed
     from ottla.coord.groups.outcome import Outcome
@@ -77,7 +76,7 @@ class ConsumerGroup:
         self.classic_counts: Counter[str] = Counter()  # members with the classic protocol that speak each protocol
         # What is in memory alone.
         self.deadlines = Deadlines(group_id)
-        self.seen: Mapping[str, Topic] | None = None  # the topics there were when they were last looked at
+        self.seen = 0  # the version of the image's topics when they were last looked at
         self.patterns_ms = 0  # when the regular expressions were last looked up
         self.patterns_due_ms = 0  # and when they are to be again
 

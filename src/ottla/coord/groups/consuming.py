@@ -90,7 +90,7 @@ def _idle(
         or request.rebalance_timeout_ms != NOT_GIVEN
         or request.server_assignor is not None
         or request.rack_id is not None
-        or group.seen is not machine.image().topics
+        or group.seen != machine.image().topics.version
         or (group.pattern_counts and now_ms >= group.patterns_due_ms)
     ):
         return None

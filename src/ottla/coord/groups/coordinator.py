@@ -58,9 +58,13 @@ class Groups(Coordinator[GroupMachine]):
 
     def apply(self, old: Image | None, new: Image) -> None:
         super().apply(old, new)
-        if old is None or old.topics is new.topics:
+        if old is None:
             return
-        gone = {name for name, topic in old.topics.items() if name not in new.topics or new.topics[name].id != topic.id}
+        gone = {
+            name
+            for name in new.topics_changed_since(old)
+            if (before := old.topics.get(name)) and ((after := new.topics.get(name)) is None or after.id != before.id)
+        }
         topic = new.topics.get(TOPIC)
         if gone and topic is not None:
             for state in topic.partitions:

@@ -1,0 +1,122 @@
+"""The metadata once more, in plain lines: what the database is rebuilt from when it is lost or damaged.
+
+    {"put":{"/config/topics/orders":"{...}"},"gone":["/config/topics/visits"],"zxid":17}
+
+Every transaction adds a line with what it changed, also when that is nothing. A line that cannot be written waits for
+the next. Lines are not forced to disk: the last number tells at the next start whether any is missing, and then the
+file is written anew from the database. So is one that has grown to a multiple of what it says.
+
+States of partitions are left out: they change with every start, and the logs know their epochs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from typing import TYPE_CHECKING
+
+from ottla.cluster import znodes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+logger = logging.getLogger("ottla.cluster")
+
+TAIL_SIZE = 64
+GROWTH_MIN = 1 << 20  # before this many bytes it is not worth writing anew
+_NUMBER = re.compile(rb'"zxid":(\d+)}\n$')
+
+Changes = dict[str, bytes | None]  # None for a node that is gone
+
+
+class Journal:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._waiting: Changes = {}  # what could not be written
+        self._torn = False
+        self._size = self._begun = 0
+
+    def last(self) -> int:
+        """The number of the last transaction in it; -1 when the file is missing or does not end well."""
+        try:
+            with open(self.path, "rb") as file:
+                self._size = self._begun = file.seek(0, os.SEEK_END)
+                file.seek(max(0, self._size - TAIL_SIZE))
+                found = _NUMBER.search(file.read())
+        except OSError:
+            return -1
+        return int(found[1]) if found else -1
+
+    def read(self) -> tuple[int, dict[str, bytes]]:
+        """The number of the last transaction and the nodes after it. Lines that are not whole are left out."""
+        nodes: dict[str, bytes] = {}
+        last, bad = 0, 0
+        try:
+            with open(self.path, "rb") as file:
+                lines = file.read().split(b"\n")
+        except OSError:
+            return 0, {}
+        for line in filter(None, lines):
+            try:
+                fields = json.loads(line)
+                for path in fields["gone"]:
+                    nodes.pop(path, None)
+                nodes |= {path: text.encode("utf-8", "surrogateescape") for path, text in fields["put"].items()}
+                last = max(last, int(fields["zxid"]))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                bad += 1
+        if bad:
+            logger.warning("lines that cannot be read are left out", extra={"journal": self.path, "lines": bad})
+        return last, nodes
+
+    def append(self, zxid: int, changes: Mapping[str, bytes | None]) -> None:
+        """Add a transaction. One that cannot be written now goes with the next."""
+        changes = {**self._waiting, **{path: data for path, data in changes.items() if not znodes.is_derived(path)}}
+        line = (b"\n" if self._torn else b"") + encoded(zxid, changes)
+        try:
+            with open(self.path, "ab", buffering=0) as file:
+                whole = file.write(line) == len(line)
+        except OSError as error:
+            self._keep(changes, str(error))
+            return
+        if not whole:
+            self._torn = True
+            self._keep(changes, "the disk is full")
+            return
+        self._size += len(line)
+        self._torn = False
+        self._waiting = {}
+
+    def _keep(self, changes: Changes, reason: str) -> None:
+        if not self._waiting:
+            logger.warning("the copy of the metadata waits", extra={"journal": self.path, "reason": reason})
+        self._waiting = changes
+
+    @property
+    def is_long(self) -> bool:
+        """Whether most of it is history."""
+        return self._size - self._begun > max(GROWTH_MIN, self._begun)
+
+    def rewrite(self, zxid: int, nodes: Mapping[str, bytes]) -> None:
+        """Write the whole anew, so that a reader sees the old or the new one."""
+        new = f"{self.path}.tmp"
+        data = encoded(zxid, {path: data for path, data in nodes.items() if not znodes.is_derived(path)})
+        try:
+            with open(new, "wb", buffering=0) as file:
+                if file.write(data) < len(data):
+                    raise OSError("the disk is full")
+                os.fsync(file.fileno())
+            os.replace(new, self.path)
+        except OSError as error:
+            logger.warning("the copy of the metadata is old", extra={"journal": self.path, "reason": str(error)})
+            return
+        self._size = self._begun = len(data)
+        self._waiting, self._torn = {}, False
+
+
+def encoded(zxid: int, changes: Mapping[str, bytes | None]) -> bytes:
+    put = {path: data.decode("utf-8", "surrogateescape") for path, data in changes.items() if data is not None}
+    gone = [path for path, data in changes.items() if data is None]
+    return json.dumps({"put": put, "gone": gone, "zxid": zxid}, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,30 @@
+"""How many files and connections this process may have open: taking all that the system allows, and what is left."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+
+def limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def raise_limit() -> None:
+    """Take as many file descriptors as the system lets us have: partitions and clients each cost a few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):  # macOS: "unlimited" is more than it gives
+            return
+
+
+def left() -> int:
+    """How many more can be opened. The system gives the lowest free number, so one more file tells."""
+    try:
+        lowest = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    os.close(lowest)
+    return limit() - lowest

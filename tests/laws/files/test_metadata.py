@@ -1,0 +1,202 @@
+"""The metadata file lost, emptied, torn or scribbled over: settings come back, or one clear line says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.broker import JOURNAL_FILE, METADATA_FILE, Broker
+from ottla.cluster.alterations import SET, Change
+from ottla.cluster.image import EVERY_BROKER, Topic
+from ottla.cluster.keeper import Unavailable
+from ottla.cluster.plans import NewTopic
+from ottla.config import load
+from ottla.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from ottla.handlers.call import Parts
+
+GROUP_CHANGE = [Change("consumer.session.timeout.ms", SET, "46000")]
+
+
+@asynccontextmanager
+async def broker(folder: Path) -> AsyncIterator[Parts]:
+    root = Broker(load({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder)}))
+    try:
+        await root.start()
+        assert root._dispatch is not None
+        yield root._dispatch._parts
+    finally:
+        await root.stop()
+
+
+def strays(folder: Path) -> list[str]:
+    return [name for name in os.listdir(folder) if name.endswith("-stray")]
+
+
+async def filled(folder: Path) -> tuple[dict[str, Topic], int]:
+    """A broker with settings of every kind that was stopped; its topics, and the last producer id it gave out."""
+    async with broker(folder) as parts:
+        controller = parts.controller
+        await controller.create_topics(
+            [
+                NewTopic("kept", 2, 1, configs={"retention.ms": "-1"}),
+                NewTopic("compacted", 1, 1, configs={"cleanup.policy": "compact"}),
+                NewTopic("plain", 1, 1),
+                NewTopic("gone", 1, 1, configs={"retention.ms": "7"}),
+            ]
+        )
+        await controller.delete_topics(["gone"])
+        await controller.create_partitions("plain", 3)
+        await controller.alter_topic("plain", [Change("segment.bytes", SET, "9999")])
+        await controller.alter_broker(EVERY_BROKER, [Change("log.retention.ms", SET, "70000")])
+        await controller.alter_group("a/group", GROUP_CHANGE)
+        await parts.old_offsets.set("old", "kept", 0, 17)
+        last = await parts.producer_ids.take()
+        return dict(controller.image.topics), last
+
+
+def lost(file: Path) -> None:
+    file.unlink()
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def scribbled(file: Path) -> None:
+    file.write_bytes(b"scribble" * 4096)
+
+
+def torn(file: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2 // 4096 * 4096] + b"\0" * 100)
+
+
+def holed(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[4096 : len(data) - 4096] = bytes(len(data) - 2 * 4096)
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize("break_it", [lost, emptied, scribbled, torn, holed])
+def test_everything_that_was_set_survives_the_file(tmp_path: Path, break_it: Callable[[Path], None]) -> None:
+    async def story() -> None:
+        before, last = await filled(tmp_path)
+        break_it(tmp_path / METADATA_FILE)
+        async with broker(tmp_path) as parts:
+            image = parts.controller.image
+            assert {name: (one.id, one.configs) for name, one in image.topics.items()} == {
+                name: (one.id, one.configs) for name, one in before.items()
+            }
+            assert {name: len(one.partitions) for name, one in image.topics.items()} == {
+                name: len(one.partitions) for name, one in before.items()
+            }
+            assert all(
+                state.leader_epoch > before[name].partitions[state.index].leader_epoch
+                for name, one in image.topics.items()
+                for state in one.partitions
+            ), "an epoch is above what the log has seen"
+            assert image.broker_configs == {EVERY_BROKER: {"log.retention.ms": "70000"}}
+            assert image.group_configs == {"a/group": {"consumer.session.timeout.ms": "46000"}}
+            assert await parts.old_offsets.get("old", "kept", 0) == 17
+            assert await parts.producer_ids.take() > last, "no producer id is given out twice"
+            assert not strays(tmp_path), "no log was put away"
+            logs = {(one.topic, one.index): one.log.config.retention_ms for one in parts.replicas}
+            assert logs["kept", 1] == -1
+        async with broker(tmp_path) as parts:
+            assert parts.controller.image.topics["kept"].configs == {"retention.ms": "-1"}, "and it stays so"
+
+    asyncio.run(story())
+
+
+def test_without_a_journal_a_damaged_file_is_refused_and_stays(tmp_path: Path) -> None:
+    async def story() -> None:
+        await filled(tmp_path)
+        (tmp_path / JOURNAL_FILE).unlink()
+        scribbled(tmp_path / METADATA_FILE)
+        with pytest.raises(Unavailable, match="not a database; move it away to begin"):
+            async with broker(tmp_path):
+                pass
+        assert (tmp_path / METADATA_FILE).read_bytes().startswith(b"scribble")
+
+    asyncio.run(story())
+
+
+def test_a_node_that_makes_no_sense_is_one_line(tmp_path: Path) -> None:
+    async def story() -> None:
+        await filled(tmp_path)
+        database = sqlite3.connect(tmp_path / METADATA_FILE)
+        database.execute("UPDATE node SET data = 'nonsense' WHERE path = '/brokers/topics/kept'")
+        database.commit()
+        database.close()
+        with pytest.raises(BrokerError, match="move it away to have it rebuilt"):
+            async with broker(tmp_path):
+                pass
+
+    asyncio.run(story())
+
+
+def test_a_journal_that_is_lost_torn_or_old_is_written_anew(tmp_path: Path) -> None:
+    async def story() -> None:
+        before, _ = await filled(tmp_path)
+        journal = tmp_path / JOURNAL_FILE
+        whole = journal.read_bytes()
+        for damage in (None, b"", whole[: len(whole) // 3], whole[:-5], b"scribble"):
+            if damage is None:
+                journal.unlink()
+            else:
+                journal.write_bytes(damage)
+            async with broker(tmp_path):
+                pass
+            (tmp_path / METADATA_FILE).unlink()
+            async with broker(tmp_path) as parts:
+                assert parts.controller.image.topics["kept"].configs == before["kept"].configs
+
+    asyncio.run(story())
+
+
+def test_a_journal_that_cannot_be_written_stops_nobody_and_catches_up(tmp_path: Path) -> None:
+    async def story() -> None:
+        journal = tmp_path / JOURNAL_FILE
+        async with broker(tmp_path) as parts:
+            os.unlink(journal)
+            os.mkdir(journal)
+            await parts.controller.create_topics([NewTopic("a", 1, 1, configs={"retention.ms": "1"})])
+            os.rmdir(journal)
+            await parts.controller.create_topics([NewTopic("b", 1, 1, configs={"retention.ms": "2"})])
+            text = journal.read_text()
+            assert "/config/topics/a" in text
+            assert "/config/topics/b" in text
+
+    asyncio.run(story())
+
+
+def test_where_folder_and_journal_differ_the_folder_is_believed(tmp_path: Path) -> None:
+    """A journal may lack its last lines: a topic that was made again since then must not get the old one's settings."""
+
+    async def story() -> None:
+        await filled(tmp_path)
+        old = (tmp_path / JOURNAL_FILE).read_bytes()
+        async with broker(tmp_path) as parts:
+            await parts.controller.delete_topics(["kept"])
+            await parts.controller.create_topics([NewTopic("kept", 3, 1), NewTopic("newer", 1, 1)])
+            topics = dict(parts.controller.image.topics)
+        (tmp_path / JOURNAL_FILE).write_bytes(old)
+        (tmp_path / METADATA_FILE).unlink()
+        async with broker(tmp_path) as parts:
+            now = parts.controller.image.topics
+            assert {name: one.id for name, one in now.items()} == {name: one.id for name, one in topics.items()}
+            assert now["kept"].configs == {}
+            assert len(now["kept"].partitions) == 3
+            assert not strays(tmp_path)
+
+    asyncio.run(story())
