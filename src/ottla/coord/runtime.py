@@ -2,7 +2,7 @@
 
 A machine's partition is loaded when this broker becomes its leader: its log is read from the start and every record
 applied, a slice at a time so that other work goes on; requests for it wait until then. When leadership goes, the
-machine is dropped and whoever waits is told to look for the coordinator again. A load that fails is tried again.
+machine is dropped and whoever waits is told to look for the coordinator again.
 
 Appending, applying and replying happen in one go on the loop, so no two operations on a partition ever interleave.
 """
@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ottla.coord.machine import NOBODY, NOTHING, Decision, Machine
+from ottla.coord.machine import NOBODY, Decision, Machine
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.producers import read_marker
 from ottla.records import batch
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.coord")
 
 M = TypeVar("M", bound=Machine)
+RETRY_S = 1.0  # until a decision of the broker's own that could not be written is tried again
 LOAD_SIZE = 1 << 20  # bytes applied before other work gets a turn
 PRODUCE_VERSION = 11  # the format of our own batches: the newest
 BATCH_OVERHEAD = batch.HEADER_SIZE
 RECORD_OVERHEAD = 40  # the most that lengths, offset and time of a record can take
 TIMER_RETRY_MS = 10_000
-RETRY_S = 1.0  # until a load that failed, or a decision that could not be written, is tried again
 # What a failed append means to a client of a coordinator.
 MEANINGS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -66,9 +66,6 @@ class Runtime(Generic[M]):
         self._clock = clock
         self._perform = perform  # carries out an effect of the machine of a partition
         self._shards: dict[int, Shard[M]] = {}
-        self._failed: dict[
-            int, tuple[Partition, asyncio.TimerHandle]
-        ] = {}  # what could not be loaded, and the next try
         self._token = 0
         self.stopped = False
 
@@ -77,14 +74,13 @@ class Runtime(Generic[M]):
     def elected(self, partition: Partition) -> None:
         """This broker leads the partition now: load its machine."""
         index = partition.index
-        self.resigned(index)
+        if index in self._shards:
+            self.resigned(index)
         shard = self._shards[index] = Shard(partition, self._make(index))
         shard.load = asyncio.get_running_loop().create_task(self._load(shard))
 
     def resigned(self, index: int) -> None:
         """Another broker leads the partition, or it is gone."""
-        if index in self._failed:
-            self._failed.pop(index)[1].cancel()
         shard = self._shards.pop(index, None)
         if shard is None:
             return
@@ -101,7 +97,7 @@ class Runtime(Generic[M]):
     async def stop(self) -> None:
         self.stopped = True
         loads = [shard.load for shard in self._shards.values() if shard.load is not None]
-        for index in [*self._shards, *self._failed]:
+        for index in list(self._shards):
             self.resigned(index)
         await asyncio.gather(*loads, return_exceptions=True)
 
@@ -117,20 +113,14 @@ class Runtime(Generic[M]):
                 await asyncio.sleep(0)
         except Exception:
             logger.exception("cannot load %s-%d", shard.partition.topic, shard.partition.index)
-            self._load_later(shard.partition)
+            self.resigned(shard.partition.index)
             return
         shard.ready = True
         self._carry_out(shard, machine.loaded(self._clock.now_ms()))
 
-    def _load_later(self, partition: Partition) -> None:
-        """The log could not be read just now: whoever waits is told so, and it is read again in a moment."""
-        self.resigned(partition.index)
-        again = asyncio.get_running_loop().call_later(RETRY_S, self.elected, partition)
-        self._failed[partition.index] = partition, again
-
     def leads(self, index: int) -> bool:
         """Whether this broker leads the partition, be its machine loaded or not."""
-        return index in self._shards or index in self._failed
+        return index in self._shards
 
     # Operations.
 
@@ -184,25 +174,34 @@ class Runtime(Generic[M]):
         if shard is not None and shard.ready:
             shard.machine.ended(producer_id, committed=committed)
 
+    def _decide_later(self, index: int, operation: Callable[[M, int], Decision]) -> Decision:
+        asyncio.get_running_loop().call_later(RETRY_S, self.decide, index, operation)
+        return Decision()
+
+    def _insistent(self, index: int, operation: Callable[[M, int], Decision]) -> Callable[[M, int], Decision]:
+        """The operation, tried again if its records cannot be written and it does not say what else to do."""
+
+        def decided(machine: M, now_ms: int) -> Decision:
+            decision = operation(machine, now_ms)
+            if decision.failed is not None:
+                return decision
+            return decision._replace(failed=lambda _: self._decide_later(index, operation))
+
+        return decided
+
     def decide(self, index: int, operation: Callable[[M, int], Decision]) -> None:
         """An operation that nobody waits for: the broker's own, on behalf of the machine.
 
         Nobody would ask for it again. So it is tried, for as long as this broker leads the partition, until the machine
-        is loaded and its log takes the records, unless the decision says what else to do. By then there may be nothing
-        left to decide.
+        is loaded and its log takes the records. By then there may be nothing left to decide.
         """
+        if self.leads(index) and not (index in self._shards and self._shards[index].ready):
+            self._decide_later(index, operation)
+        operation = self._insistent(index, operation)
+
         shard = self._shards.get(index)
         if shard is not None and shard.ready:
-            decision = operation(shard.machine, self._clock.now_ms())
-            if decision.failed is None:
-                decision = decision._replace(failed=lambda _: self._decide_later(index, operation))
-            self._carry_out(shard, decision)
-        elif self.leads(index):
-            self._decide_later(index, operation)
-
-    def _decide_later(self, index: int, operation: Callable[[M, int], Decision]) -> Decision:
-        asyncio.get_running_loop().call_later(RETRY_S, self.decide, index, operation)
-        return NOTHING
+            self._carry_out(shard, operation(shard.machine, self._clock.now_ms()))
 
     def _carry_out(self, shard: Shard[M], decision: Decision, token: Token = 0) -> Any | None:
         """Append, apply, reply, set timers. Returns the reply to `token` if the decision has it."""
