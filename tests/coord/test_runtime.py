@@ -232,26 +232,3 @@ def test_what_the_broker_itself_wants_done_waits_for_the_load_and_for_a_log_that
         assert partition.log.end == end, "who leads it now decides"
 
     play(tmp_path, story)
-
-
-def test_a_log_that_cannot_be_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.coord.runtime.RETRY_S", 0.01)
-
-    async def story(runtime: Runtime[Counter], partition: Partition) -> None:
-        await result(runtime.run(0, lambda m, token, _: m.add(b"a", token)))
-        partition.log.fault = "no more descriptors"
-        runtime.elected(partition)
-        with pytest.raises(BrokerError) as refused:
-            await result(runtime.run(0, lambda m, token, _: m.add(b"a", token)))
-        assert refused.value.code is ErrorCode.NOT_COORDINATOR
-        assert runtime.leads(0)
-        partition.log.fault = None
-        await asyncio.sleep(0.05)
-        assert await result(runtime.run(0, lambda m, token, _: m.add(b"a", token))) == 2
-        partition.log.fault = "no more descriptors"
-        runtime.elected(partition)
-        await asyncio.sleep(0)
-        runtime.resigned(0)
-        assert not runtime.leads(0)
-
-    play(tmp_path, story)

@@ -68,7 +68,7 @@ class Runtime(Generic[M]):
         self._clock = clock
         self._perform = perform  # carries out an effect of the machine of a partition
         self._shards: dict[int, Shard[M]] = {}
-        self._failed: dict[int, tuple[Partition, asyncio.TimerHandle]] = {}  # not loaded, and the next try
+        self._retries: dict[int, asyncio.TimerHandle] = {}  # of partitions that could not be loaded
         self._steps = Steps("ottla.coord")
         self._forcing: set[asyncio.Task[None]] = set()
         self._token = 0
@@ -85,8 +85,9 @@ class Runtime(Generic[M]):
 
     def resigned(self, index: int) -> None:
         """Another broker leads the partition, or it is gone."""
-        if index in self._failed:
-            self._failed.pop(index)[1].cancel()
+        retry = self._retries.pop(index, None)
+        if retry is not None:
+            retry.cancel()
         shard = self._shards.pop(index, None)
         if shard is None:
             return
@@ -103,7 +104,7 @@ class Runtime(Generic[M]):
     async def stop(self) -> None:
         self.stopped = True
         loads = [shard.load for shard in self._shards.values() if shard.load is not None]
-        for index in [*self._shards, *self._failed]:
+        for index in [*self._shards, *self._retries]:
             self.resigned(index)
         await asyncio.gather(*loads, return_exceptions=True)
 
@@ -123,25 +124,15 @@ class Runtime(Generic[M]):
         except Exception as error:
             self._steps.failed(f"loading {shard.partition.topic}-{shard.partition.index}", error)
             shard.ready = False
-            self._load_later(shard.partition)
+            self.resigned(shard.partition.index)  # whoever waits is told so, and it is read again in a moment
+            retry = asyncio.get_running_loop().call_later(RETRY_S, self.elected, shard.partition)
+            self._retries[shard.partition.index] = retry
         else:
             self._steps.worked(f"loading {shard.partition.topic}-{shard.partition.index}")
 
-    def _load_later(self, partition: Partition) -> None:
-        """The log could not be read just now: whoever waits is told so, and it is read again in a moment."""
-        self.resigned(partition.index)
-        again = asyncio.get_running_loop().call_later(RETRY_S, self.elected, partition)
-        self._failed[partition.index] = partition, again
-
     def leads(self, index: int) -> bool:
         """Whether this broker leads the partition, be its machine loaded or not."""
-        return index in self._shards or index in self._failed
-
-    def end(self, index: int) -> int:
-        """Where the log of a partition ends; 0 for one that is led elsewhere."""
-        if index in self._shards:
-            return self._shards[index].partition.log.end
-        return self._failed[index][0].log.end if index in self._failed else 0
+        return index in self._shards or index in self._retries
 
     # Operations.
 

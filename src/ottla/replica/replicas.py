@@ -47,6 +47,7 @@ class Replicas:
         self._prepared: dict[bytes, dict[int, Partition]] = {}  # by topic id: made, but not published yet
         self._leaving: list[Partition] = []  # of topics that are gone, their files not yet
         self._stale: list[str] = []  # topics whose configs may be others now
+        self._offline: tuple[object, frozenset[tuple[str, int]]] = None, frozenset()  # as of when, and which
         self._turns = Turns(store.clock)
 
     def lose(self, partitions: Iterable[tuple[str, int]]) -> None:
@@ -55,10 +56,14 @@ class Replicas:
 
     def offline(self) -> frozenset[tuple[str, int]]:
         """The partitions that should be served here and cannot be."""
-        if not self._lost and all(directory.online for directory in self._store.directories):
+        online = tuple(directory.online for directory in self._store.directories)
+        if not self._lost and all(online):
             return frozenset()
-        failed = ((one.topic, one.index) for one in self if one.log.fault is not None)
-        return frozenset((*self._lost, *failed))
+        known = online, len(self._lost), self._controller.image.topics.version
+        if self._offline[0] != known:
+            failed = ((one.topic, one.index) for one in self if one.log.fault is not None)
+            self._offline = known, frozenset((*self._lost, *failed))
+        return self._offline[1]
 
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_name.values():

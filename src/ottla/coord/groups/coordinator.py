@@ -9,6 +9,7 @@ from ottla.config.group import group_config
 from ottla.coord.coordinator import Coordinator, Shape
 from ottla.coord.groups.group import ConsumerRules, Rules
 from ottla.coord.groups.machine import GroupMachine
+from ottla.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,7 +71,10 @@ class Groups(Coordinator[GroupMachine]):
                 self._forget(state.index, gone)
 
     def _forget(self, index: int, topics: set[str]) -> None:
-        end = self.runtime.end(index)
+        try:
+            end = self._replicas.get(TOPIC, index).log.end
+        except BrokerError:
+            return  # there is no log: nothing was committed
         self.runtime.decide(index, lambda machine, now_ms: machine.forget(topics, end, now_ms))
 
 

@@ -48,6 +48,7 @@ class Offsets:
         self.by_group: dict[str, Topics] = {}
         self.pending: dict[int, dict[str, Topics]] = {}  # producer id → group → ...
         self.open: dict[str, set[int]] = {}  # group → producers with an open transaction that commits offsets of it
+        self._groups: dict[str, set[str]] = {}  # topic → groups that have committed, or are about to, for it
 
     def get(self, group: str, topic: str, index: int) -> Committed | None:
         topics = self.by_group.get(group)
@@ -66,16 +67,14 @@ class Offsets:
         return iter(sorted(found))
 
     def of_topic(self, topic: str, before: int) -> Iterator[tuple[str, int]]:
-        """Groups and partitions of a topic with an offset, committed or pending, whose record lies before `before`."""
-        for group, topics in self.by_group.items():
-            for index, one in topics.get(topic, {}).items():
-                if one.at < before:
-                    yield group, index
-        for by_group in self.pending.values():
-            for group, topics in by_group.items():
-                for index, one in topics.get(topic, {}).items():
-                    if one.at < before and self.get(group, topic, index) is None:
-                        yield group, index
+        """Groups and partitions of a topic with an offset, or one to come, whose record lies before `before`."""
+        for group in tuple(self._groups.get(topic, ())):
+            kept = self.by_group.get(group, {}).get(topic, {})
+            found = {index for index, one in kept.items() if one.at < before}
+            for producer in self.open.get(group, ()):
+                coming = self.pending[producer][group].get(topic, {})
+                found.update(index for index, one in coming.items() if one.at < before and index not in kept)
+            yield from ((group, index) for index in sorted(found))
 
     # The only mutators, live and at load.
 
@@ -93,6 +92,7 @@ class Offsets:
             value.topic_id,
             at,
         )
+        self._groups.setdefault(topic, set()).add(group)
         if producer_id == NOBODY:
             self.by_group.setdefault(group, {}).setdefault(topic, {})[index] = one
         else:
@@ -112,6 +112,8 @@ class Offsets:
                         present = self.get(group, topic, index)
                         if present is None or one.at > present.at:
                             self.by_group.setdefault(group, {}).setdefault(topic, {})[index] = one
+            for topic in topics:
+                self._forget_group(group, topic)
 
     def _remove(self, group: str, topic: str, index: int) -> None:
         _discard(self.by_group.get(group, {}), topic, index)
@@ -120,6 +122,16 @@ class Offsets:
         # The transaction itself stays open for the group: its marker is still to come.
         for producer in self.open.get(group, ()):
             _discard(self.pending[producer][group], topic, index)
+        self._forget_group(group, topic)
+
+    def _forget_group(self, group: str, topic: str) -> None:
+        """Unless the group still has an offset for the topic, or one to come."""
+        left = topic in self.by_group.get(group, {})
+        if not left and not any(topic in self.pending[producer][group] for producer in self.open.get(group, ())):
+            groups = self._groups.get(topic, set())
+            groups.discard(group)
+            if not groups:
+                self._groups.pop(topic, None)
 
 
 def _discard(topics: Topics, topic: str, index: int) -> None:

@@ -121,7 +121,7 @@ def test_groups_are_coordinated_as_soon_as_their_log_can_be_made(broker: BrokerT
     store.create = genuine  # type: ignore[method-assign]
 
     def committed() -> bool:
-        wired.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+        wired.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)  # as a client does that was refused
         one = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
         topics = [OffsetCommitRequestTopic(name="t", partitions=[one])]
         asked = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=topics)
