@@ -49,7 +49,7 @@ from ottla.wire.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
     from ottla.coord.machine import Decision
     from ottla.coord.transactions.machine import TransactionMachine
@@ -299,8 +299,29 @@ async def admitted(parts: Parts, call: Call, request: TxnOffsetCommitRequest, pr
 
 
 @handles(WriteTxnMarkersRequest)
-def write_txn_markers(parts: Parts, call: Call, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
-    return WriteTxnMarkersResponse(markers=[written(parts, one) for one in request.markers])
+def write_txn_markers(
+    parts: Parts, call: Call, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse | Coroutine[Any, Any, WriteTxnMarkersResponse]:
+    answer = WriteTxnMarkersResponse(markers=[written(parts, one) for one in request.markers])
+    unforced = [
+        (result, forced)
+        for marker in answer.markers
+        for topic in marker.topics
+        for result in topic.partitions
+        if not result.error_code and (forced := parts.markers.forced(topic.name, result.partition_index)) is not None
+    ]
+    return force(answer, unforced) if unforced else answer
+
+
+async def force(
+    answer: WriteTxnMarkersResponse, unforced: list[tuple[WritableTxnMarkerPartitionResult, Coroutine[Any, Any, None]]]
+) -> WriteTxnMarkersResponse:
+    """The answer once the markers are on disk, where `flush.messages` asks for that."""
+    outcomes = await asyncio.gather(*(forced for _, forced in unforced), return_exceptions=True)
+    for (result, _), outcome in zip(unforced, outcomes, strict=True):
+        if outcome is not None:
+            result.error_code = outcome.code if isinstance(outcome, BrokerError) else ErrorCode.UNKNOWN_SERVER_ERROR
+    return answer
 
 
 def written(parts: Parts, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
