@@ -50,7 +50,7 @@ from ottla.wire.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
     from ottla.coord.machine import Decision
     from ottla.coord.transactions.machine import TransactionMachine
@@ -355,7 +355,25 @@ def write_txn_markers(parts: Parts, call: Call, request: WriteTxnMarkersRequest)
     for one in request.markers:
         markers.append((yield from written(parts, one)))
         yield
-    return WriteTxnMarkersResponse(markers=markers)
+    answer = WriteTxnMarkersResponse(markers=markers)
+    unforced = [
+        (result, forced)
+        for marker in markers
+        for topic in marker.topics
+        for result in topic.partitions
+        if not result.error_code and (forced := parts.markers.forced(topic.name, result.partition_index)) is not None
+    ]
+    if unforced:
+        yield asyncio.get_running_loop().create_task(force(unforced))
+    return answer
+
+
+async def force(unforced: list[tuple[WritableTxnMarkerPartitionResult, Coroutine[Any, Any, None]]]) -> None:
+    """Wait until the markers are on disk, where `flush.messages` asks for that."""
+    outcomes = await asyncio.gather(*(forced for _, forced in unforced), return_exceptions=True)
+    for (result, _), outcome in zip(unforced, outcomes, strict=True):
+        if outcome is not None:
+            result.error_code = outcome.code if isinstance(outcome, BrokerError) else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def written(parts: Parts, asked: WritableTxnMarker) -> Steps[WritableTxnMarkerResult]:

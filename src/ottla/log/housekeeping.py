@@ -142,6 +142,10 @@ class Housekeeping:
         remove = partial(directory.disk.remove_folder, path)
         self._doomed.append(Doomed(steady_ms(self._store.clock) + delay_ms, directory, path, None, remove))
 
+    def dooms(self, path: str) -> bool:
+        """Whether this folder is to be removed and is not yet."""
+        return any(doomed.path == path for doomed in self._doomed)
+
     def _doom_segments(self, log: Log) -> None:
         gone, log.doomed = log.doomed, []
         due_ms = steady_ms(self._store.clock) + log.config.file_delete_delay_ms

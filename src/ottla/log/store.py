@@ -247,6 +247,8 @@ class Store:
         """Put away what lies under the name of a log that is to be made: OSError if it stays."""
         if key in self._leftovers:
             path, where = self._leftovers[key]
+            if self.housekeeping.dooms(path):  # a thread may be at it, and must not meet the files of another log
+                raise OSError(errno.EBUSY, "the folder of a deleted log is being removed", path)
             if self.disk.exists(path):
                 self._put_away(key, path, where, DELETE, 0)
             del self._leftovers[key]

@@ -118,6 +118,11 @@ def test_deleting_works_and_makes_room(tmp_path: Path, renames: bool) -> None:
     disk.space_left = 0
     store.delete(log)
     assert ("orders", 0) not in store.logs
+    if not renames:
+        disk.space_left = None
+        with pytest.raises(BrokerError):  # else the files of the new one would be removed with those of the old
+            store.create("orders", 0, NEW_ID, settings(), 0)
+        disk.space_left = 0
     for _ in range(9):
         clock.ms += 60_000
         asyncio.run(keep_house(store))

@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 from handlers.wired import Wired
 from log.making import NOW_MS, TOPIC_ID, FaultyDisk, StillClock, a_store, append, keep_house, produced, settings
 
@@ -23,6 +24,7 @@ from ottla.wire.messages.commits import (
 from ottla.wire.messages.groups import FindCoordinatorRequest
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ottla.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ottla.wire.messages.transactions import DescribeTransactionsRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,3 +172,66 @@ def test_a_commit_waits_for_its_disk_and_others_do_not(tmp_path: Path, monkeypat
         assert other.ask(request("quick"), VERSION).responses[0].partition_responses[0].error_code == 0
         gate.opened.set()
         assert slow.receive().topics[0].partitions[0].error_code == 0
+
+
+def test_a_transaction_ends_when_its_markers_are_on_disk_and_others_do_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with BrokerThread(data=tmp_path) as broker, connect(broker) as other:
+        create(other, "slow", flush_messages="1")
+        create(other, "quick")
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "x"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("slow", b"v", partition=0)
+        assert producer.flush(30) == 0
+        gate = Gate("slow", monkeypatch)
+        ending = threading.Thread(target=producer.commit_transaction)
+        ending.start()
+        assert gate.reached.wait(30)
+        describe = DescribeTransactionsRequest(transactional_ids=["x"])
+        assert other.ask(request("quick"), VERSION).responses[0].partition_responses[0].error_code == 0
+        assert other.ask(describe, 0).transaction_states[0].transaction_state == "PrepareCommit"
+        gate.opened.set()
+        while other.ask(describe, 0).transaction_states[0].transaction_state != "CompleteCommit":
+            pass
+        ending.join(30)
+
+
+def test_a_move_holds_up_no_housekeeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.log.housekeeping.TICK_S", 0)
+    monkeypatch.setattr("ottla.log.store.STEP_SIZE", 0)
+
+    async def story() -> None:
+        clock = StillClock()
+        store = a_store([tmp_path / "a", tmp_path / "b"], clock=clock)
+        log = store.create("moved", 0, TOPIC_ID, settings(), 0)
+        old = store.create("old", 0, TOPIC_ID, settings(segment_bytes=200, retention_ms=1000), 0)
+        for _ in range(4):
+            append(log, produced(2))
+            append(old, produced(2))
+        target = next(one for one in store.directories if one is not log.directory)
+        store.move("moved", 0, target.path)
+        move, begun, release = store.moves["moved", 0], threading.Event(), threading.Event()
+        copy = move.copy
+
+        def slow_copy(pieces: Any) -> None:
+            begun.set()
+            assert release.wait(30)
+            copy(pieces)
+
+        monkeypatch.setattr(move, "copy", slow_copy)
+        task = asyncio.create_task(store.run())
+        while not begun.is_set():
+            await asyncio.sleep(0)
+        while old.start < 8 or not (tmp_path / "a" / "recovery-point-offset-checkpoint").exists():
+            clock.ms += 60_000
+            await asyncio.sleep(0)
+        assert log.directory is not target
+        release.set()
+        while log.directory is not target:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(story(), 30))

@@ -11,16 +11,17 @@ coordinator has decided must reach every partition, or readers of committed reco
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.records import batch
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Coroutine
 
     from ottla.clock import Clock
     from ottla.coord.coordinator import Coordinator
@@ -59,6 +60,7 @@ class MarkerWriter:
         self._clock = clock
         self._loop = loop
         self._steps = Steps("ottla.coord")
+        self._tasks: set[asyncio.Task[None]] = set()
         self.transactions: Coordinator[TransactionMachine] | None = None  # set once, by whoever builds both
 
     def perform(self, index: int, effect: Markers) -> None:
@@ -80,7 +82,31 @@ class MarkerWriter:
         if left:
             self._loop.call_later(RETRY_S, self.perform, index, effect._replace(partitions=frozenset(left)))
             return
-        transactions.runtime.decide(
+        unforced = [forced for one in effect.partitions if (forced := self.forced(*one)) is not None]
+        if unforced:
+            task = self._loop.create_task(self._force(index, effect, unforced))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        self._marked(index, effect)
+
+    def forced(self, topic: str, index: int) -> Coroutine[Any, Any, None] | None:
+        """To be awaited before a marker counts, if at all."""
+        try:
+            return self._replicas.get(topic, index).forced()
+        except BrokerError:  # gone since
+            return None
+
+    async def _force(self, index: int, effect: Markers, unforced: list[Coroutine[Any, Any, None]]) -> None:
+        """Where `flush.messages` asks for it, a transaction is over when its markers are on disk."""
+        for outcome in await asyncio.gather(*unforced, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                self._steps.failed("flush of markers", outcome)
+        self._marked(index, effect)
+
+    def _marked(self, index: int, effect: Markers) -> None:
+        assert self.transactions is not None
+        self.transactions.runtime.decide(
             index,
             lambda machine, now_ms: machine.marked(effect.transactional_id, effect.producer_id, effect.epoch, now_ms),
         )
@@ -118,5 +144,3 @@ def append(partition: Partition, marker: Marker, now_ms: int) -> None:
         control=True,
     )
     partition.append(memoryview(data), now_ms, PRODUCE_VERSION, client=False)
-    if partition.log.owed > partition.log.recovery_point:
-        partition.log.flush(partition.log.flushed_ms)
