@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from typing import TYPE_CHECKING
 
@@ -71,20 +70,6 @@ def test_append_adds_to_the_end(tmp_path: Path) -> None:
     disk.append(tmp_path / "a", b"one")
     disk.append(tmp_path / "a", b"two")
     assert disk.read(tmp_path / "a") == b"onetwo"
-
-
-def test_a_map_and_its_file_are_the_same_bytes(tmp_path: Path) -> None:
-    disk = RealDisk()
-    file = disk.open(tmp_path / "a", create=True)
-    disk.cut(file.fd, 8192)
-    disk.reserve(file.fd, 0, 4096)
-    view = disk.map(file.fd, 8192)
-    file.close()
-    view[10:13] = b"abc"
-    assert disk.read(tmp_path / "a")[8:16] == b"\0\0abc\0\0\0"
-    assert isinstance(view, mmap.mmap)
-    view.close()
-    assert disk.stat(tmp_path / "a").st_size == 8192
 
 
 def test_blocks_are_claimed_by_writing_where_the_system_has_no_call_for_it(tmp_path: Path) -> None:

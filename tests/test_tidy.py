@@ -119,7 +119,7 @@ ROOTS = {
     "log/store.py",
     "steps.py",
     "embed.py",
-    "demo/parts.py",
+    "demo/parts.py",  # opening is a task for each log
 }
 
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|home|Users)/\w")

@@ -1,7 +1,7 @@
 """The disk as a parameter: every file operation of the broker goes through this port, so that a test can break it.
 
 `File` is an open file that closes itself when the last reference goes: a `Slice` on its way to a socket keeps the bytes
-readable although the segment was deleted in between. `Map` is a writable view of a file, in step with it.
+readable although the segment was deleted in between.
 
 Reading and writing name their position: no file has a cursor, so a failed write needs no seek to undo.
 """
@@ -9,7 +9,6 @@ Reading and writing name their position: no file has a cursor, so a failed write
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 Path: TypeAlias = "str | os.PathLike[str]"
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
-Map: TypeAlias = "mmap.mmap | bytearray"
 
 
 class File:
@@ -69,11 +67,6 @@ class Disk(Protocol):
         """Make an open file `size` bytes long, with zeros where it grows."""
 
     def sync(self, fd: int, /) -> None: ...
-
-    def reserve(self, fd: int, position: int, size: int, /) -> None:
-        """Claim the blocks behind a range, so that writing it later cannot fail for want of space."""
-
-    def map(self, fd: int, size: int) -> Map: ...
 
     def read(self, path: Path) -> bytes: ...
 
@@ -130,15 +123,6 @@ class RealDisk:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         name = os.fspath(path)
         return File(os.open(name, flags, 0o644), name)
-
-    def reserve(self, fd: int, position: int, size: int, /) -> None:
-        claim(fd, position, size)
-
-    def map(self, fd: int, size: int) -> Map:
-        view = mmap.mmap(fd, size)
-        # Else the first touch reads ahead, and on some systems fills megabytes of a file that is mostly a hole.
-        view.madvise(mmap.MADV_RANDOM)
-        return view
 
     def read(self, path: Path) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

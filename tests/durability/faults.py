@@ -46,17 +46,14 @@ class Faults:
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
     def install(self, disk: Any) -> None:
-        for name in ("writev", "cut", "reserve", "sync"):
-            setattr(disk, name, staticmethod(self._on_descriptor(name, getattr(disk, name), disk)))
+        for name in ("writev", "cut", "sync"):
+            setattr(disk, name, staticmethod(self._on_descriptor(name, getattr(disk, name))))
         for name in ("open", "append", "write", "truncate", "rename", "make_folder"):
             setattr(disk, name, self._on_path(name, getattr(disk, name)))
         for name in ("read", "scan", "sync_folder"):
             setattr(disk, name, self._on_path(name, getattr(disk, name), writes=False))
 
-    def _on_descriptor(self, name: str, method: Callable[..., Any], disk: Any) -> Callable[..., Any]:
-        if name == "reserve":
-            method = disk().reserve  # the only one of them that is an ordinary method
-
+    def _on_descriptor(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(fd: int, *arguments: Any) -> Any:
             path = os.readlink(f"/proc/self/fd/{fd}")
             self.check(path, writes=name != "sync")

@@ -69,10 +69,6 @@ class FaultyDisk(RealDisk):
         self.synced.append(fd)
         os.fsync(fd)
 
-    def reserve(self, fd: int, position: int, size: int, /) -> None:
-        self._spend(size)
-        super().reserve(fd, position, size)
-
     def write(self, path: str | os.PathLike[str], data: bytes, *, sync: bool = False) -> None:
         self._spend(len(data))
         super().write(path, data, sync=sync)

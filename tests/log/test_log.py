@@ -434,6 +434,23 @@ def test_after_a_roll_closed_segments_are_to_be_flushed_with_their_indexes(tmp_p
     assert log.flush_due(NOW_MS) is None
 
 
+def test_the_indexes_of_a_segment_that_was_on_disk_before_it_was_closed_are_flushed_too(tmp_path: Path) -> None:
+    """Its last entries were written when it was closed, and recovery will not look at it again."""
+    log = a_log(tmp_path)
+    append(log, produced(2))
+    log.flush(NOW_MS)
+    log.roll(NOW_MS)
+    append(log, produced(2))
+    flush = log.unflushed()
+    assert flush is not None
+    assert f"{log.segments[0].stem}.txnindex" in flush.indexes
+    log.flush(NOW_MS)
+    append(log, produced(2))
+    flush = log.unflushed()
+    assert flush is not None
+    assert not flush.indexes, "once is enough"
+
+
 def test_flush_ms_asks_for_everything_when_it_is_over(tmp_path: Path) -> None:
     log = a_log(tmp_path, flush_ms=1000)
     append(log, produced(2))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -386,3 +388,17 @@ def test_replay_of_the_log_gives_the_state_that_was_live(steps: list[tuple[int, 
         again.replay(header, marker)
     assert again.active() == live.producers.active()
     assert again.last_stable(live.end) == live.producers.last_stable(live.end)
+
+
+def test_a_snapshot_that_cannot_be_read_is_passed_over_and_kept(tmp_path: Path) -> None:
+    class Unreadable(RealDisk):
+        def read(self, path: str | os.PathLike[str]) -> bytes:
+            if "53" in os.fspath(path):
+                raise PermissionError(errno.EACCES, "Permission denied", path)
+            return super().read(path)
+
+    for offset in (20, 53):
+        (tmp_path / f"{offset:020d}.snapshot").write_bytes(PLAIN_SNAPSHOT)
+    producers = Producers(str(tmp_path), Unreadable(), snapshots=[20, 53])
+    assert producers.load(0, 60, 0) == 20
+    assert (tmp_path / f"{53:020d}.snapshot").exists()

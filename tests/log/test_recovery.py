@@ -198,24 +198,24 @@ def test_a_clean_stop_is_believed(tmp_path: Path) -> None:
     assert found.recovery_point == found.end
 
 
-@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", ".txnindex"])
 @pytest.mark.parametrize("clean", [True, False])
 def test_missing_files_are_made_again(tmp_path: Path, suffix: str, clean: bool) -> None:
     store, log = begin(tmp_path)
     varied(log)
-    end, producers = log.end, sorted(log.producers.active())
+    end, producers, aborted = log.end, sorted(log.producers.active()), log.aborted(0, log.end)
+    assert aborted
     asyncio.run(store.close())
-    whole = contents(log.folder, ".index", ".timeindex")
+    whole = contents(log.folder, ".index", ".timeindex", ".txnindex")
     for path in log.folder.glob(f"*{suffix}"):
         path.unlink()
     if not clean:
         (tmp_path / ".kafka_cleanshutdown").unlink()
     found = again(tmp_path)
     assert found.end == end
-    if suffix != ".snapshot" or not clean:
-        assert sorted(found.producers.active()) == producers
-    if suffix != ".snapshot":
-        assert contents(log.folder, ".index", ".timeindex") == whole
+    assert found.aborted(0, end) == aborted
+    assert sorted(found.producers.active()) == producers
+    assert contents(log.folder, ".index", ".timeindex", ".txnindex") == whole
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])

@@ -21,6 +21,7 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.log.checkpoints import write_topic_id
 from ottla.log.directory import FULL, WANTING
 from ottla.log.flush import Flush, carry_out
+from ottla.log.index import OFFSET_SUFFIX
 from ottla.log.recovery import checksum_ok, marker_of, replay
 from ottla.log.retention import expired
 from ottla.log.seek import first_since, latest
@@ -97,6 +98,8 @@ class Log:
         self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
         self.doomed: list[Segment] = []  # renamed to .deleted, to be removed after a delay by whoever looks after it
         self._aborts = loaded.aborts  # as they were written down
+        # Closed segments whose indexes are not on disk yet. The recovery point may be past them already.
+        self._rolled = [segment for segment in self.segments[:-1] if segment.end > loaded.recovery_point]
         self._durable = loaded.recovery_point  # below it names of files are on disk, not only their bytes
         self.reconfigure(self.config)
         directory.logs.add(self)
@@ -266,6 +269,7 @@ class Log:
         new = Segment.create(str(self.folder), self.end, self.disk, self.config, now_ms=now_ms)
         self.segments.append(new)
         self.active = new
+        self._rolled.append(old)
         old.seal()
         self._snapshot()
 
@@ -502,8 +506,7 @@ class Log:
         for segment in chosen:
             segment.write_transactions()  # or recovery would not look for what is missing there
         self.epochs.flush()  # for the same reason
-        closed = [segment for segment in chosen if segment is not self.active]
-        indexes = [segment.stem + suffix for segment in closed for suffix in SUFFIXES if suffix != LOG_SUFFIX]
+        indexes = [segment.stem + suffix for segment in self._rolled for suffix in SUFFIXES if suffix != LOG_SUFFIX]
         folders: tuple[str, ...] = ()
         if self._durable <= chosen[-1].base:
             folders = (str(self.folder), self.directory.path)  # new files, perhaps in a new folder
@@ -545,6 +548,8 @@ class Log:
         """What was named is on disk. If something was cut off meanwhile, it says nothing of what came in its place."""
         if flush.cuts == self.cuts:
             self._doubtful = self._doubtful and not flush.sizes
+            forced = set(flush.indexes)
+            self._rolled = [segment for segment in self._rolled if segment.stem + OFFSET_SUFFIX not in forced]
             self.recovery_point = max(self.recovery_point, flush.end)
             self._durable = max(self._durable, flush.end)
             self.flushed_ms = now_ms

@@ -271,6 +271,9 @@ class Producers:
             except (CorruptSnapshotError, FileNotFoundError):
                 self.remove(offset)
                 continue
+            except OSError:
+                self.snapshots.remove(offset)  # it may be readable another time; an older one and the batches do
+                continue
             self._producers = {p.producer_id: p for p in found if not self._expired(p, now_ms)}
             self._ongoing = dict(sorted((p.first, p.producer_id) for p in found if p.first >= 0))
             self._snapshot_end = offset
