@@ -8,8 +8,8 @@ epoch's version: a controller that was replaced can no longer write.
 
 A request for many topics is carried out some partitions at a time, and the loop is given back in between.
 
-On one node the controller is this broker. When it starts it leads every partition it holds, in a new leader epoch unless
-it was stopped in good order.
+On one node the controller is this broker. When it starts it leads every partition it holds; in a new leader epoch,
+unless it was stopped in good order.
 """
 
 from __future__ import annotations
