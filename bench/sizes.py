@@ -15,6 +15,7 @@ import os
 import struct
 import sys
 import time
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> None:
     options.add_argument("--batches", type=int, default=64, metavar="MB", help="of small batches to recover")
     chosen = options.parse_args(arguments)
     print("| what | measured |\n| --- | --- |")
-    for what, measured in [*many_topics(chosen.partitions), *small_batches(chosen.batches)]:
+    for what, measured in chain(many_topics(chosen.partitions), small_batches(chosen.batches)):
         print(f"| {what} | {measured} |", flush=True)
 
 

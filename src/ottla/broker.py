@@ -23,7 +23,7 @@ from ottla.clock import SystemClock
 from ottla.cluster.consumer_offsets import ConsumerOffsets
 from ottla.cluster.controller import Controller
 from ottla.cluster.embedded import Embedded
-from ottla.cluster.image import EVERY_BROKER
+from ottla.cluster.image import EVERY_BROKER, NO_LEADER
 from ottla.cluster.plans import INTERNAL_CONFIGS, FoundLog, Legacy
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.config import topic_config
@@ -102,6 +102,7 @@ class Broker:
             self._endpoints(),
             cluster_id=meta.cluster_id,
             legacy=self._legacy,
+            epoch_of=self._epoch_of,
             clean=clean,
             rebuilt=self._keeper.rebuilt,
         )
@@ -206,6 +207,10 @@ class Broker:
         return {
             name: self.config.advertised.get(name, (host or gethostname(), port)) for name, host, port in self.addresses
         }
+
+    def _epoch_of(self, topic: str, index: int) -> int:
+        found = self._store.logs.get((topic, index))
+        return NO_LEADER if found is None else found.latest_epoch
 
     def _legacy(self) -> Legacy:
         """What Apache Kafka left in folders that it has used: logs, and the options that only its quorum knows."""

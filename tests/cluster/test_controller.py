@@ -109,6 +109,26 @@ def test_a_restart_keeps_everything_and_leads_in_a_new_epoch(tmp_path: Path) -> 
     tell(story)
 
 
+def test_after_a_clean_stop_leaders_go_on_in_their_epochs_and_nothing_is_written_for_them(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = str(tmp_path / "metadata.db")
+        controller, keeper = await started(file)
+        await topic(controller, "a", 2, retention_ms="5")
+        before = controller.image
+        await keeper.close()
+        controller, keeper = await started(file, clean=True)
+        assert controller.image.topics == before.topics
+        await keeper.close()
+        # Where another Kafka has written meanwhile, the log has seen later epochs than we have.
+        controller, keeper = await started(file, clean=True, epoch_of=lambda name, index: 7 * index)
+        states = controller.image.topics["a"].partitions
+        assert [(one.leader_epoch, one.version) for one in states] == [(0, 0), (8, 1)]
+        assert znodes.image_of(await keeper.tree("/")) == controller.image
+        await keeper.close()
+
+    tell(story)
+
+
 def test_a_folder_of_kafka_is_adopted_once(tmp_path: Path) -> None:
     async def story() -> None:
         file, cluster_id = str(tmp_path / "metadata.db"), "doRbhJOdThu-Rmtq4mdHEQ"

@@ -169,9 +169,24 @@ def epoch_end(wired: Wired, topic: str, epoch: int, version: int, *, current: in
     return answer.error_code, answer.leader_epoch, answer.end_offset
 
 
+def forget_good_order(folder: Path) -> None:
+    """As if the broker had crashed: after a clean stop its leaders go on in their epochs."""
+    (folder / ".kafka_cleanshutdown").unlink(missing_ok=True)
+
+
+def test_a_clean_stop_does_not_end_an_epoch(tmp_path: Path) -> None:
+    for _ in range(3):
+        with BrokerThread(data=tmp_path) as broker, Wired(port_of(broker)) as wired:
+            wanted = MetadataRequestTopic(topic_id=bytes(16), name="t")
+            wired.ask(MetadataRequest(topics=[wanted], allow_auto_topic_creation=True), 9)
+            produce(wired, "t", [BEGIN_MS] * 2)
+            assert epoch_end(wired, "t", 1, 4) == (0, -1, -1), "it is the same epoch"
+
+
 def test_an_empty_partition_has_an_epoch_too(tmp_path: Path) -> None:
     """Or a consumer that comes back after a restart of the broker would think that records were lost."""
     for life in range(2):
+        forget_good_order(tmp_path)
         with BrokerThread(data=tmp_path) as broker, Wired(port_of(broker)) as wired:
             wanted = MetadataRequestTopic(topic_id=bytes(16), name="t")
             wired.ask(MetadataRequest(topics=[wanted], allow_auto_topic_creation=True), 9)
@@ -181,8 +196,9 @@ def test_an_empty_partition_has_an_epoch_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", range(5))
 def test_where_an_epoch_ended_is_known_over_restarts(tmp_path: Path, version: int) -> None:
-    """Every start is an election, so every life of the broker is an epoch."""
+    """Every start after a crash is an election, so every life of such a broker is an epoch."""
     for life in range(3):
+        forget_good_order(tmp_path)
         with BrokerThread(data=tmp_path) as broker, Wired(port_of(broker)) as wired:
             wanted = MetadataRequestTopic(topic_id=bytes(16), name="t")
             wired.ask(MetadataRequest(topics=[wanted], allow_auto_topic_creation=True), 9)

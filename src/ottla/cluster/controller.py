@@ -8,7 +8,8 @@ epoch's version: a controller that was replaced can no longer write.
 
 A request for many topics is carried out some partitions at a time, and the loop is given back in between.
 
-On one node the controller is this broker. When it starts it leads every partition it holds, in a new leader epoch.
+On one node the controller is this broker. When it starts it leads every partition it holds; in a new leader epoch,
+unless it was stopped in good order.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.cluster import alterations, keeper, plans, znodes
-from ottla.cluster.image import EMPTY, EVERY_BROKER, Broker, Image, Topic
+from ottla.cluster.image import EMPTY, EVERY_BROKER, NO_LEADER, Broker, Image, Topic
 from ottla.cluster.plans import Legacy
 from ottla.cluster.topic_names import collides, collision_key
 from ottla.cluster.turns import Turns
@@ -120,6 +122,7 @@ class Controller:
         *,
         cluster_id: str | None = None,
         legacy: Callable[[], Legacy] = Legacy,
+        epoch_of: Callable[[str, int], int] = lambda topic, index: NO_LEADER,
         clean: bool = False,
         rebuilt: bool = False,
     ) -> None:
@@ -127,6 +130,7 @@ class Controller:
 
         `cluster_id` is what `meta.properties` says, if anything; it must be the keeper's, or becomes it. `legacy` is
         asked for what lies in the log folders, to be adopted, when the keeper knows of no cluster yet or was `rebuilt`.
+        `epoch_of` says the highest leader epoch that the log of a partition has seen.
         After a `clean` stop no log has lost anything, so leaders go on in their epochs and nothing is written for them.
         """
         known = await self.load()
@@ -145,7 +149,10 @@ class Controller:
         self._epoch = int(before.data) + 1 if before is not None else 1
         ops = self._arrival(nodes, image, broker)
         found = legacy() if self.first_start or rebuilt else Legacy()
-        image = self._lead(image, found, ops, anew=not clean or rebuilt)
+        # Every start raises an epoch by one at most, which bounds those of logs that remember none.
+        floor = self._epoch - 1 if rebuilt else NO_LEADER
+        epochs = partial(_epochs, epoch_of, floor)
+        image = self._lead(image, found, epochs, ops, anew=not clean or rebuilt)
         if self.first_start or rebuilt:
             image = self._adopt(image, found, ops)
         if rebuilt:
@@ -155,17 +162,21 @@ class Controller:
         registration = await self._keeper.get(znodes.broker_path(self.node_id))
         self._publish(image.with_broker(broker._replace(epoch=registration.stat.czxid)))
 
-    def _lead(self, image: Image, found: Legacy, ops: list[keeper.Op], *, anew: bool) -> Image:
+    def _lead(
+        self,
+        image: Image,
+        found: Legacy,
+        epochs: Callable[[Topic], Mapping[int, int]],
+        ops: list[keeper.Op],
+        *,
+        anew: bool,
+    ) -> Image:
         """The image with this broker as leader of what it holds; adds the writes that make it so."""
         led = []
         logs = found.by_topic()
         for topic in image.topics.values():
-            own = logs.get(topic.name, {})
-            leading = self._identified(plans.reconciled(topic, own, self.node_id))
-            # Every start has raised an epoch by one at most: that bounds those of logs that remember none.
-            indexes = range(len(leading.partitions)) if logs else ()
-            above = {index: max(own[index].epoch if index in own else 0, self._epoch - 1) for index in indexes}
-            leading = plans.elected(leading, self.node_id, anew=anew, above=above)
+            leading = self._identified(plans.reconciled(topic, logs.get(topic.name, {}), self.node_id))
+            leading = plans.elected(leading, self.node_id, anew=anew, above=epochs(leading))
             if leading is not topic:
                 ops += plans.election(topic, leading, self._epoch)
                 led.append(plans.written(topic, leading))
@@ -427,6 +438,10 @@ class Controller:
 
     def _shift(self) -> int:
         return int.from_bytes(self._random_bytes(2))
+
+
+def _epochs(epoch_of: Callable[[str, int], int], floor: int, topic: Topic) -> dict[int, int]:
+    return {state.index: max(floor, epoch_of(topic.name, state.index)) for state in topic.partitions}
 
 
 def check_against(others: Mapping[str, str], name: str) -> None:

@@ -6,7 +6,7 @@ Every transaction adds a line with what it changed, also when that is nothing. A
 the next. Lines are not forced to disk: the last number tells at the next start whether any is missing, and then the
 file is written anew from the database. So is one that has grown to a multiple of what it says.
 
-States of partitions are left out: they change with every start, and the logs know their epochs.
+States of partitions are left out: they change with many starts, and the logs know their epochs.
 """
 
 from __future__ import annotations

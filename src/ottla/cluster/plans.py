@@ -240,13 +240,15 @@ INTERNAL_CONFIGS: Mapping[str, Mapping[str, str]] = {
 def elected(topic: Topic, broker: int, *, anew: bool = True, above: Mapping[int, int] = {}) -> Topic:
     """The topic after this broker, the only one, has come back: it leads what it holds, in a new epoch.
 
-    Unless `anew`, what it has led to the end and lost nothing of goes on in its epoch. `above` has epochs that were
-    there before, where the state does not tell.
+    Unless `anew`, what it has led to the end and lost nothing of goes on in its epoch. `above` has the epochs that logs
+    have seen: one that another Kafka wrote to may be ahead of its state.
     """
     partitions = []
     for state in topic.partitions:
-        if broker in state.replicas and (anew or state.leader != broker or state.isr != (broker,)):
-            epoch = max(state.leader_epoch, above.get(state.index, NO_LEADER)) + 1
+        seen = above.get(state.index, NO_LEADER)
+        settled = not anew and state.leader == broker and state.isr == (broker,) and seen <= state.leader_epoch
+        if broker in state.replicas and not settled:
+            epoch = max(state.leader_epoch, seen) + 1
             partitions.append(state._replace(leader=broker, isr=(broker,), leader_epoch=epoch))
         else:
             partitions.append(state)

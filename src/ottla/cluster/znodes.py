@@ -152,7 +152,7 @@ def decode_topic(data: bytes) -> tuple[bytes | None, dict[int, tuple[int, ...]]]
 
 
 def encode_state(partition: Partition, controller_epoch: int) -> bytes:
-    # Written for every partition at every start, hence without the general encoder.
+    # Written for every partition at a start after a crash, hence without the general encoder.
     isr = ",".join(map(str, partition.isr))
     return (
         f'{{"controller_epoch":{controller_epoch},"leader":{partition.leader},"version":1,'

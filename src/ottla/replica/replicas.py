@@ -136,10 +136,13 @@ class Replicas:
 
     async def settle(self) -> None:
         """Remove the files of what is gone, and give new defaults to all logs; others are served in between."""
-        leaving, self._leaving = self._leaving, []
-        for partition in leaving:
-            await self._turns.pause()
-            self._remove(partition)
+        try:
+            while self._leaving:
+                await self._turns.pause()
+                self._remove(self._leaving.pop())
+        finally:  # when the broker stops meanwhile: what is left behind would be nobody's at the next start
+            while self._leaving:
+                self._remove(self._leaving.pop())
         stale, self._stale = self._stale, []
         for name in stale:
             await self._turns.pause()

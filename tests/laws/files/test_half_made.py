@@ -179,3 +179,30 @@ def test_a_first_start_that_is_cut_short(tmp_path: Path, done: bool) -> None:
         if not asyncio.run(story()):
             return
     raise AssertionError("a start has fewer steps")
+
+
+def test_a_folder_that_is_in_the_way_is_set_aside(tmp_path: Path) -> None:
+    async def story() -> None:
+        broker = made(tmp_path)
+        await broker.start()
+        os.mkdir(tmp_path / "t-1")
+        (tmp_path / "t-1" / "precious").write_text("kept")
+        result = (await controller(broker).create_topics([NewTopic("t", 2, 1)]))[0]
+        assert isinstance(result, Topic), f"{result}"
+        (stray,) = [entry for entry in os.listdir(tmp_path) if entry.endswith("-stray")]
+        assert os.listdir(tmp_path / stray) == ["precious"]
+        await broker.stop()
+
+    asyncio.run(story())
+
+
+def test_a_file_that_is_called_like_a_partition_is_no_partition(tmp_path: Path) -> None:
+    async def story() -> None:
+        (tmp_path / "notes-1").write_text("not a folder")
+        broker = made(tmp_path)
+        await broker.start()
+        assert all(directory.online for directory in broker._store.directories)
+        assert not broker._store.logs
+        await broker.stop()
+
+    asyncio.run(story())
