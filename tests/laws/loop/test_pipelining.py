@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +28,7 @@ from ottla.wire.messages.transactions import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CONNECTIONS, REQUESTS = 20, 1000
+CONNECTIONS, REQUESTS = 40, 400
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +45,13 @@ def test_many_connections_with_many_requests_each(broker: BrokerThread) -> None:
     peers = [Wired(port_of(broker)) for _ in range(CONNECTIONS)]
     try:
         with watched(broker) as gaps:
-            for _ in range(REQUESTS // 100):
-                for peer in peers:
-                    for _ in range(100):
-                        peer.send(request, 9)
+            released = threading.Event()
+            assert broker._loop is not None
+            broker._loop.call_soon_threadsafe(released.wait)  # until all of them are there
+            for peer in peers:
+                for _ in range(REQUESTS):
+                    peer.send(request, 9)
+            released.set()
             for peer in peers:
                 for _ in range(REQUESTS):
                     assert peer.receive().topics[0].error_code == 0
