@@ -37,6 +37,7 @@ def watched(broker: BrokerThread) -> Iterator[Gaps]:
     gaps = Gaps()
     beating = asyncio.run_coroutine_threadsafe(gaps.beat(), broker._loop)
     try:
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(BEAT_S), broker._loop).result(60)  # it has begun to beat
         yield gaps
         # What was done since the last beat counts as well.
         asyncio.run_coroutine_threadsafe(asyncio.sleep(3 * BEAT_S), broker._loop).result(60)
