@@ -11,7 +11,7 @@ import pytest
 
 from ottla.embed import BrokerProcess, BrokerThread
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 class Result(NamedTuple):
