@@ -7,8 +7,8 @@ without a separate AddPartitionsToTxn; v13 topics by id.
 acks 0: no answer, and any error ends the connection; 1: after our append; -1: after the in-sync replicas' appends,
 which on one node is the same moment.
 
-A batch that takes long to check (it inflates to a lot) is checked in a thread; until then the connection handles
-nothing else, so that what it sends afterwards stays behind it.
+A batch that takes long to check (it inflates to a lot) is checked in a thread, and a request with many batches goes on
+in slices; until it is done the connection handles nothing else, so that what it sends afterwards stays behind it.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ OF_PARTITIONS = frozenset(
     )
 )
 ACKS = frozenset((-1, 0, 1))
+TURN_S = 0.005  # how long a request may take at once, beyond its first batch
 NOTHING = memoryview(b"")
 ADMIN_CLIENT = "__admin_client"  # the client id that Kafka's own repair tools use
 
@@ -74,17 +75,26 @@ def produce(
 ) -> ProduceResponse | Steps[ProduceResponse | None] | None:
     if request.acks not in ACKS:
         return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    now_ms = parts.clock.now_ms()
+    now_ms, until = parts.clock.now_ms(), parts.clock.monotonic() + TURN_S
     results: list[PartitionProduceResponse] = []
     for topic in request.topic_data:
         for data in topic.partition_data:
             try:
+                if results and parts.clock.monotonic() >= until:
+                    return put_off(parts, call, request, now_ms, results)
                 results.append(append(parts, call, request, topic, data, now_ms))
             except LargeError:
-                for _, kept in pieces(request)[len(results) :]:  # the frame is lent until we return
-                    kept.records = memoryview(bytes(kept.records or b""))
-                return finish(parts, call, request, now_ms, results)
+                return put_off(parts, call, request, now_ms, results)
     return respond(request, results)
+
+
+def put_off(
+    parts: Parts, call: Call, request: ProduceRequest, now_ms: int, results: list[PartitionProduceResponse]
+) -> Steps[ProduceResponse | None]:
+    """Go on in slices, with what is left of the request; the frame it lies in is lent only until we return."""
+    for _, data in pieces(request)[len(results) :]:
+        data.records = memoryview(bytes(data.records or b""))
+    return finish(parts, call, request, now_ms, results)
 
 
 def pieces(request: ProduceRequest) -> list[tuple[TopicProduceData, PartitionProduceData]]:
@@ -94,7 +104,7 @@ def pieces(request: ProduceRequest) -> list[tuple[TopicProduceData, PartitionPro
 def finish(
     parts: Parts, call: Call, request: ProduceRequest, now_ms: int, results: list[PartitionProduceResponse]
 ) -> Steps[ProduceResponse | None]:
-    """The rest of a request, of which some batches are checked in a thread. The connection waits, so order is kept."""
+    """The rest of a request: in slices, and large batches in a thread. The connection waits, so order is kept."""
     for topic, data in pieces(request)[len(results) :]:
         try:
             result = append(parts, call, request, topic, data, now_ms)
