@@ -20,7 +20,8 @@ const WINDOW_LOG_MAX: u32 = 25; // 32 MiB
 const READABLE_WINDOW_LOG: u32 = 27; // 128 MiB: beyond, no client inflates it unless told to
 const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
 const GZIP_WINDOW: u8 = 15;
-const STEP: usize = 64 << 10; // of what streams: gzip, and zstd beyond the room
+const GZIP_STEP: usize = 256 << 10;
+const ZSTD_STEP: usize = 128 << 10; // of what does not fit the room; a block of zstd
 
 /// Why reading ended before the records did.
 #[derive(Debug, PartialEq)]
@@ -225,9 +226,11 @@ impl Inflated<'_> {
     /// Several members in a row are one stream; what follows the last is ignored.
     fn next_gzip(&mut self, stream: &mut Option<Box<Decompress>>, rest: &mut &[u8]) -> Result<bool, Stop> {
         let Some(member) = stream else { return Ok(false) };
-        let room = &mut self.room()[..STEP];
+        let room = &mut self.room()[..GZIP_STEP];
         let (read, written) = (member.total_in(), member.total_out());
-        let status = member.decompress(rest, room, FlushDecompress::None).map_err(|error| format!("gzip: {error}"))?;
+        // "Finish" spares the copy of the codec's own window where all fits into ours.
+        let status =
+            member.decompress(rest, room, FlushDecompress::Finish).map_err(|error| format!("gzip: {error}"))?;
         *rest = &rest[(member.total_in() - read) as usize..];
         let made = (member.total_out() - written) as usize;
         self.fill(made);
@@ -294,7 +297,7 @@ impl Inflated<'_> {
         }
         let (hint, read, made) = {
             let mut input = InBuffer::around(rest);
-            let mut output = OutBuffer::around(&mut self.room()[..2 * STEP]);
+            let mut output = OutBuffer::around(&mut self.room()[..ZSTD_STEP]);
             let hint = context.decompress_stream(&mut output, &mut input).map_err(zstd_error)?;
             (hint, input.pos(), output.pos())
         };

@@ -7,8 +7,8 @@ without a separate AddPartitionsToTxn; v13 topics by id.
 acks 0: no answer, and any error ends the connection; 1: after our append; -1: after the in-sync replicas' appends,
 which on one node is the same moment. Where `flush.messages` asks for it, the answer also waits for the disk.
 
-A batch that takes long to check (it inflates to a lot) is checked in a thread; until then the connection handles
-nothing else, so that what it sends afterwards stays behind it.
+A batch that takes long to check (it inflates to a lot) is checked in a thread, and a request with many batches goes on
+in slices; until it is done the connection handles nothing else, so that what it sends afterwards stays behind it.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ OF_PARTITIONS = frozenset(
 )
 ACKS = frozenset((-1, 0, 1))
 NOTHING = memoryview(b"")
+TURN_S = 0.005  # how long a request may take at once, beyond its first batch
 ADMIN_CLIENT = "__admin_client"  # the client id that Kafka's own repair tools use
 
 
@@ -80,15 +81,16 @@ def produce(
 ) -> ProduceResponse | Steps[ProduceResponse | None] | Coroutine[Any, Any, ProduceResponse | None] | None:
     if request.acks not in ACKS:
         return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    work = Work(parts, call, request)
+    work, clock = Work(parts, call, request), parts.clock
+    until = clock.monotonic() + TURN_S
     for topic in request.topic_data:
         for data in topic.partition_data:
             try:
+                if work.results and clock.monotonic() >= until:
+                    return work.put_off()
                 work.append(topic, data)
             except LargeError:
-                for _, kept in work.left():  # the frame is lent until we return
-                    kept.records = memoryview(bytes(kept.records or b""))
-                return work.finish()
+                return work.put_off()
     answer = work.answer()
     return work.force(answer) if work.unforced else answer
 
@@ -145,8 +147,14 @@ class Work:
         if log.owed > log.recovery_point:
             self.unforced.append((log, log.owed, result))
 
-    def finish(self) -> Steps[ProduceResponse | None]:
-        """The rest of a request of which a batch is checked in a thread. The connection waits, so order is kept."""
+    def put_off(self) -> Steps[ProduceResponse | None]:
+        """Go on in slices, with what is left of the request; the frame it lies in is lent only until we return."""
+        for _, data in self.left():
+            data.records = memoryview(bytes(data.records or b""))
+        return self._finish()
+
+    def _finish(self) -> Steps[ProduceResponse | None]:
+        """The rest of a request: in slices, and large batches in a thread. The connection waits, so order is kept."""
         for topic, data in self.left():
             try:
                 self.append(topic, data)

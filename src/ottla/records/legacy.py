@@ -52,7 +52,7 @@ _LONG: Final = Struct(">q")
 
 # Conversion down: what one answer holds, and what a batch may inflate to on the way to its portion.
 PORTION: Final = Limits(1 << 20, 2_000)
-CONVERTED_MAX: Final = Limits(16 << 20, 1 << 31)
+CONVERTED_MAX: Final = Limits(8 << 20, 1 << 31)
 
 
 class ChecksumError(CorruptError):

@@ -306,7 +306,10 @@ def _batch(
         return stamp(data, head, target, latest)
     if negative:
         raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "a timestamp cannot be negative")
-    return repacked(packed, head, target, latest)
+    accepted = repacked(packed, head, target, latest)
+    if accepted.size > config.max_message_bytes:
+        raise too_large(accepted.size, config)
+    return accepted
 
 
 def _fault(state: int, detail: str, target: Target) -> BrokerError:

@@ -18,6 +18,7 @@ from records.oracle import NOW, topic
 
 from ottla.embed import BrokerThread
 from ottla.errors import BrokerError, ErrorCode
+from ottla.handlers import produce as handler
 from ottla.records import aside, batch, legacy, native
 from ottla.records.batch import Record, varint
 from ottla.records.compress import Codec, compress
@@ -173,6 +174,29 @@ def test_an_answer_is_owed_for_each_request_in_order(wired: Wired) -> None:
     wired.send(MetadataRequest(topics=[]), 9)
     assert results(wired.receive()) == [(0, 0)]
     assert wired.receive().brokers
+
+
+def test_large_batches_that_want_no_answer(wired: Wired) -> None:
+    request = produce(large(), wrap(record(), NOW))
+    request.acks = 0
+    wired.send(request, 9)
+    wired.forget()
+    assert results(wired.ask(produce(large(), large()), 9)) == [(0, 1), (0, 1)]
+
+
+def test_a_request_of_many_batches_goes_on_in_slices(wired: Wired, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handler, "TURN_S", 0.0)
+    put_off: list[int] = []
+    finish = handler.finish
+
+    def seen(*words: Any) -> Any:
+        put_off.append(len(words[-1]))
+        return finish(*words)
+
+    monkeypatch.setattr(handler, "finish", seen)
+    small = wrap(record(), NOW)
+    assert results(wired.ask(produce(small, small, small), 9)) == [(0, 0), (0, 0), (0, 0)]
+    assert put_off == [1], "the first batch at once, the others after others had their turn"
 
 
 def test_too_much_that_waits_is_turned_away(wired: Wired, monkeypatch: pytest.MonkeyPatch) -> None:
