@@ -89,7 +89,8 @@ def power_cut(data: Path, faults: Path, random: Random) -> int:
     for line in (faults / "journal").read_text().splitlines():
         kind, path, *rest = line.split("\t")
         if kind == "sync":
-            synced[path] = int(rest[0])
+            # Two threads may force a file to disk at once: the one that saw less of it may be the last to say so.
+            synced[path] = max(synced.get(path, 0), int(rest[0]))
         elif kind == "cut":
             synced[path] = min(synced.get(path, 0), int(rest[0]))
         elif kind == "rename":

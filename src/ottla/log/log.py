@@ -266,6 +266,9 @@ class Log:
         old = self.active
         if old.size == 0 and old.base == self.end:
             return
+        if self.owed > self.recovery_point:
+            # Else a power cut could take the end of this segment and leave the beginning of the next: a hole.
+            self.flush(self.flushed_ms)
         new = Segment.create(str(self.folder), self.end, self.disk, self.config, now_ms=now_ms)
         self.segments.append(new)
         self.active = new
