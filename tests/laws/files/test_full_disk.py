@@ -28,6 +28,8 @@ from ottla.errors import BrokerError, ErrorCode
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ottla.disk import File
+
 NEW_ID = bytes(range(16, 32))
 
 
@@ -36,11 +38,11 @@ class FullIndexDisk(FaultyDisk):
 
     full = False
 
-    def append(self, path: object, data: bytes) -> None:
-        if self.full:
-            super().append(path, data[:7])  # type: ignore[arg-type]
+    def open(self, path: Path | str, *, create: bool = False) -> File:
+        if self.full and str(path).endswith(".txnindex"):
+            super().append(path, b"\0" * 7)  # what had room
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        super().append(path, data)  # type: ignore[arg-type]
+        return super().open(path, create=create)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

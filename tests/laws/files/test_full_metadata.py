@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla.broker import METADATA_FILE, Broker
+from ottla.cluster import embedded
 from ottla.cluster.alterations import SET, Change
 from ottla.cluster.embedded import Embedded
 from ottla.cluster.image import Topic
@@ -56,14 +57,14 @@ def fill(keeper: Embedded, path: Path, patch: pytest.MonkeyPatch) -> FullDisk:
     assert reserve.stat().st_blocks * 512 >= 1 << 20, "there is room aside"
     disk = FullDisk(keeper._file._database, reserve)  # type: ignore[arg-type]
     keeper._file._database = disk  # type: ignore[assignment]
-    fallocate = os.posix_fallocate
+    genuine = embedded.claim
 
     def refuse(descriptor: int, position: int, size: int) -> None:
         if disk.full:
             raise OSError(28, "No space left on device")
-        fallocate(descriptor, position, size)
+        genuine(descriptor, position, size)
 
-    patch.setattr(os, "posix_fallocate", refuse)
+    patch.setattr(embedded, "claim", refuse)
     return disk
 
 

@@ -24,7 +24,7 @@ ERRORS = [OSError(24, "Too many open files"), MemoryError(), RuntimeError("nobod
 def test_a_load_that_fails_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, place: str
 ) -> None:
-    monkeypatch.setattr("ottla.coord.runtime.LOAD_RETRY_S", 0)
+    monkeypatch.setattr("ottla.coord.runtime.RETRY_S", 0)
     failures = [error, error]
 
     def fail_at(owner: Any, name: str) -> None:

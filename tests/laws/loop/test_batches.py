@@ -187,13 +187,13 @@ def test_large_batches_that_want_no_answer(wired: Wired) -> None:
 def test_a_request_of_many_batches_goes_on_in_slices(wired: Wired, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handler, "TURN_S", 0.0)
     put_off: list[int] = []
-    finish = handler.finish
+    genuine = handler.Work.put_off
 
-    def seen(*words: Any) -> Any:
-        put_off.append(len(words[-1]))
-        return finish(*words)
+    def seen(work: handler.Work) -> Any:
+        put_off.append(len(work.results))
+        return genuine(work)
 
-    monkeypatch.setattr(handler, "finish", seen)
+    monkeypatch.setattr(handler.Work, "put_off", seen)
     small = wrap(record(), NOW)
     assert results(wired.ask(produce(small, small, small), 9)) == [(0, 0), (0, 0), (0, 0)]
     assert put_off == [1], "the first batch at once, the others after others had their turn"

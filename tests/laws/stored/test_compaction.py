@@ -42,7 +42,7 @@ def compact(log: Log) -> None:
     run = Compaction(plan(*survey(log, 0, NOW_MS)[:3], load({}), NOW_MS), log.disk)
     run.map_keys()
     for sources in run.groups:
-        assert swap(log, segments, run.clean(sources), now_ms=NOW_MS)
+        assert swap(log, segments, run.clean(sources))
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
