@@ -224,8 +224,9 @@ def test_records_with_a_stale_epoch_end_the_transaction_not_the_producer(
     wired: Wired, topic: str, version: int
 ) -> None:
     producer = init(wired, topic)
-    stale = produce(wired, topic, (producer.producer_id, 7), topic, b"x", 0, version)
-    assert stale.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    for sequence in (0, 5):
+        stale = produce(wired, topic, (producer.producer_id, 7), topic, b"x", sequence, version)
+        assert stale.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def test_a_batch_cannot_overtake_the_first_of_its_transaction(wired: Wired, topic: str) -> None:

@@ -141,7 +141,7 @@ def boundaries(partition: Partition, asked: ListOffsetsPartition, now_ms: int) -
 @handles(OffsetForLeaderEpochRequest)
 def offset_for_leader_epoch(
     parts: Parts, call: Call, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+) -> Steps[OffsetForLeaderEpochResponse]:
     def find(topic: str, asked: OffsetForLeaderPartition) -> EpochEnd:
         try:
             partition = parts.replicas.get(topic, asked.partition)
@@ -151,18 +151,19 @@ def offset_for_leader_epoch(
             return EpochEnd(error_code=error.code, partition=asked.partition)
         return EpochEnd(error_code=0, partition=asked.partition, leader_epoch=epoch, end_offset=end)
 
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[find(topic.topic, one) for one in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for one in topic.partitions:
+            partitions.append(find(topic.topic, one))
+            yield None
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+        yield None
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 @handles(DeleteRecordsRequest)
-def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
     def delete(topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         try:
             partition = parts.replicas.get(topic, asked.partition_index)
@@ -173,12 +174,15 @@ def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> D
             )
         return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=low, error_code=0)
 
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(name=topic.name, partitions=[delete(topic.name, one) for one in topic.partitions])
-            for topic in request.topics
-        ]
-    )
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for one in topic.partitions:
+            partitions.append(delete(topic.name, one))
+            yield None
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
+        yield None
+    return DeleteRecordsResponse(topics=topics)
 
 
 def delete_before(partition: Partition, offset: int) -> int:

@@ -246,14 +246,14 @@ def admit(parts: Parts, name: str | None, partition: Partition, records: memoryv
     if partition.log.producers.in_transaction(*producer):
         return
     wanted = (partition.topic, partition.index)
-    if version >= NEWER_TRANSACTIONS and head.base_sequence > 0 and not partition.log.producers.knows(head.producer_id):
-        # The batch before it was refused, and this one overtook its retry.
-        raise BrokerError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     if name is None:
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     elif version >= NEWER_TRANSACTIONS:
         answer = add(parts, name, producer, frozenset((wanted,)), EPOCH_PER_TRANSACTION)
         code = answer if isinstance(answer, ErrorCode) else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        unknown = head.base_sequence > 0 and not partition.log.producers.knows(head.producer_id)
+        if code is ErrorCode.NONE and unknown:
+            code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # it overtook the retry of the batch before it
     elif parts.controller.config.transaction_partition_verification_enable:
         code = verified(parts, name, producer, frozenset((wanted,)))[wanted]
     else:

@@ -50,6 +50,7 @@ async def create_topics(parts: Parts, call: Call, request: CreateTopicsRequest) 
     results: dict[str, Topic | BrokerError] = {name: DUPLICATE for name, count in times.items() if count > 1}
     wishes: list[NewTopic] = []
     for topic in request.topics:
+        await parts.controller.turns.pause()
         if topic.name in results:
             continue
         try:
@@ -131,6 +132,7 @@ async def delete_topics(parts: Parts, call: Call, request: DeleteTopicsRequest) 
             responses.append(undeleted((name, image.topics[name].id), BrokerError(ErrorCode.INVALID_REQUEST, reason)))
     names = [name for name in taken if taken[name] == 1]
     for name, result in zip(names, await parts.controller.delete_topics(names), strict=True):
+        await parts.controller.turns.pause()
         if isinstance(result, BrokerError):
             responses.append(undeleted((name, ZERO_UUID), result))
         else:
