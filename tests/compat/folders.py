@@ -98,7 +98,8 @@ def topic_id(partition: Path) -> str:
 
 
 def last_epoch(partition: Path) -> int:
-    return int((partition / "leader-epoch-checkpoint").read_text().split()[-2])
+    path = partition / "leader-epoch-checkpoint"
+    return int(path.read_text().split()[-2]) if path.exists() else 0  # nothing was ever written in it
 
 
 def znodes(data: Path, node_id: int) -> list[str]:

@@ -244,6 +244,16 @@ def test_broken_index_files_are_made_again_after_a_clean_stop(
     assert contents(log.folder, ".index", ".timeindex") == whole
 
 
+def test_an_index_that_has_no_entry_is_a_file_all_the_same(tmp_path: Path) -> None:
+    """Apache Kafka's tools look for it."""
+    _, log = begin(tmp_path)
+    append(log, produced(1))
+    index = log.folder / f"{NAME}.index"
+    index.unlink()
+    again(tmp_path)
+    assert index.read_bytes() == b""
+
+
 def test_an_index_without_a_log_is_removed(tmp_path: Path) -> None:
     _, log = begin(tmp_path)
     append(log, produced(2))

@@ -77,7 +77,7 @@ class Table:
         self.capacity = size_max // width
         self._disk = disk
         if length is None:
-            OPEN_FILES.open(disk, path, create=True).close()
+            self._make()
             length = 0
         self.count = self._saved = length // width
         self._length = length  # of the file, -1 for unknown
@@ -220,6 +220,15 @@ class Table:
             self.count = self._saved = count
             self.trim()
 
+    def clear(self) -> None:
+        """Begin anew. There is a file afterwards, even an empty one: Apache Kafka's tools look for it."""
+        self._make()
+        self.shorten(0)
+        self.trim()
+
+    def _make(self) -> None:
+        OPEN_FILES.open(self._disk, self.path, create=True).close()
+
     def trim(self) -> None:
         """Have all entries in the file, if the disk takes them, and nothing else."""
         self._save()
@@ -296,8 +305,7 @@ class OffsetIndex:
         self.last_offset, self.last_position = self.base + kept[0], kept[1]
 
     def reset(self) -> None:
-        self.table.shorten(0)
-        self.table.trim()
+        self.table.clear()
         self.last_offset, self.last_position = self.base - 1, 0
 
     def entries(self) -> list[tuple[int, int]]:
@@ -357,8 +365,7 @@ class TimeIndex:
         self.last = kept[-1] if kept else Mark(-1, self.base)
 
     def reset(self) -> None:
-        self.table.shorten(0)
-        self.table.trim()
+        self.table.clear()
         self.last = Mark(-1, self.base)
 
     def entries(self) -> list[Mark]:
