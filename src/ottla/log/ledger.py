@@ -140,11 +140,13 @@ class Ledger:
     def make_way(self, key: Key, logs: Iterable[Log], said: Mapping[str, int] | None = None) -> None:
         """Have every file say nothing of this name, or what is said here. OSError: it may not appear."""
         said = said or {}
+        stale = [name for name, page in self._pages.items() if key in page.held or name in said]
+        if not stale:
+            return
         others = [log for log in logs if (log.topic, log.index) != key]
-        for name, page in self._pages.items():
-            if key in page.held or name in said:
-                own = {key: said[name]} if name in said else {}
-                _write_now(page.plan(_offsets(name, others) | own))
+        for name in stale:
+            own = {key: said[name]} if name in said else {}
+            _write_now(self._pages[name].plan(_offsets(name, others) | own))
 
 
 def _offsets(name: str, logs: Iterable[Log]) -> Offsets:
