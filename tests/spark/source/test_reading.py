@@ -18,9 +18,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from spark import filling
 from waiting import wait_until
 
-from ottla.client import cluster, offsets
+from ottla.client import cluster, fetching, offsets
 from ottla.client.cluster import Cluster
 from ottla.client.failure import Failed
+from ottla.client.fetching import OutOfRange
+from ottla.errors import ErrorCode
 from ottla.records import native
 from ottla.spark.source import reading
 from ottla.spark.source.data_source import columns
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from judge import Kafka
+
+    from ottla.client.fetching import Piece
 
     Broker = Ottla | Kafka
 
@@ -281,6 +285,36 @@ def test_a_log_that_lost_its_end_is_said_or_passed_over(ottla: Ottla) -> None:
         rows(across, options(ottla, **impatient))
     found = rows(across, options(ottla, failOnDataLoss="false", **impatient))
     assert [row["offset"] for row in found] == list(range(10, 20))
+
+
+def test_an_offset_that_is_there_after_all_is_read(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that leads no more, or not yet, may know a shorter log: nothing is lost, and nothing passed over."""
+    numbered(ottla, "moved", 20)
+    split, asked = whole(ottla, "moved"), []
+
+    def fetch(*given: Any, start: int, **more: Any) -> Iterator[Piece]:
+        asked.append(start)
+        if len(asked) < 3:
+            raise OutOfRange("moved partition 0", ErrorCode.OFFSET_OUT_OF_RANGE)
+        yield from fetching.fetch(*given, start=start, **more)
+
+    monkeypatch.setattr(reading, "fetch", fetch)
+    for loss in ("true", "false"):
+        asked.clear()
+        found = rows(split, options(ottla, failOnDataLoss=loss))
+        assert [row["offset"] for row in found] == list(range(20))
+        assert asked == [0, 0, 0]
+
+
+def test_an_offset_that_is_there_and_never_comes_is_said(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(*given: Any, **more: Any) -> Iterator[Piece]:
+        raise OutOfRange("stuck partition 0", ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    numbered(ottla, "stuck", 20)
+    monkeypatch.setattr(reading, "fetch", fetch)
+    impatient = options(ottla, kafka_request_timeout_ms="300", kafkaConsumer_pollTimeoutMs="300")
+    with pytest.raises(Failed, match=r"stuck partition 0 at offset 0: .*failOnDataLoss"):
+        rows(whole(ottla, "stuck"), impatient)
 
 
 def test_a_topic_made_anew_while_it_is_read_is_said_or_passed_over(ottla: Ottla) -> None:

@@ -23,6 +23,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ottla.client import offsets
+from ottla.client.cluster import Patience
 from ottla.client.failure import Failed, Refused, Unreachable
 from ottla.client.fetching import OutOfRange, Recreated, fetch
 from ottla.errors import ErrorCode
@@ -78,6 +79,7 @@ def _batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     shape, start = Shape(split.where, options.include_headers), split.start
     try:
         cluster = _take(options)
+        patience = Patience(cluster)
         while start < split.stop:
             if not _same_topic(cluster, split, options):
                 break
@@ -85,9 +87,13 @@ def _batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
                 for piece in _pieces(cluster, split, start, options):
                     yield from map(shape.batch, decoded(piece, split, options))
                     start = piece.end
+                    patience.progress()
                 break
-            except OutOfRange:
-                start = _go_on(cluster, split, start, options)
+            except OutOfRange as error:
+                later = _go_on(cluster, split, start, options)
+                if later == start:  # it is there after all
+                    patience.bear(Refused(error.what, ErrorCode.OFFSET_NOT_AVAILABLE, error.more))
+                start = later
     except Recreated:
         _lost(f"{_at(split, start)}: the topic was deleted and made anew while it was read", options)
     except Refused as error:
@@ -113,6 +119,7 @@ def _pieces(cluster: Cluster, split: Split, start: int, options: SourceOptions) 
         committed=options.committed,
         bytes_max=options.fetch_bytes,
         wait_ms=options.fetch_wait_ms,
+        topic_id=split.topic_id,
     )
 
 
@@ -230,6 +237,8 @@ def _go_on(cluster: Cluster, split: Split, start: int, options: SourceOptions) -
             f"{_at(split, start)}: records up to offset {gone} were removed by retention before they were read", options
         )
         return gone
+    if start <= end:  # said by a broker that was not the leader any more, or not yet
+        return start
     _lost(f"{_at(split, start)}: the log ends at offset {end}, records were lost or the topic was made anew", options)
     return split.stop
 
