@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from judge import Kafka
 
     from ottla.client.fetching import Piece
+    from ottla.records.columns import Columns
 
     Broker = Ottla | Kafka
 
@@ -189,6 +190,27 @@ def numbered(broker: Broker, topic: str, count: int) -> None:
     for start in range(0, count, 10):
         client.produce(topic, [Record(filling.NOW_MS, None, b"%d" % n) for n in range(start, start + 10)])
     client.close()
+
+
+def test_what_was_decoded_is_not_decoded_again(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with aborted transactions, of which some end behind the place where it goes on."""
+    filling.transactional(ottla, "once")
+    given, split = options(ottla, kafka_isolation_level="read_committed"), whole(ottla, "once", committed=True)
+    decode, read = reading.decode_columns, []
+
+    def counted(data: memoryview, **more: Any) -> Columns:
+        found = decode(data, **more)
+        read.append(found.bytes_read)
+        return found
+
+    monkeypatch.setattr(reading, "decode_columns", counted)
+    expected = rows(split, given)
+    (whole_size,) = read
+    read.clear()
+    monkeypatch.setattr(reading, "COLUMNS_BYTES", whole_size // 20)
+    assert rows(split, given) == expected
+    assert len(read) > 5
+    assert sum(read) == whole_size
 
 
 def test_who_wants_no_more_leaves_the_worker_as_it_was(ottla: Ottla) -> None:

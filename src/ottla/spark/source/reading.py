@@ -27,6 +27,7 @@ from ottla.client.cluster import Patience
 from ottla.client.failure import Failed, Refused, Unreachable
 from ottla.client.fetching import OutOfRange, Recreated, fetch
 from ottla.errors import ErrorCode
+from ottla.records import batch
 from ottla.records.compress import SIZE_MAX
 from ottla.records.native import decode_columns, missing
 from ottla.spark.source.data_source import columns
@@ -125,10 +126,10 @@ def _pieces(cluster: Cluster, split: Split, start: int, options: SourceOptions) 
 
 def decoded(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The wanted records of a piece, in as many batches as they need."""
-    data, start, stop = piece.data, piece.start, min(piece.end, split.stop)
+    data, start, stop, aborted = piece.data, piece.start, min(piece.end, split.stop), piece.aborted
     while start < stop:
         try:
-            found = _decoded(data, range(start, stop), piece.aborted, options)
+            found = _decoded(data, range(start, stop), aborted, options)
         except ValueError as error:
             raise Failed(
                 f"{_at(split, start)}: a damaged record batch ({error}); restore the partition from another "
@@ -139,9 +140,18 @@ def decoded(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.R
             yield found.batch
         if found.bytes_read == len(data):
             break
-        start = found.next_offset
-        if piece.aborted is None:  # otherwise the markers that were passed are needed again
-            data = data[found.bytes_read :]
+        if aborted:
+            aborted = unfinished(aborted, data[: found.bytes_read])
+        start, data = found.next_offset, data[found.bytes_read :]
+
+
+def unfinished(aborted: list[tuple[int, int]], passed: memoryview) -> list[tuple[int, int]]:
+    """The aborted transactions that may go on behind these batches: a marker of their producer ends them."""
+    ended = {}
+    for entry in batch.entries(passed):
+        if entry.magic == batch.MAGIC and (head := batch.header(passed, entry.position)).control:
+            ended[head.producer_id] = head.base_offset
+    return [(producer, first) for producer, first in aborted if first > ended.get(producer, -1)]
 
 
 def _decoded(data: memoryview, wanted: range, aborted: list[tuple[int, int]] | None, options: SourceOptions) -> Columns:
