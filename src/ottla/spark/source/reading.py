@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
@@ -29,7 +28,7 @@ from ottla.client.fetching import OutOfRange, Recreated, fetch
 from ottla.errors import ErrorCode
 from ottla.records import batch
 from ottla.records.compress import SIZE_MAX
-from ottla.records.native import decode_columns, missing
+from ottla.records.native import decode_columns
 from ottla.spark.source.data_source import columns
 from ottla.spark.worker import at_work
 
@@ -52,16 +51,8 @@ log = logging.getLogger("ottla.spark")
 
 def batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The records of a split in order, in the columns of `source.columns`."""
-    _say_what_is_missing()
     with at_work():
         yield from _ahead(_batches(split, options))
-
-
-@cache
-def _say_what_is_missing() -> None:
-    """Once in each worker: the driver's Python may have what this one lacks."""
-    if line := missing():
-        log.warning(line)
 
 
 def _ahead(items: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
