@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from client.records import fresh, numbers
@@ -11,10 +11,14 @@ from confluent_kafka.admin import AdminClient
 
 from ottla.client import offsets
 from ottla.client.cluster import Cluster, TopicPartition
+from ottla.client.connection import Connection
 from ottla.client.failure import Failed, Refused
+from ottla.client.groups import Committed, commit, committed
 from ottla.client.producing import Sender
 from ottla.client.transaction import end, enlist, identify
 from ottla.records import batch
+from ottla.wire.messages.metadata import MetadataRequest
+from ottla.wire.messages.topics import CreateTopicsRequest
 
 if TYPE_CHECKING:
     from client.records import Broker
@@ -35,6 +39,32 @@ def test_beginning_and_end(either: Broker) -> None:
         assert offsets.earliest(cluster, [other, where]) == {other: 0, where: 4}
         assert offsets.earliest_local(cluster, where) == 4
         assert offsets.latest(cluster, []) == {}
+
+
+def test_requests_name_no_more_partitions_than_brokers_take(own: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours hangs up on a request of more than 65,536 topics and partitions; Spark may read as many."""
+    sizes: list[int] = []
+    ask = Connection.ask
+
+    def counted(self: Connection, request: object, *more: Any, **named: Any) -> Any:
+        topics = getattr(request, "v3_and_below_topics", None) or getattr(request, "topics", None) or []
+        if not isinstance(request, MetadataRequest | CreateTopicsRequest):
+            indexes = [getattr(one, "partitions", None) or getattr(one, "partition_indexes", []) for one in topics]
+            sizes.append(sum(map(len, indexes)))
+        return ask(self, request, *more, **named)
+
+    with Cluster(own.bootstrap) as cluster:
+        first = fresh(cluster, 5)
+        wheres = [TopicPartition(first.topic, index) for index in range(5)]
+        identity = identify(cluster, first.topic, timeout_ms=60_000)
+        monkeypatch.setattr("ottla.client.cluster.PARTITIONS_MAX", 2)
+        monkeypatch.setattr(Connection, "ask", counted)
+        assert offsets.latest(cluster, wheres) == dict.fromkeys(wheres, 0)
+        commit(cluster, first.topic, {where: Committed(where.partition) for where in wheres})
+        assert committed(cluster, first.topic, wheres) == {where: Committed(where.partition) for where in wheres}
+        enlist(cluster, identity, wheres)
+        assert [size for size in sizes if size] == [2, 2, 1] * 4
+        end(cluster, identity, commit=False)
 
 
 def test_what_is_committed_ends_before_an_open_transaction(either: Broker) -> None:

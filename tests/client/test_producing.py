@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +12,9 @@ from client.proxy import CUT, LOSE, Proxy
 from client.records import fresh, numbers, read, restart
 from process import Ottla
 
+from ottla.client import producing
 from ottla.client.cluster import Cluster, TopicPartition
-from ottla.client.failure import Failed, Refused
+from ottla.client.failure import Failed, Refused, Unreachable
 from ottla.client.producing import Sender
 from ottla.client.transaction import Identity, identify
 from ottla.errors import ErrorCode
@@ -146,6 +149,59 @@ def test_partitions_fail_each_for_itself(fates: Callable[..., Cluster]) -> None:
                 sender.send(where, [data])
         sender.flush()
     assert all(read(cluster, where) == list(range(BATCHES * COUNT)) for where in wheres)
+
+
+def test_partitions_that_fail_together_wait_together(
+    fates: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One refused request may hold a thousand partitions: a pause for each of them would outlast any time-out."""
+    cluster = fates(lambda index: NOT_LEADER if index in (0, 1) else None)
+    first = fresh(cluster, 64)
+    wheres = [TopicPartition(first.topic, index) for index in range(64)]
+    pauses: list[float] = []
+    monkeypatch.setattr("ottla.client.cluster.time", SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append))
+    with Sender(cluster) as sender:
+        for where in wheres:
+            sender.send(where, [numbers(0, 1)])
+        sender.flush()
+    assert len(pauses) == 2
+    assert all(read(cluster, where) == [0] for where in wheres)
+
+
+def test_who_is_silent_is_asked_once_for_all_partitions(
+    door: tuple[Proxy, Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection to a host that is gone may take the whole time-out to fail."""
+    with Cluster(door[1].bootstrap, timeout_s=0.3) as cluster:
+        first = fresh(cluster, 64)
+        asked: list[TopicPartition] = []
+
+        def lease(where: TopicPartition) -> None:
+            asked.append(where)
+            raise Unreachable("silence")
+
+        monkeypatch.setattr(cluster, "lease", lease)
+        with Sender(cluster) as sender:
+            for index in range(64):
+                sender.send(TopicPartition(first.topic, index), [numbers(0, 1)])
+            with pytest.raises(Unreachable, match="silence"):
+                sender.flush()
+    assert len(asked) < 8
+
+
+def test_a_request_names_no_more_partitions_than_brokers_take(
+    door: tuple[Proxy, Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy, cluster = door
+    monkeypatch.setattr(producing, "PARTITIONS_MAX", 3)
+    first, before = fresh(cluster, 10), proxy.seen
+    wheres = [TopicPartition(first.topic, index) for index in range(10)]
+    with Sender(cluster) as sender:
+        for where in wheres:
+            sender.send(where, [numbers(0, 1)])
+        sender.flush()
+    assert proxy.seen - before == 4
+    assert all(read(cluster, where) == [0] for where in wheres)
 
 
 def test_what_never_passes_ends(door: tuple[Proxy, Cluster], fates: Callable[..., Cluster]) -> None:

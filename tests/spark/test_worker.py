@@ -1,7 +1,12 @@
-"""What is loaded when the first task has ended is not looked at by the garbage collector any more, and only that."""
+"""A worker says what it lacks, and the garbage collector passes over what the first task has loaded, and only that."""
 
 import subprocess
 import sys
+
+import pytest
+
+from ottla.records import native
+from ottla.spark import worker
 
 STORY = """
 import gc
@@ -31,3 +36,16 @@ assert not any(isinstance(one, Knot) for one in gc.get_objects()), "what was gar
 def test_what_the_first_task_has_loaded_stays() -> None:
     done = subprocess.run([sys.executable, "-c", STORY], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_tasks_that_write_say_too_that_the_native_part_is_missing(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "_crate", lambda: None)
+    monkeypatch.setattr(worker, "_keep_modules", lambda: None)
+    worker._say_what_is_missing.cache_clear()
+    for _ in range(2):
+        with worker.at_work():
+            pass
+    assert [record.getMessage() for record in caplog.records] == [native.MISSING]
+    worker._say_what_is_missing.cache_clear()

@@ -49,6 +49,7 @@ FIND_COORDINATOR: Final = 10
 NO_CREATION_SINCE: Final = 4  # before this version of Metadata, asking for a topic creates it
 BATCHED_COORDINATORS: Final = 4  # FindCoordinator answers a list from here on
 TOPIC_RESOURCE: Final = 2
+PARTITIONS_MAX: Final = 10_000  # that one request names: brokers bound it, ours at 65,536 topics and partitions
 NOBODY: Final = -1  # in the place of a broker's id
 PAUSE_S: Final = 0.05
 PAUSE_S_MAX: Final = 1.0
@@ -380,6 +381,12 @@ class Patience:
         if pause:
             time.sleep(self._pause_s)
             self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+
+
+def portions(wheres: Iterable[TopicPartition]) -> list[list[TopicPartition]]:
+    """The partitions of one request each."""
+    every = list(wheres)
+    return [every[first : first + PARTITIONS_MAX] for first in range(0, len(every), PARTITIONS_MAX)]
 
 
 def understood(topic: MetadataResponseTopic) -> Known:

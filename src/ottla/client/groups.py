@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.cluster import GROUP, TopicPartition
+from ottla.client.cluster import GROUP, TopicPartition, portions
 from ottla.client.failure import Failed, check
 from ottla.errors import ErrorCode
 from ottla.wire.messages.commits import (
@@ -45,12 +46,11 @@ def committed(
     An open transaction that holds a newer offset is waited for, if what is `stable` is wanted. Where a group has
     committed nothing yet, Apache Kafka says so only of partitions that are asked for by name.
     """
-    wanted = None if wheres is None else by_topic(wheres)
-
-    def attempt() -> dict[TopicPartition, Committed]:
-        return _committed(cluster, group, wanted, stable)
-
-    return cluster.retrying(attempt, what=f"reading the offsets of {group}")
+    found: dict[TopicPartition, Committed] = {}
+    for wanted in [None] if wheres is None else [by_topic(some) for some in portions(wheres)]:
+        attempt = partial(_committed, cluster, group, wanted, stable)
+        found |= cluster.retrying(attempt, what=f"reading the offsets of {group}")
+    return found
 
 
 def _committed(
@@ -106,8 +106,11 @@ def _note(
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
     """Store offsets for a group that has no members now; what a group with members says of that is Refused."""
-    if not offsets:
-        return
+    for some in portions(offsets):
+        _commit(cluster, group, {where: offsets[where] for where in some})
+
+
+def _commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (name, index), value in offsets.items():
         topics.setdefault(name, []).append(

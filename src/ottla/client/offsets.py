@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.cluster import TopicPartition
+from ottla.client.cluster import TopicPartition, portions
 from ottla.client.failure import Failed, check
 from ottla.wire.messages.offsets import (
     ListOffsetsPartition,
@@ -73,7 +73,8 @@ def _ask(
             if where not in found:
                 asked.setdefault(cluster.leader(where), []).append(where)
         for connection, wheres in asked.items():
-            found.update(_ask_one(connection, {where: times[where] for where in wheres}, isolation))
+            for some in portions(wheres):
+                found.update(_ask_one(connection, {where: times[where] for where in some}, isolation))
 
     cluster.retrying(attempt, what="asking for offsets")
     return {where: found[where] for where in times}

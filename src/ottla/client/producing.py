@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 NAMES_UNTIL: Final = 12  # versions of Produce; later ones say topics by id
 ANNOUNCED_UNTIL: Final = 11  # and later than this one, a batch makes its partition part of the transaction
+PARTITIONS_MAX: Final = 4096  # of one request: brokers bound what one may name
 TOO_LARGE: Final = {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
 
 
@@ -170,12 +171,16 @@ class Sender:
 
     def _dispatch(self) -> None:
         ready: dict[Link, list[Lane]] = {}
+        troubles: list[tuple[Lane, Failed]] = []
+        silent: dict[Address | None, Unreachable] = {}
         for lane in self._lanes.values():
             if not lane.waiting or lane.again or (lane.flying and not lane.open):
                 continue
-            link = self._link(lane)
-            if link is not None:
-                ready.setdefault(link, []).append(lane)
+            try:
+                ready.setdefault(self._link(lane, silent), []).append(lane)
+            except Failed as error:
+                troubles.append((lane, error))
+        bear(troubles)
         free = [link for link in ready if len(link.requests) < self._in_flight]
         if free:
             self._request(free[0], ready[free[0]])
@@ -184,18 +189,27 @@ class Sender:
         if busy is not None and busy.requests:
             self._take(busy)
 
-    def _link(self, lane: Lane) -> Link | None:
-        """The connection for a partition: that of its batches on their way, else that of its leader."""
+    def _link(self, lane: Lane, silent: dict[Address | None, Unreachable]) -> Link:
+        """The connection for a partition: that of its batches on their way, else that of its leader.
+
+        Who is `silent` (None: everybody) is asked once for all partitions, since each time may take long.
+        """
         if lane.flying:
+            assert lane.link is not None, "what is on its way has one"
             return lane.link
+        address: Address | None = None
         try:
+            if None in silent:
+                raise silent[None]
             address = self._cluster.place(lane.where)
             link = self._links.get(address)
             if link is None:
+                if address in silent:
+                    raise silent[address]
                 link = self._links[address] = Link(address, self._cluster.lease(lane.where))
-        except Failed as error:
-            lane.patience.bear(error)
-            return None
+        except Unreachable as error:
+            silent.setdefault(address, error)
+            raise
         lane.link = link
         return link
 
@@ -207,6 +221,8 @@ class Sender:
             batch = lane.waiting[0]
             if chosen and size + len(batch.data) > self._request_bytes_max:
                 continue
+            if len(chosen) == PARTITIONS_MAX:
+                break
             chosen.append((lane, lane.waiting.popleft()))
             size += len(batch.data)
         # Whoever was left out comes first the next time.
@@ -271,8 +287,7 @@ class Sender:
             else:
                 lane.patience.progress()
             self._waiting += lane.settle()
-        for lane, reason in troubles:
-            lane.patience.bear(reason)
+        bear(troubles)
 
     def _judge(self, lane: Lane, batch: Batch, said: PartitionProduceResponse) -> Refused | None:
         """None if the batch is in the log; what passes is returned, what does not is raised."""
@@ -300,8 +315,13 @@ class Sender:
             lane.flying.clear()
             lane.open = False
             self._waiting += lane.settle()
-        for lane in reversed(lanes):
-            lane.patience.bear(error, pause=lane is lanes[0])  # one pause for all of them
+        bear([(lane, error) for lane in lanes])
+
+
+def bear(troubles: Sequence[tuple[Lane, Failed]]) -> None:
+    """One pause for all of them: a thousand partitions must not wait one after the other."""
+    for index, (lane, reason) in reversed(list(enumerate(troubles))):
+        lane.patience.bear(reason, pause=index == 0)
 
 
 def explained(batch: Batch, said: PartitionProduceResponse) -> str:

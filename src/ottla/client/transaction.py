@@ -17,8 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.cluster import GROUP, TRANSACTION, TopicPartition
+from ottla.client.cluster import GROUP, TRANSACTION, TopicPartition, portions
 from ottla.client.failure import Failed, Refused, check
+from ottla.client.groups import by_topic
 from ottla.errors import ErrorCode
 from ottla.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -91,12 +92,12 @@ def identify(cluster: Cluster, transactional_id: str | None, *, timeout_ms: int,
 
 def enlist(cluster: Cluster, identity: Identity, wheres: Iterable[TopicPartition]) -> None:
     """Make partitions part of the transaction; the first one begins it."""
+    for some in portions(wheres):
+        _enlist(cluster, identity, by_topic(some))
+
+
+def _enlist(cluster: Cluster, identity: Identity, topics: Mapping[str, list[int]]) -> None:
     name = named(identity)
-    topics: dict[str, list[int]] = {}
-    for topic, index in wheres:
-        topics.setdefault(topic, []).append(index)
-    if not topics:
-        return
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=name,
         v3_and_below_producer_id=identity.producer_id,

@@ -7,18 +7,25 @@
   quarter of what reading costs. Other systems have no such call.
 - PySpark collects garbage after every task, and looks at each object of each module for it: 45 ms. What is loaded when
   the first task has ended stays, so it need not be looked at again.
+- The driver's Python may have the native part and this one may not, as when Ottla came by `--py-files`: no module of
+  machine code is loaded from an archive. It reads and writes all the same, slowly, and says so once.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from ottla.records.native import missing
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+log = logging.getLogger("ottla.spark")
 
 M_TRIM_THRESHOLD: Final = -1  # names of malloc.h
 M_MMAP_THRESHOLD: Final = -3
@@ -26,11 +33,18 @@ M_MMAP_THRESHOLD: Final = -3
 
 @contextmanager
 def at_work() -> Iterator[None]:
+    _say_what_is_missing()
     _keep_memory()
     try:
         yield
     finally:
         _keep_modules()
+
+
+@cache
+def _say_what_is_missing() -> None:
+    if line := missing():
+        log.warning(line)
 
 
 @cache

@@ -1,6 +1,7 @@
 """The offset of a streaming query: what is written is read, and what was edited by hand is told in one sentence."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -52,6 +53,23 @@ def test_the_text() -> None:
         '{"version": 1, "cluster": "q1Sh", "token": "5f1c", "topics": {"clicks": {"partitions": {"0": 0}}, "visits": '
         '{"id": "00000000-0000-0000-0000-000000000007", "partitions": {"2": 1200, "10": 5}, "begun": {"10": 3}}}}'
     )
+
+
+class Counted(dict[TopicPartition, int]):
+    """Offsets that know how often somebody went through all of them."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_many_topics_are_written_in_one_walk() -> None:
+    """Once for each topic would be seconds of every micro-batch from a few thousand topics on."""
+    found = Counted({TopicPartition(f"topic-{index}", 0): index for index in range(100)})
+    assert len(Position(found, found).dump()["topics"]) == 100
+    assert found.walks <= 4
 
 
 @given(offsets)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
+from unittest.mock import MagicMock
 
 import pytest
 from confluent_kafka import Producer
 from spark.topics import Topics, numbers
 
 from ottla.client.cluster import Cluster, TopicPartition
+from ottla.records.compress import CorruptError
 from ottla.spark.source.forecast import Retention, Sample, alarming, left_s, recent, retention
 from ottla.spark.source.watch import WARN_S, Watch, peek
 
@@ -197,3 +200,24 @@ def test_old_records_that_nobody_reads(ottla: Ottla, caplog: pytest.LogCaptureFi
         watch.stands({where: 10})
         watch.look(cluster)
         assert told[-1] == {}, "it has read everything"
+
+
+def test_a_look_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is damaged raises something else than a cluster that is away."""
+    monkeypatch.setattr("ottla.spark.source.watch.LOOK_S_MIN", 0.01)
+    looks: list[int] = []
+    seen = threading.Event()
+
+    def look(cluster: object) -> None:
+        looks.append(1)
+        if len(looks) == 1:
+            raise CorruptError("damaged")
+        seen.set()
+
+    watch = Watch(MagicMock(), 3_600_000, lambda more: None)
+    monkeypatch.setattr(watch, "look", look)
+    watch.start()
+    try:
+        assert seen.wait(30)
+    finally:
+        watch.stop()

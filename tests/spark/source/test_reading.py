@@ -18,10 +18,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from spark import filling
 from waiting import wait_until
 
-from ottla.client import cluster, offsets
+from ottla.client import cluster, fetching, offsets
 from ottla.client.cluster import Cluster
 from ottla.client.failure import Failed
+from ottla.client.fetching import OutOfRange
+from ottla.errors import ErrorCode
 from ottla.records import native
+from ottla.spark import worker
 from ottla.spark.source import reading
 from ottla.spark.source.data_source import columns
 from ottla.spark.source.options import SourceOptions
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from judge import Kafka
+
+    from ottla.client.fetching import Piece
+    from ottla.records.columns import Columns
 
     Broker = Ottla | Kafka
 
@@ -100,7 +106,7 @@ def test_a_worker_without_the_native_part_says_so_once(ottla: Ottla, caplog: pyt
     split = whole(ottla, "read-by-the-twin")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "_crate", lambda: None)
-        reading._say_what_is_missing.cache_clear()
+        worker._say_what_is_missing.cache_clear()
         for _ in range(2):
             assert [row["value"] for row in rows(split, options(ottla))] == [b"a"]
     assert [record.getMessage() for record in caplog.records] == [native.MISSING]
@@ -185,6 +191,27 @@ def numbered(broker: Broker, topic: str, count: int) -> None:
     for start in range(0, count, 10):
         client.produce(topic, [Record(filling.NOW_MS, None, b"%d" % n) for n in range(start, start + 10)])
     client.close()
+
+
+def test_what_was_decoded_is_not_decoded_again(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with aborted transactions, of which some end behind the place where it goes on."""
+    filling.transactional(ottla, "once")
+    given, split = options(ottla, kafka_isolation_level="read_committed"), whole(ottla, "once", committed=True)
+    decode, read = reading.decode_columns, []
+
+    def counted(data: memoryview, **more: Any) -> Columns:
+        found = decode(data, **more)
+        read.append(found.bytes_read)
+        return found
+
+    monkeypatch.setattr(reading, "decode_columns", counted)
+    expected = rows(split, given)
+    (whole_size,) = read
+    read.clear()
+    monkeypatch.setattr(reading, "COLUMNS_BYTES", whole_size // 20)
+    assert rows(split, given) == expected
+    assert len(read) > 5
+    assert sum(read) == whole_size
 
 
 def test_who_wants_no_more_leaves_the_worker_as_it_was(ottla: Ottla) -> None:
@@ -281,6 +308,36 @@ def test_a_log_that_lost_its_end_is_said_or_passed_over(ottla: Ottla) -> None:
         rows(across, options(ottla, **impatient))
     found = rows(across, options(ottla, failOnDataLoss="false", **impatient))
     assert [row["offset"] for row in found] == list(range(10, 20))
+
+
+def test_an_offset_that_is_there_after_all_is_read(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that leads no more, or not yet, may know a shorter log: nothing is lost, and nothing passed over."""
+    numbered(ottla, "moved", 20)
+    split, asked = whole(ottla, "moved"), []
+
+    def fetch(*given: Any, start: int, **more: Any) -> Iterator[Piece]:
+        asked.append(start)
+        if len(asked) < 3:
+            raise OutOfRange("moved partition 0", ErrorCode.OFFSET_OUT_OF_RANGE)
+        yield from fetching.fetch(*given, start=start, **more)
+
+    monkeypatch.setattr(reading, "fetch", fetch)
+    for loss in ("true", "false"):
+        asked.clear()
+        found = rows(split, options(ottla, failOnDataLoss=loss))
+        assert [row["offset"] for row in found] == list(range(20))
+        assert asked == [0, 0, 0]
+
+
+def test_an_offset_that_is_there_and_never_comes_is_said(ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(*given: Any, **more: Any) -> Iterator[Piece]:
+        raise OutOfRange("stuck partition 0", ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    numbered(ottla, "stuck", 20)
+    monkeypatch.setattr(reading, "fetch", fetch)
+    impatient = options(ottla, kafka_request_timeout_ms="300", kafkaConsumer_pollTimeoutMs="300")
+    with pytest.raises(Failed, match=r"stuck partition 0 at offset 0: .*failOnDataLoss"):
+        rows(whole(ottla, "stuck"), impatient)
 
 
 def test_a_topic_made_anew_while_it_is_read_is_said_or_passed_over(ottla: Ottla) -> None:

@@ -50,18 +50,22 @@ class Position:
 
     def dump(self) -> dict[str, Any]:
         topics: dict[str, Any] = {}
-        for topic in sorted({where.topic for where in self.offsets}):
+        begun = _numbered(self.begun)
+        for topic, partitions in _numbered(self.offsets).items():
             known = self.ids.get(topic)
             entry: dict[str, Any] = {"id": str(known)} if known else {}
-            entry["partitions"] = _numbered(self.offsets, topic)
-            begun = _numbered(self.begun, topic)
-            topics[topic] = entry | ({"begun": begun} if begun else {})
+            entry["partitions"] = partitions
+            topics[topic] = entry | ({"begun": begun[topic]} if topic in begun else {})
         cluster = {"cluster": self.cluster} if self.cluster else {}
         return {"version": VERSION, **cluster, "token": self.token, "topics": topics}
 
 
-def _numbered(offsets: Mapping[TopicPartition, int], topic: str) -> dict[str, int]:
-    return {str(where.partition): offsets[where] for where in sorted(offsets) if where.topic == topic}
+def _numbered(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """By topic and partition, in order."""
+    found: dict[str, dict[str, int]] = {}
+    for where in sorted(offsets):
+        found.setdefault(where.topic, {})[str(where.partition)] = offsets[where]
+    return found
 
 
 def load(given: Any) -> Position:

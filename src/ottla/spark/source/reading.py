@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
@@ -23,11 +22,13 @@ import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ottla.client import offsets
+from ottla.client.cluster import Patience
 from ottla.client.failure import Failed, Refused, Unreachable
 from ottla.client.fetching import OutOfRange, Recreated, fetch
 from ottla.errors import ErrorCode
+from ottla.records import batch
 from ottla.records.compress import SIZE_MAX
-from ottla.records.native import decode_columns, missing
+from ottla.records.native import decode_columns
 from ottla.spark.source.data_source import columns
 from ottla.spark.worker import at_work
 
@@ -50,16 +51,8 @@ log = logging.getLogger("ottla.spark")
 
 def batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The records of a split in order, in the columns of `source.columns`."""
-    _say_what_is_missing()
     with at_work():
         yield from _ahead(_batches(split, options))
-
-
-@cache
-def _say_what_is_missing() -> None:
-    """Once in each worker: the driver's Python may have what this one lacks."""
-    if line := missing():
-        log.warning(line)
 
 
 def _ahead(items: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -78,6 +71,7 @@ def _batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     shape, start = Shape(split.where, options.include_headers), split.start
     try:
         cluster = _take(options)
+        patience = Patience(cluster)
         while start < split.stop:
             if not _same_topic(cluster, split, options):
                 break
@@ -85,9 +79,13 @@ def _batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
                 for piece in _pieces(cluster, split, start, options):
                     yield from map(shape.batch, decoded(piece, split, options))
                     start = piece.end
+                    patience.progress()
                 break
-            except OutOfRange:
-                start = _go_on(cluster, split, start, options)
+            except OutOfRange as error:
+                later = _go_on(cluster, split, start, options)
+                if later == start:  # it is there after all
+                    patience.bear(Refused(error.what, ErrorCode.OFFSET_NOT_AVAILABLE, error.more))
+                start = later
     except Recreated:
         _lost(f"{_at(split, start)}: the topic was deleted and made anew while it was read", options)
     except Refused as error:
@@ -113,15 +111,16 @@ def _pieces(cluster: Cluster, split: Split, start: int, options: SourceOptions) 
         committed=options.committed,
         bytes_max=options.fetch_bytes,
         wait_ms=options.fetch_wait_ms,
+        topic_id=split.topic_id,
     )
 
 
 def decoded(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The wanted records of a piece, in as many batches as they need."""
-    data, start, stop = piece.data, piece.start, min(piece.end, split.stop)
+    data, start, stop, aborted = piece.data, piece.start, min(piece.end, split.stop), piece.aborted
     while start < stop:
         try:
-            found = _decoded(data, range(start, stop), piece.aborted, options)
+            found = _decoded(data, range(start, stop), aborted, options)
         except ValueError as error:
             raise Failed(
                 f"{_at(split, start)}: a damaged record batch ({error}); restore the partition from another "
@@ -132,9 +131,18 @@ def decoded(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.R
             yield found.batch
         if found.bytes_read == len(data):
             break
-        start = found.next_offset
-        if piece.aborted is None:  # otherwise the markers that were passed are needed again
-            data = data[found.bytes_read :]
+        if aborted:
+            aborted = unfinished(aborted, data[: found.bytes_read])
+        start, data = found.next_offset, data[found.bytes_read :]
+
+
+def unfinished(aborted: list[tuple[int, int]], passed: memoryview) -> list[tuple[int, int]]:
+    """The aborted transactions that may go on behind these batches: a marker of their producer ends them."""
+    ended = {}
+    for entry in batch.entries(passed):
+        if entry.magic == batch.MAGIC and (head := batch.header(passed, entry.position)).control:
+            ended[head.producer_id] = head.base_offset
+    return [(producer, first) for producer, first in aborted if first > ended.get(producer, -1)]
 
 
 def _decoded(data: memoryview, wanted: range, aborted: list[tuple[int, int]] | None, options: SourceOptions) -> Columns:
@@ -230,6 +238,8 @@ def _go_on(cluster: Cluster, split: Split, start: int, options: SourceOptions) -
             f"{_at(split, start)}: records up to offset {gone} were removed by retention before they were read", options
         )
         return gone
+    if start <= end:  # said by a broker that was not the leader any more, or not yet
+        return start
     _lost(f"{_at(split, start)}: the log ends at offset {end}, records were lost or the topic was made anew", options)
     return split.stop
 

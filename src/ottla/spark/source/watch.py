@@ -18,6 +18,7 @@ from ottla.client import offsets
 from ottla.client.failure import Failed, Refused
 from ottla.client.fetching import fetch
 from ottla.records.batch import entries
+from ottla.records.compress import CorruptError
 from ottla.spark.source.forecast import Retention, Sample, alarming, left_s, retention
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Watch:
             try:
                 cluster = cluster or self._connect()
                 self.look(cluster)
-            except Failed as error:
+            except (Failed, CorruptError) as error:
                 log.debug("cannot tell how long records are kept: %s", error)
                 if cluster is not None:
                     cluster.close()
