@@ -120,8 +120,12 @@ class Flusher:
             raise log.directory.refusal(error) from error
         if plan is None:
             return
+        directory = log.directory
         try:
             await asyncio.get_running_loop().run_in_executor(None, carry_out, plan)
         except OSError as error:
+            if log.directory is not directory:  # it was moved meanwhile: the trouble is that of the other disk
+                directory.refusal(error)
+                return
             raise log.sync_failed(error) from error
         log.flushed(plan, steady_ms(self._clock))

@@ -73,7 +73,7 @@ class Log:
         self.topic_id: bytes = loaded.topic_id or bytes(16)
         self.config = config
         self.flushed_ms = loaded.now_ms
-        self.cuts = 0  # how often something was cut off the end: a copy made before one is worth nothing
+        self.cuts = 0  # grows when something was cut off the end or it was moved: a copy made before is worth nothing
         self.owed = 0  # offset up to which `flush.messages` wants it on disk before anything is acknowledged
         self.compacted: int | None = None  # where the part begins that compaction has not seen
         self._high: int | None = None
