@@ -88,7 +88,8 @@ class Dispatch:
         self._parts = parts
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._lane = Lane()
+        self._lane = Lane()  # of requests with many elements, which may take long
+        self._short_lane = Lane()  # of small ones: they ask for much at most, and do not wait behind the others
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer:
         try:
@@ -98,7 +99,8 @@ class Dispatch:
                 return self._step_down(correlation)
             call = Call(key, version, client_id or "", connection.host, connection.listener, connection.dialled)
             if len(frame) > route.large_size:
-                return self._slice(route, self._decode_and_answer(route, call, correlation, bytes(frame), position))
+                steps = self._decode_and_answer(route, call, correlation, bytes(frame), position)
+                return self._slice(route, steps, self._lane)
             request, _ = route.decode(frame, position, route.elements_max)
         except DecodeError as error:
             raise unreadable(error) from None
@@ -116,17 +118,18 @@ class Dispatch:
         if response is None:
             return None
         if response.__class__ is GeneratorType:
-            return self._slice(route, self._answer(route, correlation, request, response, large=False))
+            steps = self._answer(route, correlation, request, response, large=False)
+            return self._slice(route, steps, self._short_lane)
         return self._later(route, correlation, request, response)
 
-    def _slice(self, route: Route, steps: Steps[list[Part] | None]) -> Answer:
+    def _slice(self, route: Route, steps: Steps[list[Part] | None], lane: Lane) -> Answer:
         """The answer, if it takes no longer than a turn; else it comes later, in slices."""
         try:
             awaited = walk(steps, monotonic() + TURN_S)
         except StopIteration as end:
             parts: list[Part] | None = end.value
             return parts
-        future = self._lane.add(steps, awaited)
+        future = lane.add(steps, awaited)
         return Deferred(future if route.reading else asyncio.shield(future), finished, exclusive=True)
 
     def _decode_and_answer(
