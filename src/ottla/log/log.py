@@ -548,8 +548,11 @@ class Log:
         return self.directory.refusal(error)
 
     def flushed(self, flush: Flush, now_ms: int) -> None:
-        """What was named is on disk. If something was cut off meanwhile, it says nothing of what came in its place."""
-        if flush.cuts == self.cuts:
+        """What was named is on disk. If something was cut off meanwhile, it says nothing of what came in its place.
+
+        Nor does one that began before another found the disk full: the kernel tells of a failure once.
+        """
+        if flush.cuts == self.cuts and (flush.sizes or not self._doubtful):
             self._doubtful = self._doubtful and not flush.sizes
             forced = set(flush.indexes)
             self._rolled = [segment for segment in self._rolled if segment.stem + OFFSET_SUFFIX not in forced]
