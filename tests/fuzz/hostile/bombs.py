@@ -100,7 +100,7 @@ def malformed() -> dict[str, bytes]:
     declared = b"\xff\xff\xff\xff\x0f" + b"\0" * 20  # a block of 4 GiB, says its length
     whole = body_of(start, nothing, nothing, varint(0))
     return found | {
-        "a producer with a negative epoch": framed(NONE, whole, 1, producer=(5, -1, 0)),
+        "a producer with a negative epoch": framed(NONE, whole, 1, producer=(5, -2, 0)),
         "snappy of garbage": framed(SNAPPY, b"\x07garbage all the way", 1),
         "snappy that declares 4 GiB": framed(SNAPPY, declared, 1),
         "snappy blocks that declare 4 GiB": framed(SNAPPY, XERIAL + blob(declared), 1),
