@@ -112,6 +112,7 @@ ADAPTORS = {
 # Where a task, a thread or a request begins: what nobody foresaw ends there, with a line in the log.
 ROOTS = {
     "coord/transactions/markers.py",
+    "net/connection.py",
     "net/dispatch.py",
     "net/turns.py",
     "replica/waits.py",

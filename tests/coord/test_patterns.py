@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import judge
 import pytest
 
+from ottla.coord import patterns
 from ottla.coord.patterns import KEPT_MAX, PatternError, compiled, lookup, matching
 
 if TYPE_CHECKING:
@@ -161,3 +162,15 @@ def verdict(pattern: str, names: list[str]) -> str:
     except PatternError:
         return "invalid"
     return "".join("1" if found.matches(name) else "0" for name in names)
+
+
+def test_what_is_remembered_is_bounded_in_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand short patterns over ten thousand topics kept 800 MB."""
+    monkeypatch.setattr(patterns, "NAMES_MAX", 1_000)
+    patterns._found.clear()
+    names = [f"topic-{number}" for number in range(100)]
+    for number in range(50):
+        assert len(matching(f"x{number}|topic-.*", names)) == 100
+    assert patterns._names_kept() <= 1_000
+    assert len(patterns._found) == 9, "all of them were looked up among the same names"
+    patterns._found.clear()

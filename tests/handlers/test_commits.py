@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from typing import TYPE_CHECKING
 
 import judge
@@ -192,3 +194,23 @@ def test_before_anybody_has_asked_for_a_coordinator_there_is_none(tmp_path_facto
         assert wired.ask(describe("g"), 5).groups[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         deleted = wired.ask(DeleteGroupsRequest(groups_names=["g"]), 2)
         assert deleted.results[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_commit_with_a_topic_that_is_gone_does_not_overtake_a_later_one(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with BrokerThread(data=tmp_path_factory.mktemp("data")) as broker, Story(port_of(broker), "g") as story:
+        wire, held, released = story.wire(), threading.Event(), threading.Event()
+        wire.ask(story.commit("", -1, (0, 1, ""), topic_ids=[story.topic_id]), 10)
+        assert broker._loop is not None
+        broker._loop.call_soon_threadsafe(lambda: (held.set(), released.wait()))  # until both are there
+        assert held.wait(60)
+        wire._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wire.send(story.commit("", -1, (0, 5, ""), topic_ids=[STRANGE, story.topic_id]), 10)
+        wire.send(story.commit("", -1, (0, 6, ""), topic_ids=[story.topic_id]), 10)
+        released.set()
+        codes = {one.topic_id: one.partitions[0].error_code for one in wire.receive().topics}
+        assert codes == {STRANGE: ErrorCode.UNKNOWN_TOPIC_ID, story.topic_id: ErrorCode.NONE}
+        wire.receive()
+        (found,) = wire.ask(story.fetch(8, (TOPIC, [0])), 8).groups
+        assert found.topics[0].partitions[0].committed_offset == 6

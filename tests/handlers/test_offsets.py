@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -209,3 +210,17 @@ def test_where_an_epoch_ended_is_known_over_restarts(tmp_path: Path, version: in
                 assert epoch_end(wired, "t", epoch, version) == (0, known, 2 * epoch + 2)
             if version >= 2:
                 assert epoch_end(wired, "t", 0, version, current=9)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def test_a_disk_that_refuses_a_search_is_that_partitions_trouble(
+    wired: Wired, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file may have to be opened for it, and there may be no descriptor left."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("ottla.log.log.first_since", refuse)
+    assert ask(wired, topic, BEGIN_MS).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    monkeypatch.undo()
+    assert ask(wired, topic, BEGIN_MS).error_code == ErrorCode.NONE

@@ -193,3 +193,29 @@ def test_an_unfinished_copy_found_at_start_is_begun_anew(tmp_path: Path) -> None
     asyncio.run(found.carry_out(found.moves["orders", 0]))
     assert again.folder.parent == tmp_path / "b"
     assert everything(again) == before[2]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_flush_that_began_before_the_move_says_nothing_of_the_copy(tmp_path: Path, fails: bool) -> None:
+    disk = FaultyDisk()
+    store, log = begin(tmp_path, disk)
+    planned = log.unflushed()
+    assert planned is not None
+
+    class Late:
+        """A disk that is slow, and then may fail."""
+
+        def sync(self, fd: int) -> None:
+            asyncio.run(store.carry_out(move))
+            if fails:
+                raise OSError(errno.EIO, "broken")
+
+        def sync_folder(self, path: str) -> None:
+            pass
+
+    move = asked(store, tmp_path)
+    late = planned._replace(disk=Late(), files=planned.files[:1], indexes=())  # type: ignore[arg-type]
+    asyncio.run(store.flusher.flush(log, late))
+    assert log.folder.parent == tmp_path / "b"
+    assert log.recovery_point == 0, "nothing of the copy was forced to disk"
+    assert store.directories[1].online, "another disk failed"

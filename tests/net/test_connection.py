@@ -286,3 +286,22 @@ def test_a_closed_connection_cancels_what_it_waited_for() -> None:
         assert futures[0].cancelled()
 
     play(handle, story)
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_an_error_of_ours_ends_its_connection_instead_of_leaving_it_without_an_answer(before: int) -> None:
+    """Frames that were read and not handled are gone: whoever waits for their answers would wait for ever."""
+
+    def handle(_: Connection, data: memoryview) -> Answer:
+        if bytes(data) == b"bad":
+            raise MemoryError
+        return [frame(bytes(data))]
+
+    async def story(opened: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(frame(b"good") * before + frame(b"bad") + frame(b"later"))
+        for _ in range(before):
+            assert await answer(reader) == b"good"
+        assert await reader.read() == b""
+        assert not opened.connections
+
+    play(handle, story)

@@ -154,7 +154,7 @@ class Controller:
         epochs = partial(_epochs, epoch_of, floor)
         image = self._lead(image, found, epochs, ops, anew=not clean or rebuilt)
         if self.first_start or rebuilt:
-            image = self._adopt(image, found, ops)
+            image = self._adopt(image, found, ops, rebuilt=rebuilt)
         if rebuilt:
             ops.append(self._skip_producer_ids(nodes, found))
         await self._keeper.multi(ops)
@@ -190,13 +190,13 @@ class Controller:
         block = znodes.encode_producer_ids(self.node_id, 0, first - 1)
         return keeper.Create(znodes.PRODUCER_IDS, block) if node is None else keeper.Set(znodes.PRODUCER_IDS, block)
 
-    def _adopt(self, image: Image, legacy: Legacy, ops: list[keeper.Op]) -> Image:
+    def _adopt(self, image: Image, legacy: Legacy, ops: list[keeper.Op], *, rebuilt: bool) -> Image:
         """The image with what the folders hold and it does not know of; adds the writes that keep it."""
         unknown = [one for one in legacy.logs if one.topic not in image.topics]
         topics, dropped = plans.adopted(self.static, legacy._replace(logs=unknown), self.node_id, self._new_ids())
         for topic in topics:
             ops += plans.creation(topic, self._epoch)
-        if self.first_start:
+        if self.first_start and not rebuilt:
             brokers, more = plans.adopted_brokers(self.static, legacy)
             dropped += more
             for broker, pairs in brokers.items():

@@ -208,6 +208,9 @@ class File:
             logger.warning("the metadata was lost: rebuilt", extra={"file": self._path, "journal": journal.path})
             self.rebuilt = True
             self._zxid = last
+            for path in tuple(nodes):
+                while (path := _parent(path)) not in nodes:  # a line that could not be read may have made it
+                    nodes[path] = b""
             self.multi([Create(path, nodes[path]) for path in sorted(nodes) if path != "/"])
         elif journal.last() != self._zxid:
             journal.rewrite(self._zxid, self._kept())

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SIZE_MAX: Final = 1 << 20  # bytes of a compiled pattern with all it makes up while matching
 KEPT_MAX: Final = 1024  # patterns whose names are remembered
+NAMES_MAX: Final = 1 << 20  # names in all that is remembered, at some fifty bytes each
+LONG_SIZE: Final = 1024  # a longer name may take long to match: RE2's time is that of the name times the pattern
 
 
 class PatternError(ValueError):
@@ -56,21 +58,32 @@ def compiled(text: str) -> Pattern:
 _found: OrderedDict[str, tuple[frozenset[str], frozenset[str]]] = OrderedDict()  # among which names, and which
 
 
+def _names_kept() -> int:
+    """How many names are remembered; those of all topics are mostly the same object for many patterns."""
+    everywhere = {id(present): len(present) for present, _ in _found.values()}
+    return sum(everywhere.values()) + sum(len(found) for _, found in _found.values())
+
+
 def lookup(text: str, names: Iterable[str]) -> Generator[None, None, frozenset[str]]:
     """Those of the names that the pattern matches, step by step; PatternError when it is none."""
     present = frozenset(names)
     before, found = _found.get(text) or (frozenset[str](), frozenset[str]())
-    if text not in _found or before != present:
-        pattern = compiled(text)
-        fresh = set()
-        for name in present - before:
-            if pattern.matches(name):
-                fresh.add(name)
-            yield
-        found = (found & present) | fresh
+    if text in _found and before == present:
+        _found.move_to_end(text)
+        return found
+    latest = next(reversed(_found.values()), (present, found))[0]
+    if latest == present:
+        present = latest
+    pattern = compiled(text)
+    fresh = set()
+    for name in present - before:
+        if pattern.matches(name):
+            fresh.add(name)
+        yield
+    found = (found & present) | fresh
     _found[text] = present, found
     _found.move_to_end(text)
-    if len(_found) > KEPT_MAX:
+    while len(_found) > 1 and (len(_found) > KEPT_MAX or _names_kept() > NAMES_MAX):
         _found.popitem(last=False)
     return found
 

@@ -59,7 +59,7 @@ COMMITS_PER_TURN = 1000  # each takes some ten microseconds to decide, write and
 @handles(OffsetCommitRequest)
 def offset_commit(
     parts: Parts, call: Call, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Coroutine[None, None, OffsetCommitResponse]:
+) -> OffsetCommitResponse | Coroutine[None, None, OffsetCommitResponse] | Steps[OffsetCommitResponse]:
     image, version = parts.controller.image, call.version
     if version >= BY_ID:
         unnamed = name_topics(image, request.topics)
@@ -72,12 +72,17 @@ def offset_commit(
     return commit(parts, call, request)
 
 
-async def commit_portions(parts: Parts, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
+def commit_portions(parts: Parts, call: Call, request: OffsetCommitRequest) -> Steps[OffsetCommitResponse]:
+    """In slices; what the connection sends afterwards waits, for a later commit must not be overtaken by this one."""
     answers = []
     for portion in portions(request):
         answer = commit(parts, call, portion)
-        answers.append(answer if isinstance(answer, OffsetCommitResponse) else await answer)
-        await asyncio.sleep(0)
+        if not isinstance(answer, OffsetCommitResponse):
+            waiting = asyncio.ensure_future(answer)
+            yield waiting
+            answer = waiting.result()
+        answers.append(answer)
+        yield None
     return joined(answers)
 
 
@@ -133,12 +138,12 @@ def commit(
     return answer
 
 
-async def commit_named(
+def commit_named(
     parts: Parts, call: Call, request: OffsetCommitRequest, unnamed: list[OffsetCommitRequestTopic]
-) -> OffsetCommitResponse:
+) -> Steps[OffsetCommitResponse]:
     """Some topics are given by ids that are not known here: leave them out, and refuse them at the end."""
     request.topics = [topic for topic in request.topics if topic.name]
-    response = await commit_portions(parts, call, request)
+    response = yield from commit_portions(parts, call, request)
     response.topics += [
         OffsetCommitResponseTopic(
             topic_id=topic.topic_id,

@@ -72,17 +72,23 @@ def list_offsets(parts: Parts, call: Call, request: ListOffsetsRequest) -> Steps
 def list_one(
     parts: Parts, call: Call, request: ListOffsetsRequest, topic: str, asked: ListOffsetsPartition
 ) -> Steps[ListOffsetsPartitionResponse]:
-    partition = parts.replicas.get(topic, asked.partition_index)
-    if call.version == 0:
-        return boundaries(partition, asked, parts.clock.now_ms())
-    partition.check_epoch(asked.current_leader_epoch)
-    if SINCE.get(asked.timestamp, 0 if asked.timestamp >= 0 else call.version + 1) > call.version:
+    if SINCE.get(asked.timestamp, 0 if asked.timestamp >= 0 else call.version + 1) > call.version > 0:
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
     known: Known = {}
+    before = None
     while True:
+        partition = parts.replicas.get(topic, asked.partition_index)
+        if partition is not before:  # deleted while we waited, and another has its name
+            known.clear()
+        before = partition
         try:
+            if call.version == 0:
+                return boundaries(partition, asked, parts.clock.now_ms())
+            partition.check_epoch(asked.current_leader_epoch)
             timestamp, offset, epoch = locate(partition, asked.timestamp, limit_of(partition, request), known)
             break
+        except OSError as error:
+            raise partition.log.directory.refusal(error) from error
         except LongSearchError as long:
             future = aside.run(long.size, long.search)
             yield future

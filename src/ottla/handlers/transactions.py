@@ -9,10 +9,11 @@ TxnOffsetCommit 5 on the newer protocol of transactions is spoken, in which part
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.coord.groups.commits import refused_in_transaction
-from ottla.coord.patterns import PatternError, compiled
+from ottla.coord.patterns import LONG_SIZE, PatternError, compiled
 from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION, NEEDS_ID, Producer
 from ottla.coord.transactions.markers import Marker
 from ottla.coord.transactions.transaction import FOR_EVER_MS, State
@@ -21,6 +22,7 @@ from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.commits import joined, missing_of, portions
 from ottla.handlers.groups import caller_of
 from ottla.handlers.repeats import Repeats
+from ottla.records import aside
 from ottla.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
     from ottla.coord.machine import Decision
+    from ottla.coord.patterns import Pattern
     from ottla.coord.transactions.machine import TransactionMachine
     from ottla.coord.transactions.transaction import Partitions, Transaction
     from ottla.handlers.call import Steps
@@ -470,13 +473,23 @@ def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest
                 continue
             if request.duration_filter >= 0 and not lasts(one, request.duration_filter, now_ms):
                 continue
-            if pattern is None or pattern.matches(name):
-                response.transaction_states.append(
-                    ListTransactionsResponseTransactionState(
-                        transactional_id=name, producer_id=one.producer_id, transaction_state=one.state.title
-                    )
+            if pattern is not None and not (yield from matches(pattern, name)):
+                continue
+            response.transaction_states.append(
+                ListTransactionsResponseTransactionState(
+                    transactional_id=name, producer_id=one.producer_id, transaction_state=one.state.title
                 )
+            )
     return response
+
+
+def matches(pattern: Pattern, name: str) -> Steps[bool]:
+    """Whether the pattern matches; in a thread, without the interpreter's lock, if that may take long."""
+    if len(name) <= LONG_SIZE:
+        return pattern.matches(name)
+    future = aside.run(len(name), partial(pattern.matches, name))
+    yield future
+    return future.result()
 
 
 def lasts(one: Transaction, duration_ms: int, now_ms: int) -> bool:

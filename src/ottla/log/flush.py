@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 from ottla.clock import steady_ms
 from ottla.errors import BrokerError, ErrorCode
@@ -91,6 +92,8 @@ class Flusher:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._running: dict[Log, asyncio.Task[None]] = {}
+        # Of two at a time one could hear of a failure and the other of success, for the same bytes.
+        self._turns: WeakKeyDictionary[Log, asyncio.Lock] = WeakKeyDictionary()
 
     async def flushed(self, log: Log, offset: int) -> None:
         """Returns when everything below `offset` is on disk. BrokerError says why it will not be."""
@@ -120,8 +123,13 @@ class Flusher:
             raise log.directory.refusal(error) from error
         if plan is None:
             return
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, carry_out, plan)
-        except OSError as error:
-            raise log.sync_failed(error) from error
-        log.flushed(plan, steady_ms(self._clock))
+        directory = log.directory
+        async with self._turns.setdefault(log, asyncio.Lock()):
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, carry_out, plan)
+            except OSError as error:
+                if log.directory is not directory:  # it was moved meanwhile: the trouble is that of the other disk
+                    directory.refusal(error)
+                    return
+                raise log.sync_failed(error) from error
+            log.flushed(plan, steady_ms(self._clock))

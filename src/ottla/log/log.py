@@ -73,7 +73,7 @@ class Log:
         self.topic_id: bytes = loaded.topic_id or bytes(16)
         self.config = config
         self.flushed_ms = loaded.now_ms
-        self.cuts = 0  # how often something was cut off the end: a copy made before one is worth nothing
+        self.cuts = 0  # grows when something was cut off the end or it was moved: a copy made before is worth nothing
         self.owed = 0  # offset up to which `flush.messages` wants it on disk before anything is acknowledged
         self.compacted: int | None = None  # where the part begins that compaction has not seen
         self._high: int | None = None
@@ -548,8 +548,11 @@ class Log:
         return self.directory.refusal(error)
 
     def flushed(self, flush: Flush, now_ms: int) -> None:
-        """What was named is on disk. If something was cut off meanwhile, it says nothing of what came in its place."""
-        if flush.cuts == self.cuts:
+        """What was named is on disk. If something was cut off meanwhile, it says nothing of what came in its place.
+
+        Nor does one that began before another found the disk full: the kernel tells of a failure once.
+        """
+        if flush.cuts == self.cuts and (flush.sizes or not self._doubtful):
             self._doubtful = self._doubtful and not flush.sizes
             forced = set(flush.indexes)
             self._rolled = [segment for segment in self._rolled if segment.stem + OFFSET_SUFFIX not in forced]

@@ -417,6 +417,7 @@ class Store:
             segment.close()
         old.logs.discard(log)
         log.settle_in(directory, folder, loaded._replace(recovery_point=loaded.start))
+        log.cuts += 1  # a flush that began in the other directory says nothing of this one
         log.owed = log.end  # nothing is forced to disk yet, and the old copy will not be there for long
         del self.moves[key]
 

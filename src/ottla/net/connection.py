@@ -215,8 +215,8 @@ class Connection:
             else:
                 self._held_size += size
                 self._gather(held)
-        except Hangup as reason:
-            self.hang_up(str(reason))
+        except Exception as error:
+            self._end_with(error)
             return
         out = self._out
         if self._answers or self._writing or len(out) > 1:
@@ -282,8 +282,8 @@ class Connection:
         backlog, self._backlog = self._backlog, None
         try:
             self._consume(backlog)
-        except Hangup as reason:
-            self.hang_up(str(reason))
+        except Exception as error:
+            self._end_with(error)
             return
         self._flush()
 
@@ -453,6 +453,12 @@ class Connection:
             self._closing = True
             self._flush()
         self.close()
+
+    def _end_with(self, error: Exception) -> None:
+        """Frames could not be handled. Whatever it was, where the next one begins is not known any more."""
+        if not isinstance(error, Hangup):
+            log.error("frames could not be handled", exc_info=error)
+        self.hang_up(str(error) or type(error).__name__)
 
     def close(self) -> None:
         if self.closed:

@@ -7,6 +7,9 @@ connection, as Kafka does; ApiVersions alone is answered at version 0, so that a
 
 A small request is decoded, handled and encoded in one go. A large frame is decoded in slices, a handler that is a
 generator runs in slices, and the answer of what was interrupted, or of a large request, is encoded in slices.
+
+A client that leaves gives up its answer, not the work: a request that changes something and has arrived is carried out,
+for a producer without acknowledgements may close its connection as soon as its bytes are sent. Only reading ends.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.dispatch")
 
 API_VERSIONS = 18
+# What changes nothing (fetches, lists, descriptions) is for nobody when its client is gone.
+READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 50, 60, 61, 65, 66, 69, 74, 75))
 ANSWER = Struct(">ii")  # length, correlation id
 ANSWER_FLEXIBLE = Struct(">iix")  # the same, and no tagged fields
 
@@ -56,6 +61,7 @@ class Route:
         "handler",
         "large_size",
         "prefix",
+        "reading",
         "request",
         "response",
         "version",
@@ -64,6 +70,7 @@ class Route:
     def __init__(self, key: int, version: int, handler: Callable[..., Any]) -> None:
         api = apis.BY_KEY[key]
         self.version = version
+        self.reading = key in READING
         self.handler = handler
         self.request = api.request
         self.response = api.response
@@ -81,7 +88,8 @@ class Dispatch:
         self._parts = parts
         self._routes: dict[int, Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._lane = Lane()
+        self._lane = Lane()  # of requests with many elements, which may take long
+        self._short_lane = Lane()  # of small ones: they ask for much at most, and do not wait behind the others
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer:
         try:
@@ -91,7 +99,8 @@ class Dispatch:
                 return self._step_down(correlation)
             call = Call(key, version, client_id or "", connection.host, connection.listener, connection.dialled)
             if len(frame) > route.large_size:
-                return self._slice(self._decode_and_answer(route, call, correlation, bytes(frame), position))
+                steps = self._decode_and_answer(route, call, correlation, bytes(frame), position)
+                return self._slice(route, steps, self._lane)
             request, _ = route.decode(frame, position, route.elements_max)
         except DecodeError as error:
             raise unreadable(error) from None
@@ -109,17 +118,19 @@ class Dispatch:
         if response is None:
             return None
         if response.__class__ is GeneratorType:
-            return self._slice(self._answer(route, correlation, request, response, large=False))
+            steps = self._answer(route, correlation, request, response, large=False)
+            return self._slice(route, steps, self._short_lane)
         return self._later(route, correlation, request, response)
 
-    def _slice(self, steps: Steps[list[Part] | None]) -> Answer:
+    def _slice(self, route: Route, steps: Steps[list[Part] | None], lane: Lane) -> Answer:
         """The answer, if it takes no longer than a turn; else it comes later, in slices."""
         try:
             awaited = walk(steps, monotonic() + TURN_S)
         except StopIteration as end:
             parts: list[Part] | None = end.value
             return parts
-        return Deferred(self._lane.add(steps, awaited), finished, exclusive=True)
+        future = lane.add(steps, awaited)
+        return Deferred(future if route.reading else asyncio.shield(future), finished, exclusive=True)
 
     def _decode_and_answer(
         self, route: Route, call: Call, correlation: int, frame: bytes, position: int

@@ -1,10 +1,11 @@
 """Who may use the loop next: work that did not fit into one turn waits here for another.
 
 The loop belongs to everybody. A connection handles frames for `TURN_S`, then others get a turn; a request that needs
-longer is a generator (`Steps`) that yields wherever it may be interrupted. What is left waits in one of two lines:
+longer is a generator (`Steps`) that yields wherever it may be interrupted. What is left waits in line:
 
     Turns    connections with frames that have arrived: each in turn, as often as it takes
-    Lane     long requests: one after the other, so that the memory of one is free before the next begins
+    Lane     long requests: one after the other, so that the memory of one is free before the next begins. There are
+             two, see `dispatch`: who asks a short question with a long answer does not wait behind long lists
 
 Each line is served once in every round of the loop, for `ROUND_S` at most. A connection that asks for little is served
 when its bytes arrive and never waits in line, however many wait there.

@@ -36,12 +36,16 @@ class Aside:
             self._size += size
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla-records")
-        job = self._threads.submit(work)
 
-        def done(_: object) -> None:
+        def done(_: object = None) -> None:
             with self._lock:
                 self._size -= size
 
+        try:
+            job = self._threads.submit(work)
+        except RuntimeError as error:  # the system has no thread for us
+            done()
+            raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
         job.add_done_callback(done)
         return asyncio.wrap_future(job)
 

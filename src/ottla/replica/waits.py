@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.errors import BrokerError
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable
@@ -95,8 +97,11 @@ class Wait:
         if stable == partition.high:
             settled = held
         elif stable > end:
-            found = partition.log.read(end, held, offset_max=stable)
-            settled = 0 if found is None else found.size
+            try:
+                found = partition.log.read(end, held, offset_max=stable)
+                settled = 0 if found is None else found.size
+            except BrokerError:  # deleted by now, or not readable: the fetch will say so, not the append that came here
+                settled = max(held, self._size_missing)
         self._unstable[partition] = stable, held - settled
         return settled
 

@@ -17,6 +17,7 @@ from ottla.cluster.keeper import Unavailable
 from ottla.cluster.plans import NewTopic
 from ottla.config import load
 from ottla.errors import BrokerError
+from ottla.records import batch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -200,3 +201,28 @@ def test_where_folder_and_journal_differ_the_folder_is_believed(tmp_path: Path) 
             assert not strays(tmp_path)
 
     asyncio.run(story())
+
+
+def test_what_is_left_of_a_damaged_journal_is_taken(tmp_path: Path) -> None:
+    """Both are damaged: a line that is left out may be the one that made the parents of all others."""
+
+    async def written() -> None:
+        async with broker(tmp_path) as parts:
+            now_ms = parts.clock.now_ms()
+            one = batch.Record(0, now_ms, None, b"", ())
+            data = batch.build([one], producer_id=7, producer_epoch=0, base_sequence=0)
+            parts.replicas.get("plain", 0).append(memoryview(data), now_ms, 9)
+
+    asyncio.run(filled(tmp_path))
+    asyncio.run(written())
+    (tmp_path / METADATA_FILE).unlink()
+    first, *others = (tmp_path / JOURNAL_FILE).read_bytes().splitlines(keepends=True)
+    assert others
+    (tmp_path / JOURNAL_FILE).write_bytes(b"".join([b"?" * (len(first) - 1) + b"\n", *others]))
+
+    async def again() -> None:
+        async with broker(tmp_path) as parts:
+            assert parts.controller.image.topics["kept"].configs["retention.ms"] == "-1"
+            assert parts.controller.image.topics["compacted"].configs["cleanup.policy"] == "compact"
+
+    asyncio.run(again())

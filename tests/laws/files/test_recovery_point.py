@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 from log.making import NOW_MS, a_log, a_store, append, produced
@@ -22,3 +23,20 @@ def test_it_does_no_harm(tmp_path: Path) -> None:
     append(log, produced())
     assert log.flush_due(NOW_MS) is None
     assert log.unflushed() is not None
+
+
+def test_a_flush_that_began_before_another_failed_does_not_count(tmp_path: Path) -> None:
+    """The kernel tells of bytes that it could not write once, to who asks first; the next is told all is well."""
+    log = a_log(tmp_path)
+    append(log, produced())
+    first, second = log.unflushed(), log.unflushed()
+    assert first is not None
+    assert second is not None
+    log.sync_failed(OSError(errno.ENOSPC, "No space left on device"))
+    log.flushed(second, NOW_MS)
+    assert log.recovery_point == 0
+    again = log.unflushed()
+    assert again is not None
+    assert again.sizes, "everything is written again"
+    log.flushed(again, NOW_MS)
+    assert log.recovery_point == log.end

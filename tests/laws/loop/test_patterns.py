@@ -78,3 +78,18 @@ def test_a_pattern_lists_the_transactional_ids_it_matches_whole(broker: BrokerTh
                 state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=pattern
             )
             assert len(wired.ask(listing, 2).transaction_states) == count
+
+
+def test_a_long_transactional_id_is_matched_elsewhere(broker: BrokerThread) -> None:
+    """RE2's time is that of the name times the pattern: 32 kB and 183 bytes come to 1.5 s."""
+    name = "ab" * 16_000
+    pattern = "|".join(f"(a|b)*a(a|b){{{count}}}" for count in range(990, 1000))
+    with Wired(port_of(broker)) as wired:
+        init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
+        assert wired.ask(init, 3).error_code == ErrorCode.NONE
+        with watched(broker) as gaps:
+            listing = ListTransactionsRequest(
+                state_filters=[], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=pattern
+            )
+            assert [one.transactional_id for one in wired.ask(listing, 2).transaction_states] == [name]
+    assert gaps.largest_s < GAP_S_MAX

@@ -110,3 +110,25 @@ def test_a_reader_of_committed_records_sleeps_while_a_transaction_is_open(broker
         (found,) = reader.receive().responses[0].partitions
         assert found.records
         assert found.last_stable_offset == found.high_watermark == 31
+
+
+def test_a_short_question_does_not_wait_behind_long_lists(
+    broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topics of a broker are a short question, and their list takes more than one turn."""
+    monkeypatch.setattr("ottla.net.dispatch.TURN_S", 0.0)
+    names = [MetadataRequestTopic(name=f"none-{number}") for number in range(10_000)]
+    long = MetadataRequest(topics=names, allow_auto_topic_creation=False)
+    peers = [Wired(port_of(broker)) for _ in range(4)]
+    try:
+        with Wired(port_of(broker)) as wired:
+            for peer in peers:
+                peer.send(long, 9)
+            select.select([peers[0]._socket], [], [], 60)  # the first is answered: the others are there and wait
+            assert wired.ask(MetadataRequest(topics=None), 9).topics
+            assert not select.select([peers[-1]._socket], [], [], 0)[0]
+        for peer in peers:
+            assert len(peer.receive().topics) == len(names)
+    finally:
+        for peer in peers:
+            peer.__exit__(None, None, None)

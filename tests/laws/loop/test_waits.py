@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from ottla.errors import BrokerError, ErrorCode
 from ottla.replica.waits import Waits
 
 if TYPE_CHECKING:
@@ -96,3 +97,16 @@ def test_the_end_of_one_of_two_counts_up_to_the_other() -> None:
     assert woken_after(True, 50, open_transaction, *half) == 1
     assert woken_after(True, 51, open_transaction, *half) is None
     assert woken_after(True, 110, open_transaction, *half, lambda part: part.append(0)) == 2
+
+
+def test_an_append_does_not_fail_because_of_one_who_waits() -> None:
+    """Retention may take what lies behind an open transaction: it cannot be read, but the append has been made."""
+
+    def retained(part: Part) -> None:
+        def refuse(*_: object, **__: object) -> Slice | None:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+        part.log.read = refuse  # type: ignore[method-assign]
+        part.append(10, stable=50)
+
+    assert woken_after(True, 1000, open_transaction, retained) == 1
