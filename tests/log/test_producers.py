@@ -393,7 +393,7 @@ def test_replay_of_the_log_gives_the_state_that_was_live(steps: list[tuple[int, 
 def test_a_snapshot_that_cannot_be_read_is_passed_over_and_kept(tmp_path: Path) -> None:
     class Unreadable(RealDisk):
         def read(self, path: str | os.PathLike[str]) -> bytes:
-            if "53" in os.fspath(path):
+            if os.fspath(path).endswith("53.snapshot"):
                 raise PermissionError(errno.EACCES, "Permission denied", path)
             return super().read(path)
 
