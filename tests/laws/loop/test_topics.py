@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOPICS = 250
-HELD_S_MAX = 0.2  # turns are of 0.02 s; one step more, the garbage collector, and whatever the machine adds
+HELD_S_MAX = 0.1  # turns are of 0.02 s; one step more, and whatever the machine adds
 
 
 class Turns:
