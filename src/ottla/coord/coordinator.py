@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.clock import Clock
-    from ottla.cluster.controller import Controller
+    from ottla.cluster.commands import Commands
     from ottla.cluster.image import Image
+    from ottla.cluster.metadata import Metadata
     from ottla.coord.machine import Token
     from ottla.replica.replicas import Replicas
 
@@ -43,13 +44,15 @@ class Coordinator(Generic[M]):
         self,
         shape: Shape,
         make: Callable[[int], M],
-        controller: Controller,
+        metadata: Metadata,
+        controller: Commands,
         replicas: Replicas,
         clock: Clock,
         perform: Callable[[int, Any], None] | None = None,
     ) -> None:
         self.runtime: Runtime[M] = Runtime(make, clock, perform)
         self._shape = shape
+        self._metadata = metadata
         self._controller = controller
         self._replicas = replicas
         self._making: asyncio.Lock = asyncio.Lock()
@@ -60,7 +63,7 @@ class Coordinator(Generic[M]):
 
     @property
     def exists(self) -> bool:
-        return self._shape.name in self._controller.image.topics
+        return self._shape.name in self._metadata.image.topics
 
     async def ensure(self) -> None:
         """Make the topic unless it is there. Fewer brokers than its replicas are no obstacle: they may come later.
@@ -70,7 +73,7 @@ class Coordinator(Generic[M]):
         async with self._making:
             if self.exists:
                 return
-            shape, alive = self._shape, len(self._controller.image.brokers)
+            shape, alive = self._shape, len(self._metadata.image.brokers)
             configs = {**INTERNAL_CONFIGS[shape.name], **shape.configs}
             wish = NewTopic(shape.name, shape.partitions, min(shape.replicas, alive), None, configs)
             made = (await self._controller.create_topics([wish]))[0]
@@ -78,7 +81,7 @@ class Coordinator(Generic[M]):
                 raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, made.message) from made
 
     def index_of(self, key: str) -> int:
-        topic = self._controller.image.topics.get(self._shape.name)
+        topic = self._metadata.image.topics.get(self._shape.name)
         if topic is None:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return slot(key, len(topic.partitions))
@@ -101,20 +104,20 @@ class Coordinator(Generic[M]):
         recreated = before is not None and after is not None and before.id != after.id
         for index, state in states.items():
             present = wanted.get(index)
-            if recreated or present is None or present.leader != self._controller.node_id:
+            if recreated or present is None or present.leader != self._metadata.node_id:
                 self.runtime.resigned(state.index)
         for index, state in wanted.items():
             known = None if recreated else states.get(index)
             led = known is not None and (known.leader, known.leader_epoch) == (state.leader, state.leader_epoch)
-            if state.leader == self._controller.node_id and not led:
+            if state.leader == self._metadata.node_id and not led:
                 self.runtime.resigned(index)
                 self._lead(index)
 
     def _lead(self, index: int, *, again: bool = False) -> None:
         """Load the machine of a partition; later, if its log cannot be made just now, as on a full disk."""
-        topic = self._controller.image.topics.get(self._shape.name)
+        topic = self._metadata.image.topics.get(self._shape.name)
         led = topic is not None and index < len(topic.partitions)
-        if topic is None or not led or topic.partitions[index].leader != self._controller.node_id:
+        if topic is None or not led or topic.partitions[index].leader != self._metadata.node_id:
             return
         if self.runtime.stopped or self.runtime.leads(index):
             return

@@ -50,7 +50,7 @@ WITH_ID, BY_ID = 10, 12  # the first versions with topic ids, and in which they 
 
 @handles(MetadataRequest)
 def metadata(parts: Parts, call: Call, request: MetadataRequest) -> MetadataResponse | Steps[Answer]:
-    image, topics = parts.controller.image, request.topics
+    image, topics = parts.metadata.image, request.topics
     if topics is not None and len(topics) == 1 and not any(topics[0].topic_id):
         known = image.topics.get(topics[0].name or "")
         if known is not None:  # what clients ask most: about one topic that they write to or read
@@ -59,7 +59,7 @@ def metadata(parts: Parts, call: Call, request: MetadataRequest) -> MetadataResp
 
 
 def metadata_of_many(parts: Parts, call: Call, request: MetadataRequest) -> Steps[Answer]:
-    image, offline = parts.controller.image, parts.replicas.offline()
+    image, offline = parts.metadata.image, parts.replicas.offline()
     topics: list[MetadataResponseTopic] = []
     if request.topics is None or (call.version == 0 and not request.topics):
         for topic in list(image.topics.values()):
@@ -110,7 +110,7 @@ async def create_then_respond(
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was quicker
                 failed[name] = error.code
                 await asyncio.sleep(0)
-    image, offline = parts.controller.image, parts.replicas.offline()
+    image, offline = parts.metadata.image, parts.replicas.offline()
     topics = []
     for at, one in enumerate(wanted):
         found = find(image, one, request, offline)
@@ -125,7 +125,7 @@ async def create_then_respond(
 def respond(
     parts: Parts, call: Call, request: MetadataRequest, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
-    image = parts.controller.image
+    image = parts.metadata.image
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
@@ -143,7 +143,7 @@ def respond(
 def brokers(parts: Parts, call: Call) -> list[tuple[int, str, int, str | None]]:
     """(node id, host, port, rack) of every broker, as this client reaches it."""
     found = []
-    for broker in parts.controller.image.brokers.values():
+    for broker in parts.metadata.image.brokers.values():
         host, port = address(parts, call) if broker.id == parts.node_id else broker.endpoints[call.listener]
         found.append((broker.id, host, port, broker.rack))
     return found
@@ -209,7 +209,7 @@ def describe_topic_partitions(
     parts: Parts, call: Call, request: DescribeTopicPartitionsRequest
 ) -> Steps[DescribeTopicPartitionsResponse]:
     """Topics in order of their names, a page at a time; the cursor says where the next page starts."""
-    image, cursor = parts.controller.image, request.cursor
+    image, cursor = parts.metadata.image, request.cursor
     names = sorted({topic.name for topic in request.topics}) if request.topics else sorted(image.topics)
     if cursor is not None and (cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)):
         pages = [absent_page(name, ErrorCode.INVALID_REQUEST) for name in names]

@@ -237,7 +237,7 @@ def verified(
 
 
 def exists(parts: Parts, partition: tuple[str, int]) -> bool:
-    topic = parts.controller.image.topics.get(partition[0])
+    topic = parts.metadata.image.topics.get(partition[0])
     return topic is not None and 0 <= partition[1] < len(topic.partitions)
 
 
@@ -303,7 +303,7 @@ async def txn_offset_commit(parts: Parts, call: Call, request: TxnOffsetCommitRe
     try:
         await parts.groups.ensure()
     except BrokerError as error:
-        missing, _ = missing_of(parts.controller.image, request.topics)
+        missing, _ = missing_of(parts.metadata.image, request.topics)
         return refused_in_transaction(request, error.code, missing)
     code = await admitted(parts, call, request, (request.producer_id, request.producer_epoch))
     answers = []
@@ -316,7 +316,7 @@ async def txn_offset_commit(parts: Parts, call: Call, request: TxnOffsetCommitRe
 async def commit_portion(
     parts: Parts, call: Call, request: TxnOffsetCommitRequest, code: ErrorCode
 ) -> TxnOffsetCommitResponse:
-    missing, _ = missing_of(parts.controller.image, request.topics)
+    missing, _ = missing_of(parts.metadata.image, request.topics)
     if code is not ErrorCode.NONE:
         return refused_in_transaction(request, code, missing)
     caller = caller_of(call)
@@ -341,7 +341,7 @@ async def admitted(parts: Parts, call: Call, request: TxnOffsetCommitRequest, pr
     if call.version >= NEWER_COMMIT:
         code = await add_group(parts, name, producer, request.group_id, EPOCH_PER_TRANSACTION)
         return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
-    if not parts.controller.config.transaction_partition_verification_enable:
+    if not parts.metadata.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
     partition = (parts.groups.topic, parts.groups.index_of(request.group_id))
     code = verified(parts, name, producer, frozenset((partition,)))[partition]

@@ -19,9 +19,9 @@ from ottla.replica.partition import Partition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ottla.cluster.controller import Controller
     from ottla.cluster.image import Image, Topic
     from ottla.cluster.image import Partition as State
+    from ottla.cluster.metadata import Metadata
     from ottla.log.log import Log
     from ottla.log.store import Store
     from ottla.replica.waits import Waits
@@ -37,9 +37,9 @@ TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Replicas:
-    def __init__(self, controller: Controller, store: Store, waits: Waits) -> None:
+    def __init__(self, metadata: Metadata, store: Store, waits: Waits) -> None:
         self.waits = waits
-        self._controller = controller
+        self._metadata = metadata
         self._store = store
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
@@ -59,7 +59,7 @@ class Replicas:
         online = tuple(directory.online for directory in self._store.directories)
         if not self._lost and all(online):
             return frozenset()
-        known = online, len(self._lost), self._controller.image.topics.version
+        known = online, len(self._lost), self._metadata.image.topics.version
         if self._offline[0] != known:
             failed = ((one.topic, one.index) for one in self if one.log.fault is not None)
             self._offline = known, frozenset((*self._lost, *failed))
@@ -78,14 +78,14 @@ class Replicas:
         partitions = self._by_id.get(topic_id)
         if partitions is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
-        return partitions.get(index) or self._absent(self._controller.image.names_by_id[topic_id], index)
+        return partitions.get(index) or self._absent(self._metadata.image.names_by_id[topic_id], index)
 
     def _absent(self, name: str, index: int) -> Partition:
         """A partition that is not there. If it should be (the disk was full when it came), it gets another chance."""
-        topic = self._controller.image.topics.get(name)
+        topic = self._metadata.image.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if self._controller.node_id not in topic.partitions[index].replicas:
+        if self._metadata.node_id not in topic.partitions[index].replicas:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if (name, index) in self._lost:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
@@ -102,7 +102,7 @@ class Replicas:
         try:
             for state in topic.partitions[first:]:
                 await self._turns.pause()
-                if self._controller.node_id in state.replicas:
+                if self._metadata.node_id in state.replicas:
                     prepared[state.index] = self._partition(topic, state)
             if descriptors.left() < DESCRIPTORS_SPARE:
                 raise too_many_files(topic)
@@ -146,9 +146,9 @@ class Replicas:
         stale, self._stale = self._stale, []
         for name in stale:
             await self._turns.pause()
-            topic = self._controller.image.topics.get(name)
+            topic = self._metadata.image.topics.get(name)
             if topic is not None:
-                config = self._controller.topic_config(topic)
+                config = self._metadata.topic_config(topic)
                 for partition in self._by_name.get(name, {}).values():
                     partition.log.reconfigure(config)
 
@@ -157,11 +157,11 @@ class Replicas:
         hosted = self._by_name.setdefault(topic.name, {})
         self._by_id[topic.id] = hosted
         hosted.update(self._prepared.pop(topic.id, {}))
-        config = self._controller.topic_config(topic)
+        config = self._metadata.topic_config(topic)
         same = before is not None and before.configs == topic.configs
         known = before.partitions if before is not None else ()
         for at, state in enumerate(topic.partitions):
-            if (same and at < len(known) and known[at] is state) or self._controller.node_id not in state.replicas:
+            if (same and at < len(known) and known[at] is state) or self._metadata.node_id not in state.replicas:
                 continue
             partition = hosted.get(state.index)
             if partition is not None:
@@ -185,13 +185,13 @@ class Replicas:
             if not any(found.topic_id):  # from before there were topic ids
                 found.set_topic_id(topic.id)
             if found.topic_id == topic.id:
-                found.reconfigure(self._controller.topic_config(topic))  # it was opened before the image was read
+                found.reconfigure(self._metadata.topic_config(topic))  # it was opened before the image was read
                 return found
             self._store.set_aside([found])
         if (topic.name, state.index) in self._lost:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
         return self._store.create(
-            topic.name, state.index, topic.id, self._controller.topic_config(topic), state.leader_epoch
+            topic.name, state.index, topic.id, self._metadata.topic_config(topic), state.leader_epoch
         )
 
     def _drop(self, topic: Topic) -> None:

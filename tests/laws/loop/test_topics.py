@@ -10,10 +10,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ottla.clock import SystemClock
-from ottla.cluster.controller import Controller
 from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.image import Topic
+from ottla.cluster.metadata import Metadata
 from ottla.cluster.plans import NewTopic
+from ottla.cluster.standalone import Standalone
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
 from ottla.handlers.cluster import elect_leaders
@@ -60,15 +61,15 @@ async def watched() -> AsyncIterator[Turns]:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[Controller]:
+async def running(folder: Path) -> AsyncIterator[Standalone]:
     keeper, config, clock = Embedded(MEMORY), load({}), SystemClock()
     await keeper.open()
-    controller = Controller(keeper, config, clock)
+    controller = Standalone(keeper, Metadata(config, clock), clock)
     await controller.start({"PLAINTEXT": ("127.0.0.1", 9092)})
     store = Store([folder], RealDisk(), clock, config)
     store.open(lambda _: topic_config(config, {}))
-    replicas = Replicas(controller, store, Waits(asyncio.get_running_loop()))
-    controller.subscribe(replicas.apply)
+    replicas = Replicas(controller.metadata, store, Waits(asyncio.get_running_loop()))
+    controller.metadata.subscribe(replicas.apply)
     controller.hosted_by(replicas)
     yield controller
     await store.close()
@@ -87,7 +88,7 @@ def test_many_topics_in_one_request_leave_the_loop_to_others(tmp_path: Path) -> 
                 gone = await controller.delete_topics(names)
             assert all(isinstance(one, Topic) for one in gone)
             assert turns.longest_s < HELD_S_MAX, f"deleting held the loop for {turns.longest_s:.3f} s"
-            assert not controller.image.topics
+            assert not controller.metadata.image.topics
 
     asyncio.run(story())
 
@@ -120,7 +121,7 @@ def test_long_lists_of_partitions_are_answered_in_turns(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path) as controller:
             await controller.create_topics([NewTopic("t", 1, 1)])
-            parts: Any = SimpleNamespace(controller=controller, replicas=controller._host)
+            parts: Any = SimpleNamespace(metadata=controller.metadata, controller=controller, replicas=controller._host)
             many = list(range(30_000))
             async with watched() as turns:
                 asked = TopicPartitions(topic="t", partitions=many + many)

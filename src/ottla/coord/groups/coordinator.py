@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ottla.clock import Clock
-    from ottla.cluster.controller import Controller
+    from ottla.cluster.commands import Commands
     from ottla.cluster.image import Image
+    from ottla.cluster.metadata import Metadata
     from ottla.config import BrokerConfig
     from ottla.replica.replicas import Replicas
 
@@ -28,7 +29,8 @@ class Groups(Coordinator[GroupMachine]):
     def __init__(
         self,
         config: BrokerConfig,
-        controller: Controller,
+        metadata: Metadata,
+        controller: Commands,
         replicas: Replicas,
         clock: Clock,
         new_id: Callable[[], str],
@@ -38,17 +40,17 @@ class Groups(Coordinator[GroupMachine]):
         self._own_rules: dict[str, tuple[Mapping[str, str], ConsumerRules]] = {}  # of groups that have any
 
         def make(_: int) -> GroupMachine:
-            return GroupMachine(rules, new_id, lambda: controller.image, self.consumer_rules)
+            return GroupMachine(rules, new_id, lambda: metadata.image, self.consumer_rules)
 
-        super().__init__(shape_of(config), make, controller, replicas, clock)
+        super().__init__(shape_of(config), make, metadata, controller, replicas, clock)
 
     def consumer_rules(self, group_id: str) -> ConsumerRules:
         """The rules of a consumer group as of now: some options of the broker and of groups change while it runs."""
-        config = self._controller.config
+        config = self._metadata.config
         if self._rules[0] is not config:
             self._rules = config, consumer_rules_of(config)
             self._own_rules.clear()
-        overrides = self._controller.image.group_configs.get(group_id)
+        overrides = self._metadata.image.group_configs.get(group_id)
         if overrides is None:
             return self._rules[1]
         known = self._own_rules.get(group_id)
