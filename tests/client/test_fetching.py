@@ -130,7 +130,8 @@ def test_a_slow_store_is_waited_for(own: Broker, monkeypatch: pytest.MonkeyPatch
         pieces = list(fetch(cluster, where, start=30, stop=50))
         assert list(values(pieces, 30, 50)) == [], "on its own disk nothing is nothing"
         left[0] = 1 << 30
-    with Cluster(own.bootstrap, timeout_s=0.3) as cluster, pytest.raises(Unreachable, match="tiered storage"):
+    with Cluster(own.bootstrap) as cluster, pytest.raises(Unreachable, match="tiered storage"):
+        cluster.patience_s = 0.3
         read(cluster, where)
 
 
