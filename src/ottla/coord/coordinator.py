@@ -65,19 +65,21 @@ class Coordinator(Generic[M]):
         return self._shape.name in self._metadata.image.topics
 
     async def ensure(self) -> None:
-        """Make the topic unless it is there. Fewer brokers than its replicas are no obstacle: they may come later.
+        """Make the topic unless it is there.
 
-        COORDINATOR_NOT_AVAILABLE when it cannot be made now: the disk is full, say.
+        COORDINATOR_NOT_AVAILABLE when it cannot be made now: the disk is full, say, or there are too few brokers.
         """
         async with self._making:
             if self.exists:
                 return
-            shape, alive = self._shape, len(self._metadata.image.brokers)
+            shape = self._shape
             configs = {**INTERNAL_CONFIGS[shape.name], **shape.configs}
-            wish = NewTopic(shape.name, shape.partitions, min(shape.replicas, alive), None, configs)
-            made = (await self._controller.create_topics([wish]))[0]
-            if isinstance(made, BrokerError) and made.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, made.message) from made
+            wish = NewTopic(shape.name, shape.partitions, shape.replicas, None, configs)
+            try:
+                await self._controller.auto_create(shape.name, wish)
+            except BrokerError as error:
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
 
     def index_of(self, key: str) -> int:
         topic = self._metadata.image.topics.get(self._shape.name)
@@ -106,9 +108,6 @@ class Coordinator(Generic[M]):
     def start(self) -> None:
         """Follow the roles of the topic's partitions from now on."""
         self._replicas.subscribe_roles(self.follow)
-        for partition in self._replicas:
-            if partition.led:
-                self.follow(partition, led=True)
 
     def follow(self, partition: Partition, led: bool) -> None:
         """A partition has become led here, or has stopped being led."""

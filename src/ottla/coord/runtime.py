@@ -129,10 +129,12 @@ class Runtime(Generic[M]):
                     offset = replay(machine, found.read(), offset)
                     await asyncio.sleep(0)
                 shard.end = log.end
-                uncommitted = partition.committed(shard.end)
+                uncommitted = uncommitted_in(shard)
                 if uncommitted is None:
                     break
-                await uncommitted  # meanwhile a marker may have come
+                await asyncio.wait((uncommitted,))  # meanwhile a marker may have come
+                if (error := uncommitted.exception()) is not None and not reached(error):
+                    raise error
             decision = machine.loaded(self._now())
             shard.ready = True
             self._carry_out(shard, decision)
@@ -220,7 +222,7 @@ class Runtime(Generic[M]):
         waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # who asked may have gone
 
         def settle(outcome: asyncio.Future[None]) -> None:
-            code = self._outcome(shard, outcome)
+            code = self._outcome(shard, outcome, written=False)
             if waiting.done():
                 return
             if code is ErrorCode.NONE:
@@ -288,7 +290,7 @@ class Runtime(Generic[M]):
             self._set_timer(shard, timer, due_ms)
         if not decision.replies and not decision.effects:
             return None
-        uncommitted = uncommitted_in(shard)
+        uncommitted = uncommitted_in(shard, written=bool(decision.records))
         if uncommitted is None:
             return self._conclude(shard, decision, token)
         # The answer to `token`, too, is then given to whoever waits for it.
@@ -297,7 +299,7 @@ class Runtime(Generic[M]):
 
     def _settle(self, shard: Shard[M], decision: Decision, outcome: asyncio.Future[None]) -> None:
         """The records of a decision are committed, or it is known that this broker cannot say so."""
-        code = self._outcome(shard, outcome)
+        code = self._outcome(shard, outcome, written=bool(decision.records))
         if self._shards.get(shard.partition.index) is not shard:
             return  # who waited has been told, and who leads now performs what is in the log
         if code is ErrorCode.NONE:
@@ -314,12 +316,12 @@ class Runtime(Generic[M]):
         if self._shards.get(shard.partition.index) is shard:
             self._carry_out(shard, left)
 
-    def _outcome(self, shard: Shard[M], outcome: asyncio.Future[None]) -> ErrorCode:
+    def _outcome(self, shard: Shard[M], outcome: asyncio.Future[None], *, written: bool) -> ErrorCode:
         """What became of records that were to be committed, as a client of a coordinator is told."""
         if outcome.cancelled() or self._shards.get(shard.partition.index) is not shard:
             return ErrorCode.NOT_COORDINATOR
         error = outcome.exception()
-        if error is None:
+        if error is None or (reached(error) and not written):
             return ErrorCode.NONE
         self._steps.failed(f"commit in {shard.partition.topic}-{shard.partition.index}", error)
         if isinstance(error, BrokerError):
@@ -389,14 +391,21 @@ class Runtime(Generic[M]):
             self._set_timer(shard, timer, steady_ms(self._clock) + TIMER_RETRY_MS)
 
 
-def uncommitted_in(shard: Shard[Any]) -> asyncio.Future[None] | None:
-    """What to wait for until everything that a machine knows is committed."""
-    try:
-        return shard.partition.committed(shard.end)
-    except BrokerError as error:  # not led any more: who leads it now will say so in a moment
-        refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        refused.set_exception(error)
-        return refused
+def uncommitted_in(shard: Shard[Any], *, written: bool = False) -> asyncio.Future[None] | None:
+    """What to wait for until everything that a machine knows is committed.
+
+    Who has `written` also wants to hear whether enough replicas have it. Who only read does not: what was committed
+    before the in-sync set became too small is still so.
+    """
+    partition, log = shard.partition, shard.partition.log
+    if not written and partition.led and shard.end <= partition.high and log.owed <= log.recovery_point:
+        return None
+    return partition.committed(shard.end)
+
+
+def reached(error: BaseException) -> bool:
+    """Whether the high watermark has passed, and only the in-sync set is smaller than one might wish."""
+    return isinstance(error, BrokerError) and error.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 def portions(records: Sequence[Record], size_max: int) -> Iterator[Sequence[Record]]:

@@ -73,6 +73,8 @@ class Replicas:
     def subscribe_roles(self, callback: Callable[[Partition, bool], None]) -> None:
         """Be called after a partition became led here, or stopped being led."""
         self._followers.append(callback)
+        for partition in list(self):
+            callback(partition, True)
 
     def _tell(self, partition: Partition, *, led: bool) -> None:
         for callback in self._followers:
