@@ -35,6 +35,8 @@ class Partition(NamedTuple):
     leader: int
     leader_epoch: int
     version: int = 0  # of the state node: the "partition epoch" of the protocol
+    adding: tuple[int, ...] = ()  # of `replicas`: those that a reassignment brings
+    removing: tuple[int, ...] = ()  # of `replicas`: those that it takes away when the others have caught up
 
 
 class Topic(NamedTuple):
