@@ -106,6 +106,7 @@ ADAPTORS = {
         "net/outbox.py",
     },  # net: sendfile
     "network": {
+        "cluster/peers.py",
         "net/connection.py",
         "net/outbox.py",
         "net/listener.py",

@@ -26,6 +26,7 @@ class Broker(NamedTuple):
     endpoints: Mapping[str, tuple[str, int]]  # by listener name
     rack: str | None
     epoch: int  # czxid of its registration: tells one life of a broker from the next
+    protocols: Mapping[str, str] = MappingProxyType({})  # security protocol by listener name, where not PLAINTEXT
 
 
 class Partition(NamedTuple):
