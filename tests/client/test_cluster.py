@@ -141,9 +141,10 @@ def test_what_passes_is_waited_for(ottla_broker: Broker, monkeypatch: pytest.Mon
 
 def test_waiting_has_an_end(ottla_broker: Broker) -> None:
     for_ever = answering(*[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 100)
-    with Cluster(ottla_broker.bootstrap) as cluster, pytest.raises(Refused, match="LOAD_IN_PROGRESS"):
+    with Cluster(ottla_broker.bootstrap) as cluster:
         cluster.patience_s = 0.2
-        cluster.retrying(for_ever, what="it")
+        with pytest.raises(Refused, match="LOAD_IN_PROGRESS"):
+            cluster.retrying(for_ever, what="it")
 
 
 def test_a_cluster_that_is_away_is_waited_for_if_asked(caplog: pytest.LogCaptureFixture) -> None:
