@@ -23,6 +23,7 @@ from ottla.cluster.keeper import (
     NoNode,
     NotEmpty,
     Op,
+    SessionEvent,
     Set,
     Unavailable,
 )
@@ -131,6 +132,26 @@ def test_watches_tell_of_the_node_and_of_its_children_until_cancelled() -> None:
             (kind, "/a") for kind in ("created", "changed", "children", "children", "deleted")
         ]
         await keeper.close()
+
+    run(story())
+
+
+def test_the_session_is_the_file_being_open() -> None:
+    async def story() -> None:
+        keeper = Embedded(MEMORY)
+        seen: list[SessionEvent] = []
+        cancel = keeper.subscribe(seen.append)
+        assert (keeper.connected, keeper.session) == (False, 0)
+        await keeper.open()
+        assert keeper.session != 0
+        await keeper.create("/me", ephemeral=True)
+        await keeper.create("/other")
+        assert (await keeper.get("/me")).stat.owner == (await keeper.tree("/"))["/me"].stat.owner == keeper.session
+        assert (await keeper.get("/other")).stat.owner == 0
+        await keeper.close()
+        assert (seen, keeper.session) == ([SessionEvent.CONNECTED], 0)
+        cancel()
+        cancel()
 
     run(story())
 

@@ -4,10 +4,12 @@ import pytest
 
 from ottla.cluster import znodes
 from ottla.cluster.image import Broker, Partition, Topic
-from ottla.cluster.keeper import Node, Stat
+from ottla.cluster.keeper import Create, Node, Set, Stat
 
 TOPIC_ID = znodes.decode_uuid("vCPWZ75EQ2a6hQFhkRzuCA")
 TOPIC = Topic("T", TOPIC_ID, (Partition(0, (1, 0), (1, 0), 1, 0), Partition(1, (0, 2), (0,), 0, 5)), {})
+
+STATE = b'{"controller_epoch":9,"leader":0,"version":1,"leader_epoch":4,"isr":[0,1]}'
 
 
 def node(data: bytes, version: int = 0) -> Node:
@@ -36,6 +38,112 @@ def test_what_is_written_is_kafkas() -> None:
     assert znodes.encode_producer_ids(2, 2000, 2999) == (
         b'{"version":1,"broker":2,"block_start":"2000","block_end":"2999"}'
     )
+
+    assert znodes.encode_features() == b'{"features":{},"version":2,"status":1}'
+    assert znodes.encode_isr_change([("T", 3)]) == b'{"version":1,"partitions":[{"topic":"T","partition":3}]}'
+    assert (
+        znodes.encode_config_change(znodes.ConfigChange("brokers", "0")) == b'{"version":2,"entity_path":"brokers/0"}'
+    )
+    assert znodes.encode_reassignment({("T", 0): (2, 0)}) == (
+        b'{"version":1,"partitions":[{"topic":"T","partition":0,"replicas":[2,0]}]}'
+    )
+    assert znodes.encode_preferred_election([("T", 0)]) == b'{"version":1,"partitions":[{"topic":"T","partition":0}]}'
+    assert znodes.encode_log_dir_event(2) == b'{"version":1,"broker":2,"event":1}'
+
+
+def test_parents_are_kafkas_and_one_of_ours() -> None:
+    kafkas = (
+        "/brokers/ids /brokers/topics /brokers/seqid /admin/delete_topics /config/changes /config/clients "
+        "/config/topics /config/users /config/brokers /config/ips /consumers /isr_change_notification "
+        "/log_dir_event_notification"
+    )
+    above = {"/brokers", "/admin", "/config", "/cluster"}
+    assert set(znodes.PARENTS) == {*kafkas.split(), *above, "/config/groups"}
+    assert all(path.rpartition("/")[0] in ("", *znodes.PARENTS[:at]) for at, path in enumerate(znodes.PARENTS))
+
+
+def test_a_reassignment_is_kept_in_the_topic() -> None:
+    moving = Partition(0, (2, 0, 1), (0, 1), 0, 4, adding=(2,), removing=(1,))
+    data = (
+        b'{"partitions":{"0":[2,0,1]},"topic_id":"vCPWZ75EQ2a6hQFhkRzuCA","adding_replicas":{"0":[2]},'
+        b'"removing_replicas":{"0":[1]},"version":3}'
+    )
+    assert znodes.encode_topic(Topic("T", TOPIC_ID, (moving,), {})) == data
+    image = znodes.image_of({"/brokers/topics/T": node(data), znodes.state_path("T", 0): node(STATE, 7)})
+    assert image.topics["T"].partitions == (moving._replace(version=7),)
+
+
+def test_a_topic_without_id_is_written_without() -> None:
+    topic = Topic("T", bytes(16), (Partition(0, (1,), (), -1, -1),), {})
+    assert znodes.decode_topic(znodes.encode_topic(topic)).id is None
+
+
+def test_the_epoch_of_who_chose_the_leader() -> None:
+    assert znodes.decode_state_epoch(STATE) == 9
+
+
+@pytest.mark.parametrize(
+    ("data", "change"),
+    [
+        (b'{"version":2,"entity_path":"topics/T"}', ("topics", "T")),
+        (b'{"version":2,"entity_path":"users/u/clients/c"}', ("users", "u/clients/c")),
+        (b'{"version":2,"entity_path":"brokers/<default>"}', ("brokers", "<default>")),
+        (b'{"version":1,"entity_type":"clients","entity_name":"c"}', ("clients", "c")),
+        (b'"T"', ("topics", "T")),
+    ],
+)
+def test_changes_of_options_by_every_version(data: bytes, change: tuple[str, str]) -> None:
+    assert znodes.decode_config_change(data) == change
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"7", b'{"version":2,"entity_path":"topics"}', b'{"version":2}', b"null"])
+def test_what_is_no_change_of_options(data: bytes) -> None:
+    with pytest.raises((ValueError, KeyError)):
+        znodes.decode_config_change(data)
+
+
+def test_what_kafka_would_stumble_over_is_told_otherwise() -> None:
+    assert znodes.notify_of_config("groups", "g") == Set("/config/groups", b"")
+    assert znodes.notify_of_config("topics", "T") == Create(
+        "/config/changes/config_change_", b'{"version":2,"entity_path":"topics/T"}', sequential=True
+    )
+
+
+def test_what_tools_write_is_read() -> None:
+    both = b'{"version":1,"partitions":[{"topic":"T","partition":0},{"topic":"U","partition":1}]}'
+    assert znodes.decode_preferred_election(both) == znodes.decode_isr_change(both) == [("T", 0), ("U", 1)]
+    moves = b'{"version":1,"partitions":[{"topic":"T","partition":1,"replicas":[3,4],"log_dirs":["any","any"]}]}'
+    assert znodes.decode_reassignment(moves) == {("T", 1): (3, 4)}
+    assert znodes.decode_log_dir_event(b'{"version":1,"broker":5,"event":1}') == 5
+    assert znodes.decode_controller(b"3") == 3
+
+
+def test_paths_of_old_consumers() -> None:
+    assert znodes.consumer_ids_path("G") == "/consumers/G/ids"
+    assert znodes.consumer_owner_path("G", "T", 2) == "/consumers/G/owners/T/2"
+    assert znodes.consumer_offset_path("G", "T", 2) == "/consumers/G/offsets/T/2"
+
+
+def test_a_sequential_node_has_a_number() -> None:
+    assert znodes.sequence_number("/config/changes/config_change_0000000120") == 120
+
+
+def test_what_may_hold_passwords() -> None:
+    paths = ["/config/users/u", "/config/brokers/1", "/config/topics/T", "/brokers/ids/1"]
+    assert [znodes.is_sensitive(path) for path in paths] == [True, True, False, False]
+
+
+def test_a_broker_without_plaintext_has_no_old_address() -> None:
+    broker = Broker(1, {"IN": ("h", 1)}, None, 3, {"IN": "SASL_SSL"})
+    data = znodes.encode_broker(broker, 5)
+    assert b'"port":-1,"host":null' in data
+    assert znodes.decode_broker(1, data, 3) == broker
+
+
+def test_before_listeners_had_names_the_name_was_the_protocol() -> None:
+    data = b'{"endpoints":["SSL://h:2","PLAINTEXT://h:1"],"host":"h","port":1,"version":3,"timestamp":"1","jmx_port":1}'
+    endpoints = {"SSL": ("h", 2), "PLAINTEXT": ("h", 1)}
+    assert znodes.decode_broker(1, data, 4) == Broker(1, endpoints, None, 4, {"SSL": "SSL"})
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from ottla.cluster.keeper import (
     NoNode,
     NotEmpty,
     Op,
+    SessionEvent,
     Set,
     Stat,
     Unavailable,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.cluster")
 
 MEMORY = ":memory:"
+SESSION = 1  # a file has one session at a time
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (
     path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL, version INTEGER NOT NULL,
@@ -74,6 +76,7 @@ class Embedded:
         self._file = File(path, journal)
         self._worker = ThreadPoolExecutor(1, "keeper")
         self._watches: dict[str, list[Callable[[Event], None]]] = {}
+        self._subscribers: list[Callable[[SessionEvent], None]] = []
         self._open = False
 
     async def open(self) -> None:
@@ -84,10 +87,16 @@ class Embedded:
             self._open = False
             self._worker.shutdown()
             raise
+        for callback in tuple(self._subscribers):
+            callback(SessionEvent.CONNECTED)
 
     @property
     def connected(self) -> bool:
         return self._open
+
+    @property
+    def session(self) -> int:
+        return SESSION if self._open else 0
 
     @property
     def rebuilt(self) -> bool:
@@ -128,6 +137,16 @@ class Embedded:
                 callbacks.remove(callback)
             if not callbacks:
                 self._watches.pop(path, None)
+
+        return cancel
+
+    def subscribe(self, callback: Callable[[SessionEvent], None]) -> Callable[[], None]:
+        """The session is the file being open: there is nothing to tell but its beginning."""
+        self._subscribers.append(callback)
+
+        def cancel() -> None:
+            if callback in self._subscribers:
+                self._subscribers.remove(callback)
 
         return cancel
 
@@ -264,7 +283,7 @@ class File:
         row = self._one("SELECT data, version, born, ephemeral FROM node WHERE path = ?", path)
         if row is None:
             raise NoNode(path)
-        return Node(row[0], Stat(row[1], row[2], bool(row[3])))
+        return _node(*row)
 
     def children(self, path: str) -> list[str]:
         self.get(path)
@@ -281,7 +300,7 @@ class File:
             low,
             high,
         )
-        return {row[0]: Node(row[1], Stat(row[2], row[3], bool(row[4]))) for row in rows}
+        return {row[0]: _node(*row[1:]) for row in rows}
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
         try:
@@ -383,6 +402,10 @@ class File:
 
     def _write(self, query: str, *values: object) -> None:
         self._connection().execute(query, values)
+
+
+def _node(data: bytes, version: int, born: int, ephemeral: int) -> Node:
+    return Node(data, Stat(version, born, bool(ephemeral), SESSION if ephemeral else 0))
 
 
 def _parent(path: str) -> str:

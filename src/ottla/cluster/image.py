@@ -26,6 +26,7 @@ class Broker(NamedTuple):
     endpoints: Mapping[str, tuple[str, int]]  # by listener name
     rack: str | None
     epoch: int  # czxid of its registration: tells one life of a broker from the next
+    protocols: Mapping[str, str] = MappingProxyType({})  # security protocol by listener name, where not PLAINTEXT
 
 
 class Partition(NamedTuple):
@@ -35,6 +36,8 @@ class Partition(NamedTuple):
     leader: int
     leader_epoch: int
     version: int = 0  # of the state node: the "partition epoch" of the protocol
+    adding: tuple[int, ...] = ()  # of `replicas`: those that a reassignment brings
+    removing: tuple[int, ...] = ()  # of `replicas`: those that it takes away when the others have caught up
 
 
 class Topic(NamedTuple):

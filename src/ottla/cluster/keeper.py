@@ -5,12 +5,15 @@
     ephemeral   gone when the session that created it ends
     sequential  the name gets a ten-digit number that only grows
     multi       several writes that happen together or not at all
+    session     a client's life in the store: it outlives a lost connection for a while, and then it expires
 
-What lies at which path is in `znodes.py`. `embedded.py` keeps the tree in a local file for one node.
+What lies at which path is in `znodes.py`. `embedded.py` keeps the tree in a local file for one node; `zookeeper.py` is
+a client of a real ZooKeeper, shared by all brokers of a cluster.
 """
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -44,13 +47,31 @@ class NotEmpty(KeeperError):
 
 
 class Unavailable(KeeperError):
-    """The store cannot be read or written: closed, locked by another process, or its disk fails."""
+    """The store cannot be read or written: closed, locked by another process, not connected, or its disk fails."""
+
+
+class Unknown(Unavailable):
+    """The call was sent and no answer came: a write has happened or it has not. Read again before going on."""
+
+
+class SessionEvent(Enum):
+    """What became of the session.
+
+    SUSPENDED: the connection is lost, the session may still live, and what it created with it. LOST: the session has
+    expired, its ephemeral nodes are gone. CONNECTED: the store answers again; after LOST in a new session, otherwise in
+    the same one.
+    """
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
 
 
 class Stat(NamedTuple):
     version: int
     czxid: int  # number of the transaction that created it; grows through the whole tree
     ephemeral: bool
+    owner: int = 0  # the session of an ephemeral node: `Keeper.session` when it is ours
 
 
 class Node(NamedTuple):
@@ -85,7 +106,10 @@ Op = Create | Set | Delete | Check
 
 
 class Event(NamedTuple):
-    """What happened to a watched node: `created`, `changed`, `deleted`, or `children` came or went."""
+    """What happened to a watched node: `created`, `changed`, `deleted`, or `children` came or went.
+
+    `missed`: the connection was away, so any of these may have happened.
+    """
 
     kind: str
     path: str
@@ -107,7 +131,7 @@ class Keeper(Protocol):
         ...
 
     async def tree(self, path: str) -> Mapping[str, Node]:
-        """Everything at and below a path in one call; empty when there is nothing. For start-up."""
+        """Everything at and below a path; empty when there is nothing. For start-up, and no snapshot: others write."""
         ...
 
     async def multi(self, ops: Sequence[Op]) -> list[str]:
@@ -115,12 +139,25 @@ class Keeper(Protocol):
         ...
 
     def watch(self, path: str, callback: Callable[[Event], None]) -> Callable[[], None]:
-        """Call back on the event loop after each change of the node or its children, until the result is called."""
+        """Call back on the event loop after each change of the node or its children, until the result is called.
+
+        Changes in quick succession may give one event, but whoever reads after an event has missed none. After the
+        connection was lost, each watch gets one event `missed` when it is back.
+        """
+        ...
+
+    def subscribe(self, callback: Callable[[SessionEvent], None]) -> Callable[[], None]:
+        """Call back on the event loop after each change of the session, until the result is called."""
         ...
 
     @property
     def connected(self) -> bool:
-        """Whether the session lives; without it nothing may be acknowledged in its name."""
+        """Whether the session lives and the store answers; without it nothing may be acknowledged in its name."""
+        ...
+
+    @property
+    def session(self) -> int:
+        """The number of the session, 0 while there is none."""
         ...
 
     async def close(self) -> None: ...

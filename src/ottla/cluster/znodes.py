@@ -1,16 +1,24 @@
 """Every path in the keeper and what lies there: Apache Kafka 3.9's layout and JSON, key order included.
 
     /brokers/ids/1                          ephemeral; where the broker is
+    /brokers/seqid                          its version counts the broker ids that were made up
     /brokers/topics/T                       topic id and the replicas of each partition
     /brokers/topics/T/partitions/0/state    leader, epoch and in-sync replicas; its version is the partition epoch
     /config/topics/T, /config/brokers/1     options set while running; /config/brokers/<default> for all brokers
+    /config/{clients,users,ips}/N           quotas and credentials; /config/users/U/clients/C for both
     /config/groups/G                        the same for a group, its name as in an address: it may have slashes
+    /config/changes/config_change_N         which of them has changed; removed by time
+    /admin/delete_topics/T                  a topic that is to go, until it has
+    /admin/reassign_partitions              partitions that are to move, written by tools; gone when they have
+    /admin/preferred_replica_election       partitions whose first replica is to lead, likewise
+    /isr_change_notification/isr_change_N   partitions whose leader has written its state itself (Kafka before 2.7)
+    /log_dir_event_notification/...         a broker that has lost a log directory
     /controller                             ephemeral; who decides
     /controller_epoch                       how often that has changed; every write of a controller checks its version
-    /cluster/id, /latest_producer_id_block
-    /consumers/G/offsets/T/0                offsets that consumers of the 0.8 era have committed, as decimal numbers
+    /cluster/id, /feature, /latest_producer_id_block
+    /consumers/G/ids, owners, offsets       groups of the 0.8 era: members, who reads what, and decimal offsets
 
-Old tools read these files with small parsers: numbers stay below 2^31 and timestamps are strings.
+Old tools read these nodes with small parsers: numbers stay below 2^31 and timestamps are strings.
 """
 
 from __future__ import annotations
@@ -18,45 +26,67 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.cluster.image import EMPTY, EVERY_BROKER, NO_LEADER, Broker, Image, Partition, Topic
+from ottla.cluster.keeper import Create, Set
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from ottla.cluster.keeper import Node
+    from ottla.cluster.keeper import Node, Op
 
 BROKERS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
+CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+CLIENT_CONFIGS = "/config/clients"
+USER_CONFIGS = "/config/users"
+IP_CONFIGS = "/config/ips"
+CONFIG_CHANGES = "/config/changes"
+DELETED_TOPICS = "/admin/delete_topics"
+REASSIGNMENT = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 CLUSTER_ID = "/cluster/id"
+FEATURE = "/feature"
 PRODUCER_IDS = "/latest_producer_id_block"
+CONSUMERS = "/consumers"
 PARENTS = (
     "/brokers",
     BROKERS,
     TOPICS,
-    "/brokers/seqid",
+    BROKER_SEQUENCE,
     "/cluster",
-    "/config",
+    CONFIGS,
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
     GROUP_CONFIGS,
-    "/config/changes",
-    "/config/clients",
-    "/config/users",
-    "/config/ips",
+    CONFIG_CHANGES,
+    CLIENT_CONFIGS,
+    USER_CONFIGS,
+    IP_CONFIGS,
     "/admin",
-    "/admin/delete_topics",
-    "/consumers",
-    "/isr_change_notification",
-    "/log_dir_event_notification",
+    DELETED_TOPICS,
+    CONSUMERS,
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
 )
+# The store appends ten digits to these.
+CONFIG_CHANGE_PREFIX = f"{CONFIG_CHANGES}/config_change_"
+ISR_CHANGE_PREFIX = f"{ISR_CHANGES}/isr_change_"
+LOG_DIR_EVENT_PREFIX = f"{LOG_DIR_EVENTS}/log_dir_event_"
+SENSITIVE = (USER_CONFIGS, BROKER_CONFIGS, "/delegation_token")  # may hold passwords
+LOG_DIR_FAILURE = 1
+FEATURES_ENABLED = 1
 DEFAULT_ENTITY = "<default>"
+PLAINTEXT = "PLAINTEXT"
 
 
 def broker_path(broker: int) -> str:
@@ -98,15 +128,44 @@ def group_config_path(group: str) -> str:
     return f"{GROUP_CONFIGS}/{quote(group, safe='')}"
 
 
+def deleted_topic_path(topic: str) -> str:
+    return f"{DELETED_TOPICS}/{topic}"
+
+
+def consumer_path(group: str) -> str:
+    return f"{CONSUMERS}/{group}"
+
+
+def consumer_ids_path(group: str) -> str:
+    return f"{CONSUMERS}/{group}/ids"
+
+
+def consumer_owner_path(group: str, topic: str, index: int) -> str:
+    return f"{CONSUMERS}/{group}/owners/{topic}/{index}"
+
+
 def consumer_offset_path(group: str, topic: str, index: int) -> str:
-    return f"/consumers/{group}/offsets/{topic}/{index}"
+    return f"{CONSUMERS}/{group}/offsets/{topic}/{index}"
+
+
+def sequence_number(path: str) -> int:
+    """The number that the store has given to a sequential node."""
+    return int(path[-10:])
+
+
+def is_sensitive(path: str) -> bool:
+    """Whether the node may hold what others must not read."""
+    return path.startswith(SENSITIVE)
 
 
 def encode_broker(broker: Broker, now_ms: int) -> bytes:
-    host, port = next(iter(broker.endpoints.values()))
+    protocols = {name: broker.protocols.get(name, PLAINTEXT) for name in broker.endpoints}
+    # What clients of 0.8 read; they speak nothing but PLAINTEXT.
+    plain = (address for name, address in broker.endpoints.items() if protocols[name] == PLAINTEXT)
+    host, port = next(plain, (None, -1))
     fields: dict[str, Any] = {
         "features": {},
-        "listener_security_protocol_map": dict.fromkeys(broker.endpoints, "PLAINTEXT"),
+        "listener_security_protocol_map": protocols,
         "endpoints": [f"{name}://{_bracketed(host)}:{port}" for name, (host, port) in broker.endpoints.items()],
         "jmx_port": -1,
         "port": port,
@@ -127,28 +186,38 @@ def decode_broker(broker: int, data: bytes, epoch: int) -> Broker:
         host, _, port = address.rpartition(":")
         endpoints[name] = host.removeprefix("[").removesuffix("]"), int(port)
     if not endpoints:  # what brokers before 0.9 wrote
-        endpoints["PLAINTEXT"] = fields["host"], fields["port"]
-    return Broker(broker, endpoints, fields.get("rack"), epoch)
+        endpoints[PLAINTEXT] = fields["host"], fields["port"]
+    # Before listeners had names of their own, the name was the protocol.
+    said = fields.get("listener_security_protocol_map") or {name: name for name in endpoints}
+    protocols = {name: protocol for name, protocol in said.items() if protocol != PLAINTEXT}
+    return Broker(broker, endpoints, fields.get("rack"), epoch, protocols)
+
+
+class Assignment(NamedTuple):
+    """A topic's node: who holds which partition. `id` is None where a tool older than topic ids wrote it."""
+
+    id: bytes | None
+    replicas: dict[int, tuple[int, ...]]
+    adding: dict[int, tuple[int, ...]]
+    removing: dict[int, tuple[int, ...]]
 
 
 def encode_topic(topic: Topic) -> bytes:
-    return _encode(
-        {
-            "partitions": {str(partition.index): partition.replicas for partition in topic.partitions},
-            "topic_id": encode_uuid(topic.id),
-            "adding_replicas": {},
-            "removing_replicas": {},
-            "version": 3,
-        }
-    )
+    fields: dict[str, Any] = {"partitions": {str(one.index): one.replicas for one in topic.partitions}}
+    if any(topic.id):
+        fields["topic_id"] = encode_uuid(topic.id)
+    fields["adding_replicas"] = {str(one.index): one.adding for one in topic.partitions if one.adding}
+    fields["removing_replicas"] = {str(one.index): one.removing for one in topic.partitions if one.removing}
+    fields["version"] = 3
+    return _encode(fields)
 
 
-def decode_topic(data: bytes) -> tuple[bytes | None, dict[int, tuple[int, ...]]]:
-    """The topic's id, unless an old tool wrote the node, and the replicas of each partition."""
+def decode_topic(data: bytes) -> Assignment:
     fields = _decode(data)
     text = fields.get("topic_id")
-    replicas = {int(index): tuple(brokers) for index, brokers in fields["partitions"].items()}
-    return decode_uuid(text) if text else None, replicas
+    lists = (fields.get(name) or {} for name in ("partitions", "adding_replicas", "removing_replicas"))
+    replicas, adding, removing = ({int(index): tuple(brokers) for index, brokers in one.items()} for one in lists)
+    return Assignment(decode_uuid(text) if text else None, replicas, adding, removing)
 
 
 def encode_state(partition: Partition, controller_epoch: int) -> bytes:
@@ -160,18 +229,29 @@ def encode_state(partition: Partition, controller_epoch: int) -> bytes:
     ).encode()
 
 
-def decode_state(index: int, replicas: tuple[int, ...], node: Node | None) -> Partition:
+def decode_state(
+    index: int,
+    replicas: tuple[int, ...],
+    node: Node | None,
+    adding: tuple[int, ...] = (),
+    removing: tuple[int, ...] = (),
+) -> Partition:
     if node is None:  # the topic was written but no leader chosen yet
-        return Partition(index, replicas, (), NO_LEADER, NO_LEADER, NO_LEADER)
-    isr, leader, epoch = _decode_leader(node.data)
-    return Partition(index, replicas, isr, leader, epoch, node.stat.version)
+        return Partition(index, replicas, (), NO_LEADER, NO_LEADER, NO_LEADER, adding, removing)
+    isr, leader, epoch, _ = _decode_leader(node.data)
+    return Partition(index, replicas, isr, leader, epoch, node.stat.version, adding, removing)
+
+
+def decode_state_epoch(data: bytes) -> int:
+    """The epoch of the controller that has chosen the leader."""
+    return _decode_leader(data)[3]
 
 
 @lru_cache(1000)
-def _decode_leader(data: bytes) -> tuple[tuple[int, ...], int, int]:
+def _decode_leader(data: bytes) -> tuple[tuple[int, ...], int, int, int]:
     """Remembered, because after a start most partitions say the same."""
     fields = _decode(data)
-    return tuple(fields["isr"]), fields["leader"], fields["leader_epoch"]
+    return tuple(fields["isr"]), fields["leader"], fields["leader_epoch"], fields.get("controller_epoch", 0)
 
 
 def encode_configs(pairs: Mapping[str, str]) -> bytes:
@@ -183,12 +263,95 @@ def decode_configs(data: bytes) -> dict[str, str]:
     return {str(name): str(value) for name, value in configs.items()}
 
 
+class ConfigChange(NamedTuple):
+    """Whose options have changed: of `topics`, `brokers`, `clients`, `users` or `ips`, and its name.
+
+    Names of clients and users are as in an address; both together are `users`, with the name `U/clients/C`.
+    """
+
+    kind: str
+    name: str
+
+
+def encode_config_change(change: ConfigChange) -> bytes:
+    return _encode({"version": 2, "entity_path": f"{change.kind}/{change.name}"})
+
+
+def decode_config_change(data: bytes) -> ConfigChange:
+    """Written by any version of Kafka: with a path, with kind and name apart, or in 0.8 as the bare name of a topic."""
+    fields = json.loads(data)
+    if isinstance(fields, str):
+        return ConfigChange("topics", fields)
+    if isinstance(fields, dict) and fields.get("version") == 1:
+        return ConfigChange(str(fields["entity_type"]), str(fields["entity_name"]))
+    if isinstance(fields, dict):
+        kind, slash, name = str(fields["entity_path"]).partition("/")
+        if slash and kind and name:
+            return ConfigChange(kind, name)
+    raise ValueError(f"not a change of options: {data[:80]!r}")
+
+
+def notify_of_config(kind: str, name: str) -> Op:
+    """The write that tells the other brokers of changed options; it goes with the write that changes them.
+
+    Kafka does not know options of groups, and a change that it does not know stops it from seeing later ones. So their
+    common parent is written instead.
+    """
+    if kind == "groups":
+        return Set(GROUP_CONFIGS, b"")
+    return Create(CONFIG_CHANGE_PREFIX, encode_config_change(ConfigChange(kind, name)), sequential=True)
+
+
+def encode_isr_change(partitions: Iterable[tuple[str, int]]) -> bytes:
+    return _encode_partitions(partitions)
+
+
+def decode_isr_change(data: bytes) -> list[tuple[str, int]]:
+    return _decode_partitions(data)
+
+
+def encode_preferred_election(partitions: Iterable[tuple[str, int]]) -> bytes:
+    return _encode_partitions(partitions)
+
+
+def decode_preferred_election(data: bytes) -> list[tuple[str, int]]:
+    return _decode_partitions(data)
+
+
+def encode_reassignment(replicas: Mapping[tuple[str, int], Iterable[int]]) -> bytes:
+    partitions = [
+        {"topic": topic, "partition": index, "replicas": list(brokers)} for (topic, index), brokers in replicas.items()
+    ]
+    return _encode({"version": 1, "partitions": partitions})
+
+
+def decode_reassignment(data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:
+    """The replicas that each partition is to have. Log directories, which tools may name too, are for the brokers."""
+    partitions = _decode(data).get("partitions") or ()
+    return {(one["topic"], one["partition"]): tuple(one["replicas"]) for one in partitions}
+
+
+def encode_log_dir_event(broker: int) -> bytes:
+    return _encode({"version": 1, "broker": broker, "event": LOG_DIR_FAILURE})
+
+
+def decode_log_dir_event(data: bytes) -> int:
+    """The broker that has lost a log directory."""
+    return int(_decode(data)["broker"])
+
+
+def encode_features() -> bytes:
+    """No feature is finalised: what Kafka writes from 2.7 on."""
+    return _encode({"features": {}, "version": 2, "status": FEATURES_ENABLED})
+
+
 def encode_controller(broker: int, now_ms: int) -> bytes:
     return _encode({"version": 2, "brokerid": broker, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
 
 
 def decode_controller(data: bytes) -> int:
-    return int(_decode(data)["brokerid"])
+    fields = json.loads(data)  # Kafka 0.8.0 wrote the number alone
+    return int(fields["brokerid"] if isinstance(fields, dict) else fields)
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -226,13 +389,11 @@ def image_of(nodes: Mapping[str, Node]) -> Image:
     brokers = {int(name): decode_broker(int(name), node.data, node.stat.czxid) for name, node in below[BROKERS]}
     topics: list[Topic] = []
     for name, node in below[TOPICS]:
-        topic_id, replicas = decode_topic(node.data)
-        partitions = tuple(
-            decode_state(index, replicas[index], nodes.get(state_path(name, index))) for index in sorted(replicas)
-        )
         config = nodes.get(topic_config_path(name))
         configs = decode_configs(config.data) if config is not None else {}
-        topics.append(Topic(name, topic_id or bytes(16), partitions, configs))
+        assignment = decode_topic(node.data)
+        states = {index: nodes.get(state_path(name, index)) for index in assignment.replicas}
+        topics.append(topic_of(name, assignment, states, configs))
     broker_configs = {
         EVERY_BROKER if name == DEFAULT_ENTITY else name: decode_configs(node.data)
         for name, node in below[BROKER_CONFIGS]
@@ -245,6 +406,16 @@ def image_of(nodes: Mapping[str, Node]) -> Image:
         broker_configs=broker_configs,
         group_configs=group_configs,
     ).with_topics(*topics)
+
+
+def topic_of(name: str, assignment: Assignment, states: Mapping[int, Node | None], configs: Mapping[str, str]) -> Topic:
+    """The topic that its nodes stand for; without an id it gets a zero one."""
+    _, replicas, adding, removing = assignment
+    partitions = tuple(
+        decode_state(index, replicas[index], states.get(index), adding.get(index, ()), removing.get(index, ()))
+        for index in sorted(replicas)
+    )
+    return Topic(name, assignment.id or bytes(16), partitions, configs)
 
 
 def _group_name(name: str) -> str:
@@ -265,6 +436,15 @@ def _children(nodes: Mapping[str, Node], parents: tuple[str, ...]) -> dict[str, 
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+def _encode_partitions(partitions: Iterable[tuple[str, int]]) -> bytes:
+    named = [{"topic": topic, "partition": index} for topic, index in partitions]
+    return _encode({"version": 1, "partitions": named})
+
+
+def _decode_partitions(data: bytes) -> list[tuple[str, int]]:
+    return [(str(one["topic"]), int(one["partition"])) for one in _decode(data)["partitions"]]
 
 
 def _encode(fields: Mapping[str, Any]) -> bytes:

@@ -210,8 +210,8 @@ class Replicas:
         """Serve a topic's partitions; `before` is the same topic as it was, and served, already."""
         hosted = self._by_name.setdefault(topic.name, {})
         self._by_id[topic.id] = hosted
-        prepared = self._prepared.pop(topic.id, {})
-        hosted.update(prepared)
+        fresh = self._prepared.pop(topic.id, {})
+        hosted.update(fresh)
         config = self._metadata.topic_config(topic)
         same = before is not None and before.configs == topic.configs
         known = before.partitions if before is not None else ()
@@ -220,18 +220,16 @@ class Replicas:
                 continue
             partition = hosted.get(state.index)
             if partition is not None:
-                led_anew = partition.epoch != state.leader_epoch
-                if led_anew:
+                if partition.epoch != state.leader_epoch:
                     partition.lead(state.leader_epoch)
+                    fresh[state.index] = partition
                 partition.log.reconfigure(config)
-                if led_anew or state.index in prepared:
-                    self._tell(partition)
                 continue
             try:
-                hosted[state.index] = partition = self._partition(topic, state)
+                fresh[state.index] = hosted[state.index] = self._partition(topic, state)
             except BrokerError as error:
                 logger.error("cannot host %s-%d: %s", topic.name, state.index, error)
-                continue
+        for partition in fresh.values():
             self._tell(partition)
 
     def _partition(self, topic: Topic, state: State) -> Partition:
