@@ -11,7 +11,8 @@ A handler of a request with a list in it is a generator, `Steps`: it yields afte
 worked through in slices, or yields a future that it waits for. The connection handles nothing else until it is done.
 
 `handles` registers the function for the request's API; ApiVersions, the dispatcher and the protocol page are all read
-from this one registry. `versions` narrows what the schema knows to what the handler serves.
+from this one registry. `versions` narrows what the schema knows to what the handler serves; what is `clustered` is
+not served on one node.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
     from ottla.coord.transactions.coordinator import Transactions
     from ottla.coord.transactions.markers import MarkerWriter
     from ottla.log.store import Store
+    from ottla.replica.membership import Membership
     from ottla.replica.replicas import Replicas
     from ottla.replica.sessions import Sessions
+    from ottla.replica.throttle import Throttle
     from ottla.wire.schema import Spec
 
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
@@ -75,6 +78,8 @@ class Parts:
     transactions: Transactions
     markers: MarkerWriter
     old_offsets: ConsumerOffsets
+    membership: Membership | None = None  # in a cluster
+    throttle: Throttle | None = None  # of the bytes that followers fetch here
 
     @property
     def config(self) -> BrokerConfig:
@@ -88,12 +93,15 @@ class Registered:
     request: type
     versions: tuple[int, int]
     function: Callable[..., Any]
+    clustered: bool  # served only by a member of a cluster
 
 
 REGISTRY: dict[int, Registered] = {}
 
 
-def handles(request: type, *, versions: tuple[int, int] | None = None) -> Callable[[Handler], Handler]:
+def handles(
+    request: type, *, versions: tuple[int, int] | None = None, clustered: bool = False
+) -> Callable[[Handler], Handler]:
     """Register the decorated function as the handler of this request."""
 
     def register(function: Handler) -> Handler:
@@ -101,7 +109,7 @@ def handles(request: type, *, versions: tuple[int, int] | None = None) -> Callab
         key = spec.key
         assert key is not None, f"{request.__name__} is no request"
         assert key not in REGISTRY, f"two handlers of API {key}"
-        REGISTRY[key] = Registered(key, request, versions or spec.versions, function)
+        REGISTRY[key] = Registered(key, request, versions or spec.versions, function, clustered)
         return function
 
     return register

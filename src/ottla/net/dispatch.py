@@ -209,7 +209,7 @@ class Dispatch:
     def _route(self, key: int, version: int) -> Route | None:
         """Build the route; None for an ApiVersions request that must step down to version 0."""
         registered = REGISTRY.get(key)
-        if registered is None:
+        if registered is None or (registered.clustered and self._parts.membership is None):
             raise Hangup(f"API {key} is not served")
         low, high = registered.versions
         if not low <= version <= high:
@@ -224,7 +224,7 @@ class Dispatch:
 
         route = self._routes.get(API_VERSIONS << 16) or self._route(API_VERSIONS, 0)
         assert route is not None
-        return self._encode(route, correlation, unsupported())
+        return self._encode(route, correlation, unsupported(self._parts))
 
     async def stop(self) -> None:
         for task in list(self._tasks):

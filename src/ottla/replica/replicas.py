@@ -100,7 +100,7 @@ class Replicas:
         if partition is not None:
             return partition
         name = self._metadata.image.names_by_id.get(topic_id)
-        if name is None:
+        if name is None or not any(topic_id):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
         return self._absent(name, index)
 
