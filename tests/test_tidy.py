@@ -67,6 +67,7 @@ SATELLITES = {
     "pytest_plugin",
     "serve",
     "spark",
+    "testing",
     "tools",
 }
 
@@ -103,6 +104,7 @@ ADAPTORS = {
         "net/outbox.py",
     },  # net: sendfile
     "network": {
+        "cluster/zookeeper.py",
         "net/connection.py",
         "net/outbox.py",
         "net/listener.py",
@@ -119,6 +121,7 @@ ROOTS = {
     "coord/runtime.py",
     "log/store.py",
     "steps.py",
+    "cluster/zookeeper.py",
     "embed.py",
     "demo/parts.py",  # opening is a task for each log
 }
