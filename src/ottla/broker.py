@@ -1,7 +1,7 @@
 """The composition root: builds the parts of a broker, starts and stops them. The only file that knows them all.
 
 sockets      Listener       bound first, so that a port in use is noticed before anything is touched; opened last
-metadata     Controller     on the embedded store; its image says which partitions are hosted here
+metadata     Metadata       what is known of the cluster; Standalone decides, on the embedded store
 files        Store          every log is open, and recovered if need be, before a client gets an answer
 partitions   Replicas       follow the image
 groups       Groups         follow their topic's partitions, and so do Transactions
@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 from ottla import descriptors, handlers
 from ottla.clock import SystemClock
 from ottla.cluster.consumer_offsets import ConsumerOffsets
-from ottla.cluster.controller import Controller
 from ottla.cluster.embedded import Embedded
 from ottla.cluster.image import EVERY_BROKER, NO_LEADER
+from ottla.cluster.metadata import Metadata
 from ottla.cluster.plans import INTERNAL_CONFIGS, FoundLog, Legacy
 from ottla.cluster.producer_ids import ProducerIds
+from ottla.cluster.standalone import Standalone
 from ottla.config import topic_config
 from ottla.coord.groups.coordinator import Groups
 from ottla.coord.transactions.coordinator import Transactions
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from socket import socket
 
     from ottla.clock import Clock
+    from ottla.cluster.commands import Commands
     from ottla.cluster.image import Image
     from ottla.config import BrokerConfig, TopicConfig
     from ottla.disk import Disk
@@ -92,7 +94,8 @@ class Broker:
         sockets = self._bind()
         await self._keeper.open()
         meta = self._identify()
-        controller = Controller(self._keeper, self.config, self.clock, node_id=self.node_id)
+        metadata = Metadata(self.config, self.clock, node_id=self.node_id)
+        controller = Standalone(self._keeper, metadata, self.clock)
         known = await self._load(controller)
         live, own = known.broker_configs.get(EVERY_BROKER, {}), known.broker_configs.get(str(self.node_id), {})
         self._store.config = self.config.overlaid({**live, **own})
@@ -106,27 +109,28 @@ class Broker:
             clean=clean,
             rebuilt=self._keeper.rebuilt,
         )
-        self.cluster_id = controller.image.cluster_id
+        self.cluster_id = metadata.image.cluster_id
         self._store.write_meta(meta._replace(node_id=self.node_id, cluster_id=self.cluster_id))
         self._waits = waits = Waits(asyncio.get_running_loop())
-        replicas = Replicas(controller, self._store, waits)
+        replicas = Replicas(metadata, self._store, waits)
         self._look_for_missing(known, replicas)
-        controller.subscribe(replicas.apply)
+        metadata.subscribe(replicas.apply)
         controller.hosted_by(replicas)
         self._put_away(replicas)
-        self._groups = Groups(self.config, controller, replicas, self.clock, lambda: str(uuid.uuid4()))
+        self._groups = Groups(self.config, metadata, controller, replicas, self.clock, lambda: str(uuid.uuid4()))
         markers = MarkerWriter(replicas, self._groups, self.clock, asyncio.get_running_loop())
-        self._transactions = Transactions(self.config, controller, replicas, markers, self.clock)
-        controller.subscribe(self._groups.apply)
-        controller.subscribe(self._transactions.apply)
-        self._dispatch = dispatch = self._serve(controller, replicas, self._groups, self._transactions, markers)
+        self._transactions = Transactions(self.config, metadata, controller, replicas, markers, self.clock)
+        self._groups.start()
+        self._transactions.start()
+        metadata.subscribe(self._groups.apply)
+        self._dispatch = dispatch = self._serve(metadata, controller, replicas, markers)
         self._own(self._store.run())
         self._own(self._store.cleaner.run())
         self._listen(sockets, dispatch)
-        self._reconfigure(controller.config)
-        controller.subscribe(lambda old, new: self._follow(old, new, controller))
+        self._reconfigure(metadata.config)
+        metadata.subscribe(lambda old, new: self._follow(old, new, metadata))
 
-    async def _load(self, controller: Controller) -> Image:
+    async def _load(self, controller: Standalone) -> Image:
         try:
             return await controller.load()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -136,9 +140,9 @@ class Broker:
             )
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, reason) from error
 
-    def _follow(self, old: Image | None, new: Image, controller: Controller) -> None:
+    def _follow(self, old: Image | None, new: Image, metadata: Metadata) -> None:
         if old is not None and old.broker_configs is not new.broker_configs:
-            self._reconfigure(controller.config)
+            self._reconfigure(metadata.config)
 
     def _put_away(self, replicas: Replicas) -> None:
         """Logs that the cluster does not want here: those that hold nothing were made for a topic that never came."""
@@ -228,20 +232,16 @@ class Broker:
         quorum = next((one for one in found if one is not NOTHING), NOTHING)
         return Legacy(logs, quorum.topics, quorum.brokers, quorum.producer_id)
 
-    def _serve(
-        self,
-        controller: Controller,
-        replicas: Replicas,
-        groups: Groups,
-        transactions: Transactions,
-        markers: MarkerWriter,
-    ) -> Dispatch:
+    def _serve(self, metadata: Metadata, controller: Commands, replicas: Replicas, markers: MarkerWriter) -> Dispatch:
+        assert self._groups is not None
+        assert self._transactions is not None
         handlers.load()
         config = self.config
         return Dispatch(
             Parts(
                 node_id=self.node_id,
                 clock=self.clock,
+                metadata=metadata,
                 controller=controller,
                 store=self._store,
                 replicas=replicas,
@@ -251,8 +251,8 @@ class Broker:
                     lambda: secrets.randbelow(0x7FFFFFFF) + 1,
                 ),
                 producer_ids=ProducerIds(self._keeper, self.node_id),
-                groups=groups,
-                transactions=transactions,
+                groups=self._groups,
+                transactions=self._transactions,
                 markers=markers,
                 old_offsets=ConsumerOffsets(self._keeper),
             )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import judge
 import pytest
+from laws.yardstick import least, spent
 
 from ottla.coord import patterns
 from ottla.coord.patterns import KEPT_MAX, PatternError, compiled, lookup, matching
@@ -101,9 +101,9 @@ def test_what_is_no_pattern_is_refused(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(a|aa)+b", "(.*a){20}b", "((a*)*)*b"])
 def test_no_pattern_takes_for_ever(pattern: str) -> None:
-    began = time.process_time()
-    assert not compiled(pattern).matches("a" * 249)
-    assert time.process_time() - began < 2
+    found = compiled(pattern)
+    assert not found.matches("a" * 249)
+    assert least(lambda: spent(lambda: found.matches("a" * 249)), 50) < 50
 
 
 def test_the_second_lookup_looks_at_new_names_only() -> None:

@@ -35,7 +35,7 @@ from compat.raw import (
     seal,
     wrapped,
 )
-from fuzz.hostile.good_client import cpu_s
+from fuzz.hostile.good_client import cpu_s, slowness
 from fuzz.test_codec_fuzz import flipped, spliced, stuffed
 from process import Ottla
 from wire.samples import instance
@@ -85,7 +85,8 @@ class Witness:
                     assert fetch(raw, "witness", result.base).data, "what was just written is not there"
                     # On a busy machine time passes without the broker: what it has used meanwhile is what counts.
                     passed_s = min(time.monotonic() - began, cpu_s(self._broker.pid) - used)
-                    self.worst_s = max(self.worst_s, passed_s)
+                    if passed_s > self.worst_s:
+                        self.worst_s = max(self.worst_s, passed_s / slowness())
                     self.rounds += 1
         except BaseException as failure:  # shown by the thread that runs the test
             self.failure = failure

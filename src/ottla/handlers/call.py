@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ottla.clock import Clock
+    from ottla.cluster.commands import Commands
     from ottla.cluster.consumer_offsets import ConsumerOffsets
-    from ottla.cluster.controller import Controller
+    from ottla.cluster.metadata import Metadata
     from ottla.cluster.producer_ids import ProducerIds
     from ottla.config import BrokerConfig
     from ottla.coord.groups.coordinator import Groups
@@ -64,7 +65,8 @@ class Parts:
 
     node_id: int
     clock: Clock
-    controller: Controller
+    metadata: Metadata
+    controller: Commands
     store: Store
     replicas: Replicas
     sessions: Sessions
@@ -77,7 +79,7 @@ class Parts:
     @property
     def config(self) -> BrokerConfig:
         """The options as they are now: some may change from one request to the next."""
-        return self.controller.config
+        return self.metadata.config
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ PREFERRED, UNCLEAN = 0, 1  # kinds of elections
 def describe_cluster(parts: Parts, call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return wrong_endpoint(request.endpoint_type)
-    image = parts.controller.image
+    image = parts.metadata.image
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -65,7 +65,7 @@ def wrong_endpoint(kind: int) -> DescribeClusterResponse:
 
 @handles(ElectLeadersRequest)
 async def elect_leaders(parts: Parts, call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    image = parts.controller.image
+    image = parts.metadata.image
     if request.topic_partitions is None:
         # All partitions: the answer names those that changed or failed, so here none.
         results = [ReplicaElectionResult(topic=name, partition_result=[]) for name in image.topics]
@@ -75,7 +75,7 @@ async def elect_leaders(parts: Parts, call: Call, request: ElectLeadersRequest) 
     for topic in request.topic_partitions:
         elections = []
         for index in dict.fromkeys(topic.partitions):
-            await parts.controller.turns.pause()
+            await parts.metadata.turns.pause()
             elections.append(election(image, topic, index, request.election_type if not known else None))
         results.append(ReplicaElectionResult(topic=topic.topic, partition_result=elections))
     code = ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST
@@ -101,8 +101,8 @@ async def alter_partition_reassignments(
     for topic in request.topics:
         partitions = []
         for one in topic.partitions:
-            await parts.controller.turns.pause()
-            partitions.append(reassigned(parts.controller.image, topic.name, one))
+            await parts.metadata.turns.pause()
+            partitions.append(reassigned(parts.metadata.image, topic.name, one))
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,

@@ -60,7 +60,7 @@ COMMITS_PER_TURN = 1000  # each takes some ten microseconds to decide, write and
 def offset_commit(
     parts: Parts, call: Call, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Coroutine[None, None, OffsetCommitResponse] | Steps[OffsetCommitResponse]:
-    image, version = parts.controller.image, call.version
+    image, version = parts.metadata.image, call.version
     if version >= BY_ID:
         unnamed = name_topics(image, request.topics)
         if unnamed:
@@ -125,7 +125,7 @@ def joined(answers: list[Response]) -> Response:
 def commit(
     parts: Parts, call: Call, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Coroutine[None, None, OffsetCommitResponse]:
-    missing, found = missing_of(parts.controller.image, request.topics)
+    missing, found = missing_of(parts.metadata.image, request.topics)
     if not found:
         return refused_commit(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     caller = caller_of(call)
@@ -160,7 +160,7 @@ def commit_named(
 
 
 async def commit_to_store(parts: Parts, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    missing, _ = missing_of(parts.controller.image, request.topics)
+    missing, _ = missing_of(parts.metadata.image, request.topics)
     response = refused_commit(request, ErrorCode.NONE, missing)
     for topic, answer in zip(request.topics, response.topics, strict=True):
         for one, result in zip(topic.partitions, answer.partitions, strict=True):
@@ -225,7 +225,7 @@ def offset_fetch(
 def fetch(
     parts: Parts, version: int, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, repeats: Repeats
 ) -> Steps[OffsetFetchResponseGroup]:
-    image = parts.controller.image
+    image = parts.metadata.image
     unknown: list[OffsetFetchRequestTopics] = []
     if version >= BY_ID and wanted.topics is not None:
         for topic in wanted.topics:
@@ -234,7 +234,9 @@ def fetch(
         wanted.topics = [topic for topic in wanted.topics if topic.name]
     try:
         repeats.check(wanted.group_id)
-        found = yield from parts.groups.peek(wanted.group_id).fetch(wanted, stable=request.require_stable)
+        machine = parts.groups.peek(wanted.group_id)
+        found = yield from machine.fetch(wanted, stable=request.require_stable)
+        yield from parts.groups.wait_committed(wanted.group_id, machine)
     except BrokerError as error:
         return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=[], error_code=error.code)
     if version >= BY_ID and wanted.topics is None:
@@ -289,7 +291,7 @@ def old_topic(name: str, rows: Iterable[tuple[int, int, int, str | None, int]]) 
 
 
 async def fetch_from_store(parts: Parts, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    image = parts.controller.image
+    image = parts.metadata.image
     topics = []
     for topic in request.topics or ():
         known = image.topics.get(topic.name)
@@ -321,7 +323,7 @@ async def offset_delete(parts: Parts, call: Call, request: OffsetDeleteRequest) 
 
 
 async def delete_portion(parts: Parts, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    missing, _ = missing_of(parts.controller.image, request.topics)
+    missing, _ = missing_of(parts.metadata.image, request.topics)
     answer: OffsetDeleteResponse | Coroutine[None, None, OffsetDeleteResponse] = ask(
         parts,
         request.group_id,

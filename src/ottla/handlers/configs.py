@@ -58,8 +58,8 @@ LISTED = (LOGGERS, BROKER, TOPIC, GROUP)
 
 def layers(parts: Parts) -> Layers:
     """This broker's options as they are layered now."""
-    configs = parts.controller.image.broker_configs
-    return Layers(parts.controller.static, configs.get(EVERY_BROKER, {}), configs.get(str(parts.node_id), {}))
+    configs = parts.metadata.image.broker_configs
+    return Layers(parts.metadata.static, configs.get(EVERY_BROKER, {}), configs.get(str(parts.node_id), {}))
 
 
 @handles(DescribeConfigsRequest)
@@ -98,7 +98,7 @@ def described(
 def entries_of(parts: Parts, kind: int, name: str, names: Sequence[str] | None) -> list[Entry]:
     if kind == TOPIC:
         check_name(name)
-        topic = parts.controller.image.topics.get(name)
+        topic = parts.metadata.image.topics.get(name)
         if topic is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return describe_topic(layers(parts), topic.configs, names)
@@ -115,7 +115,7 @@ def entries_of(parts: Parts, kind: int, name: str, names: Sequence[str] | None) 
     if kind == GROUP:
         if not name:
             raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return describe_group(layers(parts), parts.controller.image.group_configs.get(name, {}), names)
+        return describe_group(layers(parts), parts.metadata.image.group_configs.get(name, {}), names)
     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
 
 
@@ -246,7 +246,7 @@ def list_config_resources(
     kinds = list(dict.fromkeys(kinds))
     if any(kind not in (CLIENT_METRICS, *LISTED) for kind in kinds):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
-    image = parts.controller.image
+    image = parts.metadata.image
     names = {
         CLIENT_METRICS: [],  # there are none to subscribe to
         TOPIC: list(image.topics),

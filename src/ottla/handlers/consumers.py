@@ -54,7 +54,7 @@ def unsettled(parts: Parts, request: ConsumerGroupHeartbeatRequest) -> list[str]
     except BrokerError:
         return texts
     if isinstance(group, ConsumerGroup):
-        texts += group.unsettled_patterns(parts.controller.image, parts.clock.now_ms())
+        texts += group.unsettled_patterns(parts.metadata.image, parts.clock.now_ms())
     return texts
 
 
@@ -62,7 +62,7 @@ def look_up(parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest, te
     """Look the patterns up in slices. The group's machine, which cannot be interrupted, finds them done."""
     for text in texts:
         with suppress(PatternError):  # the machine will say so
-            yield from lookup(text, parts.controller.image.topics)
+            yield from lookup(text, parts.metadata.image.topics)
         yield
     return heartbeat(parts, call, request)
 
@@ -84,18 +84,19 @@ def consumer_group_describe(
 ) -> Steps[ConsumerGroupDescribeResponse]:
     groups, repeats = [], Repeats()
     for name in request.group_ids:
-        groups.append(describe(parts, name, repeats, told=request.include_authorized_operations))
+        groups.append((yield from describe(parts, name, repeats, told=request.include_authorized_operations)))
         yield
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def describe(parts: Parts, name: str, repeats: Repeats, *, told: bool) -> DescribedGroup:
+def describe(parts: Parts, name: str, repeats: Repeats, *, told: bool) -> Steps[DescribedGroup]:
     if not enabled(parts):
         return undescribed(name, ErrorCode.UNSUPPORTED_VERSION)
     try:
         repeats.check(name)
         machine = parts.groups.peek(name)
-        group = described(machine.groups.get(name), name, machine.consumer_rules(name), parts.controller.image)
+        group = described(machine.groups.get(name), name, machine.consumer_rules(name), parts.metadata.image)
+        yield from parts.groups.wait_committed(name, machine)
     except BrokerError as error:
         return undescribed(name, error.code, error.message)
     if told:

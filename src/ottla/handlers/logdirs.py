@@ -47,7 +47,7 @@ async def describe_log_dirs(parts: Parts, call: Call, request: DescribeLogDirsRe
     sizes = {key: usage.sizes[key] for usage in usages for key in parts.store.moves if key in usage.sizes}
     results = []
     for usage in usages:
-        await parts.controller.turns.pause()
+        await parts.metadata.turns.pause()
         results.append(described(usage, wanted, sizes))
     return DescribeLogDirsResponse(results=results)
 
@@ -85,7 +85,7 @@ async def alter_replica_log_dirs(
     for directory in request.dirs:
         for topic in directory.topics:
             for index in topic.partitions:
-                await parts.controller.turns.pause()
+                await parts.metadata.turns.pause()
                 code = moved(parts, topic.name, index, directory.path)
                 results.setdefault(topic.name, []).append(
                     AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)

@@ -254,7 +254,7 @@ def admit(parts: Parts, name: str | None, partition: Partition, records: memoryv
         unknown = head.base_sequence > 0 and not partition.log.producers.knows(head.producer_id)
         if code is ErrorCode.NONE and unknown:
             code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # it overtook the retry of the batch before it
-    elif parts.controller.config.transaction_partition_verification_enable:
+    elif parts.metadata.config.transaction_partition_verification_enable:
         code = verified(parts, name, producer, frozenset((wanted,)))[wanted]
     else:
         return

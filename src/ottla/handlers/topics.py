@@ -50,7 +50,7 @@ async def create_topics(parts: Parts, call: Call, request: CreateTopicsRequest) 
     results: dict[str, Topic | BrokerError] = {name: DUPLICATE for name, count in times.items() if count > 1}
     wishes: list[NewTopic] = []
     for topic in request.topics:
-        await parts.controller.turns.pause()
+        await parts.metadata.turns.pause()
         if topic.name in results:
             continue
         try:
@@ -62,7 +62,7 @@ async def create_topics(parts: Parts, call: Call, request: CreateTopicsRequest) 
     described: Described = {}
     topics = []
     for name in times:
-        await parts.controller.turns.pause()
+        await parts.metadata.turns.pause()
         topics.append(created(parts, call, name, results[name], described))
     return CreateTopicsResponse(topics=topics)
 
@@ -115,11 +115,11 @@ def configs_of(parts: Parts, topic: Topic) -> list[CreatableTopicConfigs]:
 @handles(DeleteTopicsRequest)
 async def delete_topics(parts: Parts, call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     asked = request.topics or [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
-    image = parts.controller.image
+    image = parts.metadata.image
     found: list[tuple[str, bytes]] = []
     responses: list[DeletableTopicResult] = []
     for key, states in grouped(asked).items():
-        await parts.controller.turns.pause()
+        await parts.metadata.turns.pause()
         try:
             check_enabled(parts, call)
             found.append(sought(image, states))
@@ -132,7 +132,7 @@ async def delete_topics(parts: Parts, call: Call, request: DeleteTopicsRequest) 
             responses.append(undeleted((name, image.topics[name].id), BrokerError(ErrorCode.INVALID_REQUEST, reason)))
     names = [name for name in taken if taken[name] == 1]
     for name, result in zip(names, await parts.controller.delete_topics(names), strict=True):
-        await parts.controller.turns.pause()
+        await parts.metadata.turns.pause()
         if isinstance(result, BrokerError):
             responses.append(undeleted((name, ZERO_UUID), result))
         else:
@@ -149,7 +149,7 @@ def grouped(asked: list[DeleteTopicState]) -> dict[tuple[str | None, bytes], lis
 
 
 def check_enabled(parts: Parts, call: Call) -> None:
-    if not parts.controller.config.delete_topic_enable:
+    if not parts.metadata.config.delete_topic_enable:
         disabled = call.version >= DISABLED_SINCE
         raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST)
 

@@ -9,6 +9,7 @@ TxnOffsetCommit 5 on the newer protocol of transactions is spoken, in which part
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -237,7 +238,7 @@ def verified(
 
 
 def exists(parts: Parts, partition: tuple[str, int]) -> bool:
-    topic = parts.controller.image.topics.get(partition[0])
+    topic = parts.metadata.image.topics.get(partition[0])
     return topic is not None and 0 <= partition[1] < len(topic.partitions)
 
 
@@ -303,7 +304,7 @@ async def txn_offset_commit(parts: Parts, call: Call, request: TxnOffsetCommitRe
     try:
         await parts.groups.ensure()
     except BrokerError as error:
-        missing, _ = missing_of(parts.controller.image, request.topics)
+        missing, _ = missing_of(parts.metadata.image, request.topics)
         return refused_in_transaction(request, error.code, missing)
     code = await admitted(parts, call, request, (request.producer_id, request.producer_epoch))
     answers = []
@@ -316,7 +317,7 @@ async def txn_offset_commit(parts: Parts, call: Call, request: TxnOffsetCommitRe
 async def commit_portion(
     parts: Parts, call: Call, request: TxnOffsetCommitRequest, code: ErrorCode
 ) -> TxnOffsetCommitResponse:
-    missing, _ = missing_of(parts.controller.image, request.topics)
+    missing, _ = missing_of(parts.metadata.image, request.topics)
     if code is not ErrorCode.NONE:
         return refused_in_transaction(request, code, missing)
     caller = caller_of(call)
@@ -341,7 +342,7 @@ async def admitted(parts: Parts, call: Call, request: TxnOffsetCommitRequest, pr
     if call.version >= NEWER_COMMIT:
         code = await add_group(parts, name, producer, request.group_id, EPOCH_PER_TRANSACTION)
         return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
-    if not parts.controller.config.transaction_partition_verification_enable:
+    if not parts.metadata.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
     partition = (parts.groups.topic, parts.groups.index_of(request.group_id))
     code = verified(parts, name, producer, frozenset((partition,)))[partition]
@@ -409,17 +410,19 @@ def describe_transactions(
 ) -> Steps[DescribeTransactionsResponse]:
     states, repeats = [], Repeats()
     for name in request.transactional_ids:
-        states.append(described(parts, name, repeats))
+        states.append((yield from described(parts, name, repeats)))
         yield
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def described(parts: Parts, name: str, repeats: Repeats) -> DescribeTransactionsResponseTransactionState:
+def described(parts: Parts, name: str, repeats: Repeats) -> Steps[DescribeTransactionsResponseTransactionState]:
     try:
         repeats.check(name)
         if name == "":
             raise BrokerError(ErrorCode.INVALID_REQUEST)
-        known = parts.transactions.peek(name).transactions.get(name)
+        machine = parts.transactions.peek(name)
+        known = machine.transactions.get(name)
+        yield from parts.transactions.wait_committed(name, machine)
         if known is None or known.state is State.DEAD:
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     except BrokerError as error:
@@ -464,7 +467,8 @@ def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest
         response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
         return response
     now_ms = parts.clock.now_ms()
-    for machine in list(parts.transactions.runtime.machines()):
+    for index, machine in list(parts.transactions.runtime.machines()):
+        found = []
         for name, one in list(machine.transactions.items()):
             yield
             if one.state is State.DEAD or (request.state_filters and one.state not in states):
@@ -475,11 +479,14 @@ def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest
                 continue
             if pattern is not None and not (yield from matches(pattern, name)):
                 continue
-            response.transaction_states.append(
+            found.append(
                 ListTransactionsResponseTransactionState(
                     transactional_id=name, producer_id=one.producer_id, transaction_state=one.state.title
                 )
             )
+        with suppress(BrokerError):  # another broker coordinates them by now
+            yield from parts.transactions.runtime.wait_committed(index, machine)
+            response.transaction_states += found
     return response
 
 

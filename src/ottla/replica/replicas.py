@@ -17,11 +17,11 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.replica.partition import Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from ottla.cluster.controller import Controller
     from ottla.cluster.image import Image, Topic
     from ottla.cluster.image import Partition as State
+    from ottla.cluster.metadata import Metadata
     from ottla.log.log import Log
     from ottla.log.store import Store
     from ottla.replica.waits import Waits
@@ -37,9 +37,9 @@ TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Replicas:
-    def __init__(self, controller: Controller, store: Store, waits: Waits) -> None:
+    def __init__(self, metadata: Metadata, store: Store, waits: Waits) -> None:
         self.waits = waits
-        self._controller = controller
+        self._metadata = metadata
         self._store = store
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
@@ -49,6 +49,7 @@ class Replicas:
         self._stale: list[str] = []  # topics whose configs may be others now
         self._offline: tuple[object, frozenset[tuple[str, int]]] = None, frozenset()  # as of when, and which
         self._turns = Turns(store.clock)
+        self._followers: list[Callable[[Partition, bool], None]] = []
 
     def lose(self, partitions: Iterable[tuple[str, int]]) -> None:
         """These have logs in a directory that could not be read at start: they wait for it, and are not begun anew."""
@@ -59,7 +60,7 @@ class Replicas:
         online = tuple(directory.online for directory in self._store.directories)
         if not self._lost and all(online):
             return frozenset()
-        known = online, len(self._lost), self._controller.image.topics.version
+        known = online, len(self._lost), self._metadata.image.topics.version
         if self._offline[0] != known:
             failed = ((one.topic, one.index) for one in self if one.log.fault is not None)
             self._offline = known, frozenset((*self._lost, *failed))
@@ -68,6 +69,19 @@ class Replicas:
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_name.values():
             yield from partitions.values()
+
+    def subscribe_roles(self, callback: Callable[[Partition, bool], None]) -> None:
+        """Be called after a partition became led here, or stopped being led."""
+        self._followers.append(callback)
+        for partition in list(self):
+            callback(partition, True)
+
+    def _tell(self, partition: Partition, *, led: bool) -> None:
+        for callback in self._followers:
+            callback(partition, led)
+
+    def led(self, topic: str, index: int) -> Partition:
+        return self.get(topic, index)
 
     def get(self, topic: str, index: int) -> Partition:
         partitions = self._by_name.get(topic)
@@ -78,14 +92,14 @@ class Replicas:
         partitions = self._by_id.get(topic_id)
         if partitions is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
-        return partitions.get(index) or self._absent(self._controller.image.names_by_id[topic_id], index)
+        return partitions.get(index) or self._absent(self._metadata.image.names_by_id[topic_id], index)
 
     def _absent(self, name: str, index: int) -> Partition:
         """A partition that is not there. If it should be (the disk was full when it came), it gets another chance."""
-        topic = self._controller.image.topics.get(name)
+        topic = self._metadata.image.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if self._controller.node_id not in topic.partitions[index].replicas:
+        if self._metadata.node_id not in topic.partitions[index].replicas:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if (name, index) in self._lost:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
@@ -102,7 +116,7 @@ class Replicas:
         try:
             for state in topic.partitions[first:]:
                 await self._turns.pause()
-                if self._controller.node_id in state.replicas:
+                if self._metadata.node_id in state.replicas:
                     prepared[state.index] = self._partition(topic, state)
             if descriptors.left() < DESCRIPTORS_SPARE:
                 raise too_many_files(topic)
@@ -146,9 +160,9 @@ class Replicas:
         stale, self._stale = self._stale, []
         for name in stale:
             await self._turns.pause()
-            topic = self._controller.image.topics.get(name)
+            topic = self._metadata.image.topics.get(name)
             if topic is not None:
-                config = self._controller.topic_config(topic)
+                config = self._metadata.topic_config(topic)
                 for partition in self._by_name.get(name, {}).values():
                     partition.log.reconfigure(config)
 
@@ -156,12 +170,13 @@ class Replicas:
         """Serve a topic's partitions; `before` is the same topic as it was, and served, already."""
         hosted = self._by_name.setdefault(topic.name, {})
         self._by_id[topic.id] = hosted
-        hosted.update(self._prepared.pop(topic.id, {}))
-        config = self._controller.topic_config(topic)
+        prepared = self._prepared.pop(topic.id, {})
+        hosted.update(prepared)
+        config = self._metadata.topic_config(topic)
         same = before is not None and before.configs == topic.configs
         known = before.partitions if before is not None else ()
         for at, state in enumerate(topic.partitions):
-            if (same and at < len(known) and known[at] is state) or self._controller.node_id not in state.replicas:
+            if (same and at < len(known) and known[at] is state) or self._metadata.node_id not in state.replicas:
                 continue
             partition = hosted.get(state.index)
             if partition is not None:
@@ -169,9 +184,11 @@ class Replicas:
                 partition.log.reconfigure(config)
                 continue
             try:
-                hosted[state.index] = self._partition(topic, state)
+                prepared[state.index] = hosted[state.index] = self._partition(topic, state)
             except BrokerError as error:
                 logger.error("cannot host %s-%d: %s", topic.name, state.index, error)
+        for partition in prepared.values():
+            self._tell(partition, led=True)
 
     def _partition(self, topic: Topic, state: State) -> Partition:
         return Partition(
@@ -185,13 +202,13 @@ class Replicas:
             if not any(found.topic_id):  # from before there were topic ids
                 found.set_topic_id(topic.id)
             if found.topic_id == topic.id:
-                found.reconfigure(self._controller.topic_config(topic))  # it was opened before the image was read
+                found.reconfigure(self._metadata.topic_config(topic))  # it was opened before the image was read
                 return found
             self._store.set_aside([found])
         if (topic.name, state.index) in self._lost:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
         return self._store.create(
-            topic.name, state.index, topic.id, self._controller.topic_config(topic), state.leader_epoch
+            topic.name, state.index, topic.id, self._metadata.topic_config(topic), state.leader_epoch
         )
 
     def _drop(self, topic: Topic) -> None:
@@ -201,6 +218,7 @@ class Replicas:
             partition.log.fault = partition.log.fault or GONE  # for who still holds it
             self._leaving.append(partition)
             partition.wake()
+            self._tell(partition, led=False)
 
     def _remove(self, partition: Partition) -> None:
         try:

@@ -7,7 +7,8 @@ A process of its own, so that nothing the attacker does in Python counts as the 
 It answers each line on standard input with one JSON object: `rounds` (of a produce, a fetch and a metadata request),
 the longest wait of one request since the last line by the clock (`wall_s`) and in CPU time that the broker used
 meanwhile (`cpu_s`), which request that was (`what`), and what went wrong (`failure`). A request that has no answer yet
-counts as long as it has waited. The line `start` forgets what came before.
+counts as long as it has waited. The line `start` forgets what came before. When the machine is slow just now, see
+`yardstick`, a wait counts as what it would be at the normal pace.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 from pathlib import Path
 
 from compat.raw import METADATA, Raw, array, batch, fetch, produce, string
+from laws.yardstick import NORMAL_S, yardstick_s
 
 TOPIC = "good"
 PAUSE_S = 0.005
@@ -32,6 +34,11 @@ def cpu_s(pid: int) -> float:
     """User and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def slowness() -> float:
+    """How many times longer everything takes just now than at the normal pace; one at least."""
+    return max(1.0, yardstick_s() / NORMAL_S)
 
 
 class GoodClient:
@@ -77,11 +84,13 @@ class GoodClient:
             return
         began, used, what = self._began
         try:
-            times = time.monotonic() - began, cpu_s(self._pid) - used
+            wall_s, used_s = time.monotonic() - began, cpu_s(self._pid) - used
         except OSError:  # the broker is gone
             return
-        if min(times) > min(self._worst[:2]) or not self._worst[2]:
-            self._worst = (*times, what)
+        if min(wall_s, used_s) > min(self._worst[:2]) or not self._worst[2]:
+            slow = slowness()
+            if min(wall_s, used_s) / slow > min(self._worst[:2]) or not self._worst[2]:
+                self._worst = wall_s / slow, used_s / slow, what
 
     def report(self) -> dict[str, object]:
         with self._lock:

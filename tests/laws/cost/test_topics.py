@@ -11,10 +11,11 @@ import pytest
 
 from ottla.clock import SystemClock
 from ottla.cluster.alterations import SET, Change
-from ottla.cluster.controller import Controller
 from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.image import EVERY_BROKER, Topic
+from ottla.cluster.metadata import Metadata
 from ottla.cluster.plans import NewTopic
+from ottla.cluster.standalone import Standalone
 from ottla.cluster.versioned import Versioned
 from ottla.config import load, topic_config
 from ottla.coord.groups.coordinator import Groups
@@ -66,15 +67,15 @@ async def steps(folder: Path, topics: int) -> dict[str, int]:
     """What each kind of change costs when so many topics exist."""
     keeper, config, clock = Embedded(MEMORY), load({"offsets.topic.num.partitions": "2"}), SystemClock()
     await keeper.open()
-    controller = Controller(keeper, config, clock)
+    controller = Standalone(keeper, Metadata(config, clock), clock)
     await controller.start({"PLAINTEXT": ("127.0.0.1", 9092)})
     store = Store([folder], RealDisk(), clock, config)
     store.open(lambda _: topic_config(config, {}))
-    replicas = Replicas(controller, store, Waits(asyncio.get_running_loop()))
-    groups = Groups(config, controller, replicas, clock, lambda: "id")
-    controller.subscribe(replicas.apply)
+    replicas = Replicas(controller.metadata, store, Waits(asyncio.get_running_loop()))
+    groups = Groups(config, controller.metadata, controller, replicas, clock, lambda: "id")
+    controller.metadata.subscribe(replicas.apply)
     controller.hosted_by(replicas)
-    controller.subscribe(groups.apply)
+    controller.metadata.subscribe(groups.apply)
     await groups.ensure()
     made = await controller.create_topics([NewTopic(f"old.topic_{n}", 1, 1) for n in range(topics)])
     assert all(isinstance(one, Topic) for one in made)
@@ -114,12 +115,12 @@ def test_new_defaults_reach_every_log(tmp_path: Path) -> None:
     async def story() -> None:
         keeper, config, clock = Embedded(MEMORY), load({}), SystemClock()
         await keeper.open()
-        controller = Controller(keeper, config, clock)
+        controller = Standalone(keeper, Metadata(config, clock), clock)
         await controller.start({"PLAINTEXT": ("127.0.0.1", 9092)})
         store = Store([tmp_path], RealDisk(), clock, config)
         store.open(lambda _: topic_config(config, {}))
-        replicas = Replicas(controller, store, Waits(asyncio.get_running_loop()))
-        controller.subscribe(replicas.apply)
+        replicas = Replicas(controller.metadata, store, Waits(asyncio.get_running_loop()))
+        controller.metadata.subscribe(replicas.apply)
         controller.hosted_by(replicas)
         own = {"segment.bytes": "3000"}
         await controller.create_topics([NewTopic("plain", 2, 1), NewTopic("own", 1, 1, configs=own)])

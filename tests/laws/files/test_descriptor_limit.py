@@ -85,7 +85,7 @@ def test_all_directories_offline_refuse_a_topic(tmp_path: Path) -> None:
         made = (await controller.create_topics([NewTopic("t", 1, 1)]))[0]
         assert isinstance(made, BrokerError)
         assert made.code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert "t" not in controller.image.topics
+        assert "t" not in controller.metadata.image.topics
         await broker.stop()
 
     asyncio.run(story())

@@ -121,7 +121,7 @@ def test_a_broker_on_a_full_disk_deletes_topics_and_answers_who_wants_a_producer
         with pytest.raises(BrokerError):
             await parts.controller.alter_topic("a", [Change("retention.ms", SET, "5")])
         assert all(isinstance(one, Topic) for one in await parts.controller.delete_topics(["a", "b"]))
-        assert not parts.controller.image.topics
+        assert not parts.metadata.image.topics
         disk.full = False
         assert isinstance((await parts.controller.create_topics([NewTopic("c", 2, 1)]))[0], Topic)
         assert await parts.producer_ids.take() >= 0

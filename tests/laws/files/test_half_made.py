@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from ottla.cluster.controller import Controller
+    from ottla.cluster.standalone import Standalone
 
 CHANGES = ("open", "writev", "append", "write", "truncate", "rename", "remove", "make_folder", "remove_folder", "cut")
 STEPS_MAX = 60
@@ -80,7 +80,7 @@ async def forsaken(broker: Broker) -> None:
     broker._keeper._worker.shutdown()
 
 
-def controller(broker: Broker) -> Controller:
+def controller(broker: Broker) -> Standalone:
     assert broker._dispatch is not None
     return broker._dispatch._parts.controller
 
@@ -89,7 +89,7 @@ async def look(folder: Path, name: str) -> bool:
     """Whether the topic is there after a start: whole, or not at all, and then it can be made."""
     broker = made(folder)
     await broker.start()
-    image = controller(broker).image
+    image = controller(broker).metadata.image
     there = name in image.topics
     if there:
         assert {index for topic, index in broker._store.logs if topic == name} == {0, 1}

@@ -62,7 +62,7 @@ async def filled(folder: Path) -> tuple[dict[str, Topic], int]:
         await controller.alter_group("a/group", GROUP_CHANGE)
         await parts.old_offsets.set("old", "kept", 0, 17)
         last = await parts.producer_ids.take()
-        return dict(controller.image.topics), last
+        return dict(controller.metadata.image.topics), last
 
 
 def lost(file: Path) -> None:
@@ -94,7 +94,7 @@ def test_everything_that_was_set_survives_the_file(tmp_path: Path, break_it: Cal
         before, last = await filled(tmp_path)
         break_it(tmp_path / METADATA_FILE)
         async with broker(tmp_path) as parts:
-            image = parts.controller.image
+            image = parts.metadata.image
             assert {name: (one.id, one.configs) for name, one in image.topics.items()} == {
                 name: (one.id, one.configs) for name, one in before.items()
             }
@@ -114,7 +114,7 @@ def test_everything_that_was_set_survives_the_file(tmp_path: Path, break_it: Cal
             logs = {(one.topic, one.index): one.log.config.retention_ms for one in parts.replicas}
             assert logs["kept", 1] == -1
         async with broker(tmp_path) as parts:
-            assert parts.controller.image.topics["kept"].configs == {"retention.ms": "-1"}, "and it stays so"
+            assert parts.metadata.image.topics["kept"].configs == {"retention.ms": "-1"}, "and it stays so"
 
     asyncio.run(story())
 
@@ -160,7 +160,7 @@ def test_a_journal_that_is_lost_torn_or_old_is_written_anew(tmp_path: Path) -> N
                 pass
             (tmp_path / METADATA_FILE).unlink()
             async with broker(tmp_path) as parts:
-                assert parts.controller.image.topics["kept"].configs == before["kept"].configs
+                assert parts.metadata.image.topics["kept"].configs == before["kept"].configs
 
     asyncio.run(story())
 
@@ -190,11 +190,11 @@ def test_where_folder_and_journal_differ_the_folder_is_believed(tmp_path: Path) 
         async with broker(tmp_path) as parts:
             await parts.controller.delete_topics(["kept"])
             await parts.controller.create_topics([NewTopic("kept", 3, 1), NewTopic("newer", 1, 1)])
-            topics = dict(parts.controller.image.topics)
+            topics = dict(parts.metadata.image.topics)
         (tmp_path / JOURNAL_FILE).write_bytes(old)
         (tmp_path / METADATA_FILE).unlink()
         async with broker(tmp_path) as parts:
-            now = parts.controller.image.topics
+            now = parts.metadata.image.topics
             assert {name: one.id for name, one in now.items()} == {name: one.id for name, one in topics.items()}
             assert now["kept"].configs == {}
             assert len(now["kept"].partitions) == 3
@@ -222,7 +222,7 @@ def test_what_is_left_of_a_damaged_journal_is_taken(tmp_path: Path) -> None:
 
     async def again() -> None:
         async with broker(tmp_path) as parts:
-            assert parts.controller.image.topics["kept"].configs["retention.ms"] == "-1"
-            assert parts.controller.image.topics["compacted"].configs["cleanup.policy"] == "compact"
+            assert parts.metadata.image.topics["kept"].configs["retention.ms"] == "-1"
+            assert parts.metadata.image.topics["compacted"].configs["cleanup.policy"] == "compact"
 
     asyncio.run(again())

@@ -1,45 +1,62 @@
-"""How long the loop of a broker was held: the most processor time that its thread used between two beats on it.
+"""How long the loop of a broker was held: the most that its thread used between two beats on it, in yardsticks.
 
-Processor time of that thread, not time that passed: a slow or busy machine makes no difference.
+Processor time of that thread, not time that passed: a slow or busy machine makes no difference, see `yardstick`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from laws.yardstick import least, others_set_aside, yardstick_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Coroutine
 
     from ottla.embed import BrokerThread
 
+Found = TypeVar("Found")
 BEAT_S = 0.005
-GAP_S_MAX = 0.2  # the law says about 0.05; what frees memory and collects garbage comes on top
+HELD_MAX = 100.0  # yardsticks: 0.1 s where one is a millisecond; turns are of 0.02 s at most
 
 
 class Gaps:
-    largest_s = 0.0
+    """Beats on the loop on which it is used."""
 
-    async def beat(self) -> None:
-        before = time.thread_time()
-        while True:
-            await asyncio.sleep(BEAT_S)
-            now = time.thread_time()
-            self.largest_s = max(self.largest_s, now - before)
-            before = now
+    async def begin(self) -> None:
+        self._largest_s = 0.0
+        self._yardstick_s = yardstick_s()
+        self._last = time.thread_time()
+        self._handle = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
+
+    def _beat(self) -> None:  # not a task: one that sleeps is awake two rounds of the loop later
+        now = time.thread_time()
+        self._largest_s, self._last = max(self._largest_s, now - self._last), now
+        self._handle = asyncio.get_running_loop().call_later(BEAT_S, self._beat)
+
+    async def end(self) -> float:
+        """The most that was used between two beats."""
+        await asyncio.sleep(3 * BEAT_S)  # what was done since the last beat counts as well
+        self._handle.cancel()
+        return self._largest_s / max(self._yardstick_s, yardstick_s())
 
 
-@contextmanager
-def watched(broker: BrokerThread) -> Iterator[Gaps]:
-    assert broker._loop is not None
-    gaps = Gaps()
-    beating = asyncio.run_coroutine_threadsafe(gaps.beat(), broker._loop)
-    try:
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(BEAT_S), broker._loop).result(60)  # it has begun to beat
-        yield gaps
-        # What was done since the last beat counts as well.
-        asyncio.run_coroutine_threadsafe(asyncio.sleep(3 * BEAT_S), broker._loop).result(60)
-    finally:
-        beating.cancel()
+def held(broker: BrokerThread, work: Callable[[], object]) -> float:
+    """How long what a client does in `work` holds the loop of the broker: the least of a few times."""
+
+    def on_loop(coroutine: Coroutine[Any, Any, Found]) -> Found:
+        assert broker._loop is not None
+        return asyncio.run_coroutine_threadsafe(coroutine, broker._loop).result()
+
+    def measure() -> float:
+        with others_set_aside():
+            gaps = Gaps()
+            on_loop(gaps.begin())
+            try:
+                work()
+            finally:
+                found = on_loop(gaps.end())
+            return found
+
+    return least(measure, HELD_MAX)

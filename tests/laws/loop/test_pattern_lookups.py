@@ -24,7 +24,7 @@ def test_a_pattern_of_people_among_thousands_of_topics() -> None:
     matched: list[str] = []
     parts: Any = SimpleNamespace(
         config=SimpleNamespace(group_coordinator_rebalance_protocols=("consumer",)),
-        controller=SimpleNamespace(image=image),
+        metadata=SimpleNamespace(image=image),
         clock=SimpleNamespace(now_ms=lambda: 0),
         groups=SimpleNamespace(peek=lambda _: stage.machine, run=lambda *_: matched.append("machine") or None),
     )

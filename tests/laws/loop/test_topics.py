@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import time
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from laws.loop.gaps import HELD_MAX, Gaps
+from laws.yardstick import TRIES, least, others_set_aside
+
 from ottla.clock import SystemClock
-from ottla.cluster.controller import Controller
 from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.image import Topic
+from ottla.cluster.metadata import Metadata
 from ottla.cluster.plans import NewTopic
+from ottla.cluster.standalone import Standalone
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
 from ottla.handlers.cluster import elect_leaders
@@ -23,52 +25,33 @@ from ottla.replica.waits import Waits
 from ottla.wire.messages.topics import ElectLeadersRequest, TopicPartitions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
-TOPICS = 250
-HELD_S_MAX = 0.1  # turns are of 0.02 s; one step more, and whatever the machine adds
+    import pytest
+
+TOPICS = 400
 
 
-class Turns:
-    """Who else wants the loop, and how long the longest wait was, in CPU time of this thread."""
-
-    def __init__(self) -> None:
-        self.longest_s = 0.0
-        self.count = 0
-
-    async def watch(self) -> None:
-        while True:
-            before = time.thread_time()
-            await asyncio.sleep(0)
-            self.longest_s = max(self.longest_s, time.thread_time() - before)
-            self.count += 1
+async def held(work: Callable[[], Awaitable[object]]) -> float:
+    """How long the work holds the loop."""
+    with others_set_aside():
+        gaps = Gaps()
+        await gaps.begin()
+        await work()
+        return await gaps.end()
 
 
 @asynccontextmanager
-async def watched() -> AsyncIterator[Turns]:
-    turns = Turns()
-    gc.collect()
-    gc.freeze()  # what the tests before this one have left is not ours to go through
-    task = asyncio.get_running_loop().create_task(turns.watch())
-    await asyncio.sleep(0)
-    try:
-        yield turns
-    finally:
-        task.cancel()
-        gc.unfreeze()
-
-
-@asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[Controller]:
+async def running(folder: Path) -> AsyncIterator[Standalone]:
     keeper, config, clock = Embedded(MEMORY), load({}), SystemClock()
     await keeper.open()
-    controller = Controller(keeper, config, clock)
+    controller = Standalone(keeper, Metadata(config, clock), clock)
     await controller.start({"PLAINTEXT": ("127.0.0.1", 9092)})
     store = Store([folder], RealDisk(), clock, config)
     store.open(lambda _: topic_config(config, {}))
-    replicas = Replicas(controller, store, Waits(asyncio.get_running_loop()))
-    controller.subscribe(replicas.apply)
+    replicas = Replicas(controller.metadata, store, Waits(asyncio.get_running_loop()))
+    controller.metadata.subscribe(replicas.apply)
     controller.hosted_by(replicas)
     yield controller
     await store.close()
@@ -76,60 +59,101 @@ async def running(folder: Path) -> AsyncIterator[Controller]:
 
 
 def test_many_topics_in_one_request_leave_the_loop_to_others(tmp_path: Path) -> None:
+    creating, deleting = [], []
+    names = [f"t-{n}" for n in range(TOPICS)]
+
     async def story() -> None:
         async with running(tmp_path) as controller:
-            names = [f"t-{n}" for n in range(TOPICS)]
-            async with watched() as turns:
+
+            async def create() -> None:
                 made = await controller.create_topics([NewTopic(name, 1, 1) for name in names])
-            assert all(isinstance(one, Topic) for one in made)
-            assert turns.longest_s < HELD_S_MAX, f"creating held the loop for {turns.longest_s:.3f} s"
-            async with watched() as turns:
+                assert all(isinstance(one, Topic) for one in made)
+
+            async def delete() -> None:
                 gone = await controller.delete_topics(names)
-            assert all(isinstance(one, Topic) for one in gone)
-            assert turns.longest_s < HELD_S_MAX, f"deleting held the loop for {turns.longest_s:.3f} s"
-            assert not controller.image.topics
+                assert all(isinstance(one, Topic) for one in gone)
+
+            for _ in range(TRIES):
+                creating.append(await held(create))
+                deleting.append(await held(delete))
+                assert not controller.metadata.image.topics
+                if max(min(creating), min(deleting)) < HELD_MAX:
+                    break
+
+    asyncio.run(story())
+    assert min(creating) < HELD_MAX
+    assert min(deleting) < HELD_MAX
+
+
+def test_others_get_a_turn_between_any_two_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted: when a turn is as short as can be, the loop is given back once for each topic or partition."""
+    monkeypatch.setattr("ottla.cluster.turns.TURN_S", 0.0)
+    names = [f"t-{n}" for n in range(50)]
+    given_back = 0
+    genuine = asyncio.sleep
+
+    async def sleep(delay: float) -> None:
+        nonlocal given_back
+        given_back += delay == 0
+        await genuine(delay)
+
+    monkeypatch.setattr("asyncio.sleep", sleep)
+
+    async def story() -> None:
+        nonlocal given_back
+        async with running(tmp_path) as controller:
+            for work in (
+                controller.create_topics([NewTopic(name, 1, 1) for name in names]),
+                controller.create_topics([NewTopic("wide", len(names), 1)]),
+                controller.create_partitions("wide", 2 * len(names)),
+                controller.delete_topics([*names, "wide"]),
+            ):
+                given_back = 0
+                await work
+                assert given_back >= len(names)
 
     asyncio.run(story())
 
 
 def test_many_partitions_of_one_topic_leave_the_loop_to_others(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def story() -> float:
         async with running(tmp_path) as controller:
-            async with watched() as turns:
+
+            async def come_and_go() -> None:
                 await controller.create_topics([NewTopic("wide", 200, 1)])
                 await controller.create_partitions("wide", TOPICS)
                 await controller.delete_topics(["wide"])
-            assert turns.longest_s < HELD_S_MAX, f"the loop was held for {turns.longest_s:.3f} s"
 
-    asyncio.run(story())
+            return await held(come_and_go)
+
+    assert least(lambda: asyncio.run(story()), HELD_MAX) < HELD_MAX
 
 
 def test_what_writes_nothing_takes_turns_as_well(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def story() -> float:
         async with running(tmp_path) as controller:
-            wishes = [NewTopic(f"t-{n}", 1, 1) for n in range(9000)]
-            async with watched() as turns:
-                await controller.create_topics(wishes, validate_only=True)
-            assert turns.longest_s < HELD_S_MAX, f"the loop was held for {turns.longest_s:.3f} s"
-            assert turns.count > 3
+            wishes = [NewTopic(f"t-{n}", 1, 1) for n in range(9_900)]
+            return await held(lambda: controller.create_topics(wishes, validate_only=True))
 
-    asyncio.run(story())
+    assert least(lambda: asyncio.run(story()), HELD_MAX) < HELD_MAX
 
 
 def test_long_lists_of_partitions_are_answered_in_turns(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def story() -> float:
         async with running(tmp_path) as controller:
             await controller.create_topics([NewTopic("t", 1, 1)])
-            parts: Any = SimpleNamespace(controller=controller, replicas=controller._host)
-            many = list(range(30_000))
-            async with watched() as turns:
+            parts: Any = SimpleNamespace(metadata=controller.metadata, controller=controller, replicas=controller._host)
+            many = list(range(100_000))
+
+            async def elect() -> None:
                 asked = TopicPartitions(topic="t", partitions=many + many)
                 elected = await elect_leaders(
                     parts,
                     SimpleNamespace(version=2),
                     ElectLeadersRequest(election_type=0, topic_partitions=[asked]),  # type: ignore[arg-type]
                 )
-            assert len(elected.replica_election_results[0].partition_result) == len(many), "each is told once"
-            assert turns.longest_s < HELD_S_MAX, f"the loop was held for {turns.longest_s:.3f} s"
+                assert len(elected.replica_election_results[0].partition_result) == len(many), "each is told once"
 
-    asyncio.run(story())
+            return await held(elect)
+
+    assert least(lambda: asyncio.run(story()), HELD_MAX) < HELD_MAX

@@ -9,14 +9,14 @@ from ottla.config.group import group_config
 from ottla.coord.coordinator import Coordinator, Shape
 from ottla.coord.groups.group import ConsumerRules, Rules
 from ottla.coord.groups.machine import GroupMachine
-from ottla.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ottla.clock import Clock
-    from ottla.cluster.controller import Controller
+    from ottla.cluster.commands import Commands
     from ottla.cluster.image import Image
+    from ottla.cluster.metadata import Metadata
     from ottla.config import BrokerConfig
     from ottla.replica.replicas import Replicas
 
@@ -28,7 +28,8 @@ class Groups(Coordinator[GroupMachine]):
     def __init__(
         self,
         config: BrokerConfig,
-        controller: Controller,
+        metadata: Metadata,
+        controller: Commands,
         replicas: Replicas,
         clock: Clock,
         new_id: Callable[[], str],
@@ -38,17 +39,17 @@ class Groups(Coordinator[GroupMachine]):
         self._own_rules: dict[str, tuple[Mapping[str, str], ConsumerRules]] = {}  # of groups that have any
 
         def make(_: int) -> GroupMachine:
-            return GroupMachine(rules, new_id, lambda: controller.image, self.consumer_rules)
+            return GroupMachine(rules, new_id, lambda: metadata.image, self.consumer_rules)
 
-        super().__init__(shape_of(config), make, controller, replicas, clock)
+        super().__init__(shape_of(config), make, metadata, controller, replicas, clock)
 
     def consumer_rules(self, group_id: str) -> ConsumerRules:
         """The rules of a consumer group as of now: some options of the broker and of groups change while it runs."""
-        config = self._controller.config
+        config = self._metadata.config
         if self._rules[0] is not config:
             self._rules = config, consumer_rules_of(config)
             self._own_rules.clear()
-        overrides = self._controller.image.group_configs.get(group_id)
+        overrides = self._metadata.image.group_configs.get(group_id)
         if overrides is None:
             return self._rules[1]
         known = self._own_rules.get(group_id)
@@ -57,7 +58,7 @@ class Groups(Coordinator[GroupMachine]):
         return known[1]
 
     def apply(self, old: Image | None, new: Image) -> None:
-        super().apply(old, new)
+        """Topics have come and gone: what was committed for those that are gone goes, too."""
         if old is None:
             return
         gone = {
@@ -65,16 +66,11 @@ class Groups(Coordinator[GroupMachine]):
             for name in new.topics_changed_since(old)
             if (before := old.topics.get(name)) and ((after := new.topics.get(name)) is None or after.id != before.id)
         }
-        topic = new.topics.get(TOPIC)
-        if gone and topic is not None:
-            for state in topic.partitions:
-                self._forget(state.index, gone)
+        if gone:
+            for partition in self.runtime.partitions():
+                self._forget(partition.index, gone, partition.log.end)
 
-    def _forget(self, index: int, topics: set[str]) -> None:
-        try:
-            end = self._replicas.get(TOPIC, index).log.end
-        except BrokerError:
-            return  # there is no log: nothing was committed
+    def _forget(self, index: int, topics: set[str], end: int) -> None:
         self.runtime.decide(index, lambda machine, now_ms: machine.forget(topics, end, now_ms))
 
 

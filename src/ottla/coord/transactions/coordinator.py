@@ -9,7 +9,8 @@ from ottla.coord.transactions.machine import Settings, TransactionMachine
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
-    from ottla.cluster.controller import Controller
+    from ottla.cluster.commands import Commands
+    from ottla.cluster.metadata import Metadata
     from ottla.config import BrokerConfig
     from ottla.coord.transactions.markers import MarkerWriter
     from ottla.replica.replicas import Replicas
@@ -19,7 +20,13 @@ TOPIC = "__transaction_state"
 
 class Transactions(Coordinator[TransactionMachine]):
     def __init__(
-        self, config: BrokerConfig, controller: Controller, replicas: Replicas, markers: MarkerWriter, clock: Clock
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        controller: Commands,
+        replicas: Replicas,
+        markers: MarkerWriter,
+        clock: Clock,
     ) -> None:
         settings = Settings(
             config.transaction_max_timeout_ms,
@@ -33,5 +40,7 @@ class Transactions(Coordinator[TransactionMachine]):
             config.transaction_state_log_replication_factor,
             {"segment.bytes": str(config.transaction_state_log_segment_bytes)},
         )
-        super().__init__(shape, lambda _: TransactionMachine(settings), controller, replicas, clock, markers.perform)
+        super().__init__(
+            shape, lambda _: TransactionMachine(settings), metadata, controller, replicas, clock, markers.perform
+        )
         markers.transactions = self

@@ -1,4 +1,4 @@
-"""The controller: decides on topics, partitions and options, writes them to the keeper, then publishes a new image.
+"""A cluster of one node: decides on topics, partitions and options, writes them to the keeper, publishes a new image.
 
 One change at a time: decide on the current image (`plans.py`), have the logs made, write in one transaction, replace
 the image, tell the subscribers. The transaction is the moment from which a topic exists: logs that were made for one
@@ -8,8 +8,7 @@ epoch's version: a controller that was replaced can no longer write.
 
 A request for many topics is carried out some partitions at a time, and the loop is given back in between.
 
-On one node the controller is this broker. When it starts it leads every partition it holds; in a new leader epoch,
-unless it was stopped in good order.
+When the broker starts it leads every partition it holds; in a new leader epoch, unless it was stopped in good order.
 """
 
 from __future__ import annotations
@@ -21,11 +20,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.cluster import alterations, keeper, plans, znodes
-from ottla.cluster.image import EMPTY, EVERY_BROKER, NO_LEADER, Broker, Image, Topic
+from ottla.cluster.image import NO_LEADER, Broker, Image, Topic
 from ottla.cluster.plans import Legacy
 from ottla.cluster.topic_names import collides, collision_key
-from ottla.cluster.turns import Turns
-from ottla.config import BrokerConfig, TopicConfig, topic_config
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
 from ottla.config.group import OPTIONS as GROUP_OPTIONS
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
@@ -37,11 +34,11 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.cluster.alterations import Change
     from ottla.cluster.keeper import Keeper
+    from ottla.cluster.metadata import Metadata
     from ottla.cluster.plans import NewTopic
 
 NO_ID = bytes(16)
 PARTITIONS_AT_ONCE = 100  # in one transaction, unless one topic has more: short for others, and few flushes
-TOPIC_CONFIGS_MAX = 1000  # sets of overrides whose configuration is remembered
 
 log = logging.getLogger("ottla.controller")
 
@@ -59,55 +56,30 @@ class Host(Protocol):
         """Finish what a published change began: what takes long goes here."""
 
 
-class Controller:
-    """`config` is the broker's configuration with what was set while running laid over it."""
-
+class Standalone:
     def __init__(
         self,
         store: Keeper,
-        config: BrokerConfig,
+        metadata: Metadata,
         clock: Clock,
         *,
-        node_id: int | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self.node_id = config.node_id if node_id is None else node_id
-        self.image: Image = EMPTY
-        self.config = config
+        self.metadata = metadata
         self.first_start = False  # whether the keeper had no cluster in it: then logs on disk may be adopted
-        self.static = config  # as given at start, without what was set while running
         self._keeper = store
         self._clock = clock
         self._random_bytes = random_bytes
-        self._subscribers: list[Callable[[Image | None, Image], None]] = []
         self._host: Host | None = None
-        self.turns = Turns(clock)
         self._deciding = asyncio.Lock()
         self._nodes: Mapping[str, keeper.Node] = {}
         self._known: Image | None = None
         self._epoch = 0
         self._epoch_version = 0
-        self._topic_configs: dict[frozenset[tuple[str, str]], TopicConfig] = {}
-
-    def subscribe(self, callback: Callable[[Image | None, Image], None]) -> None:
-        """Be called with the old and the new image after every change, and now if there is one."""
-        self._subscribers.append(callback)
-        if self.image is not EMPTY:
-            callback(None, self.image)
 
     def hosted_by(self, host: Host) -> None:
         """Have this host prepare and settle what it holds. It subscribes to the image by itself."""
         self._host = host
-
-    def topic_config(self, topic: Topic) -> TopicConfig:
-        """A topic's configuration as of now; the same object until it or the broker's defaults change."""
-        overrides = frozenset(topic.configs.items())
-        config = self._topic_configs.get(overrides)
-        if config is None:
-            if len(self._topic_configs) >= TOPIC_CONFIGS_MAX:
-                self._topic_configs.clear()
-            config = self._topic_configs[overrides] = topic_config(self.config, topic.configs)
-        return config
 
     async def load(self) -> Image:
         """What the keeper knows, before this broker has come up. `start` goes on from there."""
@@ -139,10 +111,10 @@ class Controller:
             reason = f"the log folders belong to cluster {cluster_id}, the metadata to {known.cluster_id}"
             raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
         self.first_start = not known.cluster_id
-        broker = Broker(self.node_id, dict(endpoints), self.config.broker_rack, 0)
+        broker = Broker(self.metadata.node_id, dict(endpoints), self.metadata.config.broker_rack, 0)
         image = known._replace(
             cluster_id=known.cluster_id or cluster_id or znodes.encode_uuid(self._new_id()),
-            controller_id=self.node_id,
+            controller_id=self.metadata.node_id,
         ).with_broker(broker)
         self._known = None  # an old image keeps all that follow
         before = nodes.get(znodes.CONTROLLER_EPOCH)
@@ -159,8 +131,8 @@ class Controller:
             ops.append(self._skip_producer_ids(nodes, found))
         await self._keeper.multi(ops)
         self._epoch_version = before.stat.version + 1 if before is not None else 0
-        registration = await self._keeper.get(znodes.broker_path(self.node_id))
-        self._publish(image.with_broker(broker._replace(epoch=registration.stat.czxid)))
+        registration = await self._keeper.get(znodes.broker_path(self.metadata.node_id))
+        self.metadata.publish(image.with_broker(broker._replace(epoch=registration.stat.czxid)))
 
     def _lead(
         self,
@@ -175,8 +147,8 @@ class Controller:
         led = []
         logs = found.by_topic()
         for topic in image.topics.values():
-            leading = self._identified(plans.reconciled(topic, logs.get(topic.name, {}), self.node_id))
-            leading = plans.elected(leading, self.node_id, anew=anew, above=epochs(leading))
+            leading = self._identified(plans.reconciled(topic, logs.get(topic.name, {}), self.metadata.node_id))
+            leading = plans.elected(leading, self.metadata.node_id, anew=anew, above=epochs(leading))
             if leading is not topic:
                 ops += plans.election(topic, leading, self._epoch)
                 led.append(plans.written(topic, leading))
@@ -187,24 +159,26 @@ class Controller:
         node = nodes.get(znodes.PRODUCER_IDS)
         last = znodes.decode_producer_ids(node.data) if node is not None and node.data else -1
         first = max(last + 1, plans.adopted_producer_id(found)) + plans.PRODUCER_IDS_JUMP
-        block = znodes.encode_producer_ids(self.node_id, 0, first - 1)
+        block = znodes.encode_producer_ids(self.metadata.node_id, 0, first - 1)
         return keeper.Create(znodes.PRODUCER_IDS, block) if node is None else keeper.Set(znodes.PRODUCER_IDS, block)
 
     def _adopt(self, image: Image, legacy: Legacy, ops: list[keeper.Op], *, rebuilt: bool) -> Image:
         """The image with what the folders hold and it does not know of; adds the writes that keep it."""
         unknown = [one for one in legacy.logs if one.topic not in image.topics]
-        topics, dropped = plans.adopted(self.static, legacy._replace(logs=unknown), self.node_id, self._new_ids())
+        topics, dropped = plans.adopted(
+            self.metadata.static, legacy._replace(logs=unknown), self.metadata.node_id, self._new_ids()
+        )
         for topic in topics:
             ops += plans.creation(topic, self._epoch)
         if self.first_start and not rebuilt:
-            brokers, more = plans.adopted_brokers(self.static, legacy)
+            brokers, more = plans.adopted_brokers(self.metadata.static, legacy)
             dropped += more
             for broker, pairs in brokers.items():
                 ops.append(keeper.Create(znodes.broker_config_path(broker), znodes.encode_configs(pairs)))
                 image = image.with_broker_config(broker, pairs)
             first = plans.adopted_producer_id(legacy)
             if first > 0:
-                block = znodes.encode_producer_ids(self.node_id, 0, first - 1)
+                block = znodes.encode_producer_ids(self.metadata.node_id, 0, first - 1)
                 ops.append(keeper.Create(znodes.PRODUCER_IDS, block))
         for line in dropped:
             log.warning("not adopted: %s", line)
@@ -215,7 +189,7 @@ class Controller:
     ) -> list[Topic | BrokerError]:
         """Each topic, or why there is none."""
         try:
-            plans.check_total(self.config, wishes)
+            plans.check_total(self.metadata.config, wishes)
         except BrokerError as error:
             return [error] * len(wishes)
         async with self._deciding:
@@ -223,10 +197,12 @@ class Controller:
             waiting: dict[int, Topic] = {}  # by the position of their wish
             others: dict[str, str] = {}  # names of this request by what they would collide with
             for wish in wishes:
-                await self.turns.pause()
+                await self.metadata.turns.pause()
                 try:
                     check_against(others, wish.name)
-                    topic = plans.new_topic(self.image, self.config, wish, self._new_id(), self._shift())
+                    topic = plans.new_topic(
+                        self.metadata.image, self.metadata.config, wish, self._new_id(), self._shift()
+                    )
                 except BrokerError as error:
                     results.append(error)
                     continue
@@ -259,7 +235,7 @@ class Controller:
                 results[position] = error
                 self._abandon(topic)
         else:
-            self._publish(self.image.with_topics(*made.values()))
+            self.metadata.publish(self.metadata.image.with_topics(*made.values()))
 
     async def _prepare(self, topic: Topic, first: int = 0) -> None:
         if self._host is not None:
@@ -269,9 +245,11 @@ class Controller:
         if self._host is not None:
             self._host.abandon(topic)
 
-    async def auto_create(self, name: str) -> Topic:
-        """The topic that a client asked for, with the broker's defaults; BrokerError when it cannot be."""
-        wish = plans.NewTopic(name, configs=plans.INTERNAL_CONFIGS.get(name, {}))
+    async def auto_create(self, name: str, wish: plans.NewTopic | None = None) -> Topic:
+        """A topic that is needed: as wished, or with the broker's defaults; BrokerError when it cannot be."""
+        if wish is None:
+            wish = plans.NewTopic(name, configs=plans.INTERNAL_CONFIGS.get(name, {}))
+        wish = wish._replace(replicas=min(wish.replicas, len(self.metadata.image.brokers)))
         made = (await self.create_topics([wish]))[0]
         if isinstance(made, BrokerError):
             raise made
@@ -299,7 +277,7 @@ class Controller:
                 for position in going:
                     results[position] = error
             else:
-                await self._publish_and_settle(self.image.without_topics(*gone))
+                await self._publish_and_settle(self.metadata.image.without_topics(*gone))
         going.clear()
 
     async def create_partitions(
@@ -307,17 +285,17 @@ class Controller:
     ) -> Topic:
         """The topic with `count` partitions in all; BrokerError when it cannot be."""
         async with self._deciding:
-            await self.turns.pause()
-            grown = plans.more_partitions(self.image, name, count, assignments)
+            await self.metadata.turns.pause()
+            grown = plans.more_partitions(self.metadata.image, name, count, assignments)
             if not validate_only:
-                present = len(self.image.topics[name].partitions)
+                present = len(self.metadata.image.topics[name].partitions)
                 await self._prepare(grown, present)
                 try:
                     await self._write(plans.growth(grown, present, self._epoch))
                 except BrokerError:
                     self._abandon(grown)
                     raise
-                self._publish(self.image.with_topics(grown))
+                self.metadata.publish(self.metadata.image.with_topics(grown))
             return grown
 
     async def alter_topic(
@@ -325,44 +303,46 @@ class Controller:
     ) -> None:
         """Change a topic's options; with `replace` those not mentioned go back to their defaults."""
         async with self._deciding:
-            await self.turns.pause()
-            topic = self.image.topic(name)
+            await self.metadata.turns.pause()
+            topic = self.metadata.image.topic(name)
             before = {} if replace else topic.configs
-            after = alterations.changed_configs(before, changes, TOPIC_OPTIONS, alterations.topic_defaults(self.config))
-            alterations.check_topic_configs(self.config, after)
+            after = alterations.changed_configs(
+                before, changes, TOPIC_OPTIONS, alterations.topic_defaults(self.metadata.config)
+            )
+            alterations.check_topic_configs(self.metadata.config, after)
             if validate_only or after == topic.configs:
                 return
             await self._write([keeper.Set(znodes.topic_config_path(name), znodes.encode_configs(after))])
-            self._publish(self.image.with_topics(topic._replace(configs=after)))
+            self.metadata.publish(self.metadata.image.with_topics(topic._replace(configs=after)))
 
     async def alter_broker(
         self, broker: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change options of one broker, or of EVERY_BROKER, while they run."""
         async with self._deciding:
-            await self.turns.pause()
-            present = self.image.broker_configs.get(broker, {})
+            await self.metadata.turns.pause()
+            present = self.metadata.image.broker_configs.get(broker, {})
             before = {} if replace else present
             after = alterations.changed_configs(
-                before, changes, BROKER_OPTIONS, alterations.broker_defaults(self.config)
+                before, changes, BROKER_OPTIONS, alterations.broker_defaults(self.metadata.config)
             )
-            alterations.check_broker_configs(self.static, broker, present, after)
+            alterations.check_broker_configs(self.metadata.static, broker, present, after)
             if validate_only or after == present:
                 return
             path, data = znodes.broker_config_path(broker), znodes.encode_configs(after)
-            known = broker in self.image.broker_configs
+            known = broker in self.metadata.image.broker_configs
             await self._write([keeper.Set(path, data) if known else keeper.Create(path, data)])
-            await self._publish_and_settle(self.image.with_broker_config(broker, after))
+            await self._publish_and_settle(self.metadata.image.with_broker_config(broker, after))
 
     async def alter_group(
         self, group: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change options of a group, whether there is one of that name or not."""
         async with self._deciding:
-            await self.turns.pause()
-            present = self.image.group_configs.get(group, {})
+            await self.metadata.turns.pause()
+            present = self.metadata.image.group_configs.get(group, {})
             after = alterations.changed_configs({} if replace else present, changes, GROUP_OPTIONS, {})
-            alterations.check_group_configs(self.config, after)
+            alterations.check_group_configs(self.metadata.config, after)
             if validate_only or after == present:
                 return
             path, data = znodes.group_config_path(group), znodes.encode_configs(after)
@@ -371,7 +351,7 @@ class Controller:
             else:
                 op = keeper.Set(path, data) if present else keeper.Create(path, data)
             await self._write([op])
-            self._publish(self.image.with_group_config(group, after))
+            self.metadata.publish(self.metadata.image.with_group_config(group, after))
 
     def _arrival(self, nodes: Mapping[str, keeper.Node], image: Image, broker: Broker) -> list[keeper.Op]:
         """The writes of a broker that comes up: what every tree needs, its registration, its being controller."""
@@ -399,23 +379,13 @@ class Controller:
             reason = f"the metadata is not what this broker left: {type(error).__name__} {error.path}"
             raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, reason) from error
 
-    def _publish(self, new: Image) -> None:
-        old = None if self.image is EMPTY else self.image
-        self.image = new
-        if old is None or old.broker_configs is not new.broker_configs:
-            own = new.broker_configs.get(str(self.node_id), {})
-            self.config = self.static.overlaid({**new.broker_configs.get(EVERY_BROKER, {}), **own})
-            self._topic_configs.clear()
-        for callback in self._subscribers:
-            callback(old, new)
-
     async def _publish_and_settle(self, new: Image) -> None:
-        self._publish(new)
+        self.metadata.publish(new)
         if self._host is not None:
             await self._host.settle()
 
     def _find(self, name: str) -> Topic | BrokerError:
-        topic = self.image.topics.get(name)
+        topic = self.metadata.image.topics.get(name)
         return topic if topic is not None else BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _identified(self, topic: Topic) -> Topic:

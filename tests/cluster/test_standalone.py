@@ -8,12 +8,13 @@ import pytest
 
 from ottla.cluster import znodes
 from ottla.cluster.alterations import DELETE, SET, Change
-from ottla.cluster.controller import Controller
 from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.image import EVERY_BROKER, Image, Topic
 from ottla.cluster.keeper import Create, Set, Unavailable
+from ottla.cluster.metadata import Metadata
 from ottla.cluster.plans import FoundLog, Legacy, NewTopic
 from ottla.cluster.producer_ids import ProducerIds
+from ottla.cluster.standalone import Standalone
 from ottla.config import load
 from ottla.errors import BrokerError, ErrorCode
 
@@ -35,15 +36,15 @@ def tell(story: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(whole())
 
 
-async def started(file: str = MEMORY, **options: object) -> tuple[Controller, Embedded]:
+async def started(file: str = MEMORY, **options: object) -> tuple[Standalone, Embedded]:
     keeper = Embedded(file)
     await keeper.open()
-    controller = Controller(keeper, load({}), Clock())
+    controller = Standalone(keeper, Metadata(load({}), Clock()), Clock())
     await controller.start(ENDPOINTS, **options)  # type: ignore[arg-type]
     return controller, keeper
 
 
-async def topic(controller: Controller, name: str, partitions: int = 1, **configs: str) -> Topic:
+async def topic(controller: Standalone, name: str, partitions: int = 1, **configs: str) -> Topic:
     wish = NewTopic(name, partitions, configs={key.replace("_", "."): value for key, value in configs.items()})
     made = (await controller.create_topics([wish]))[0]
     assert isinstance(made, Topic)
@@ -53,7 +54,7 @@ async def topic(controller: Controller, name: str, partitions: int = 1, **config
 def test_the_first_start_makes_a_cluster_of_one() -> None:
     async def story() -> None:
         controller, keeper = await started()
-        image = controller.image
+        image = controller.metadata.image
         assert controller.first_start
         assert (len(image.cluster_id), image.controller_id) == (22, 1)
         assert image.brokers[1].endpoints == ENDPOINTS
@@ -69,7 +70,7 @@ def test_what_is_published_is_what_is_kept_after_every_change() -> None:
     async def story() -> None:
         controller, keeper = await started()
         told: list[tuple[Image | None, Image]] = []
-        controller.subscribe(lambda old, new: told.append((old, new)))
+        controller.metadata.subscribe(lambda old, new: told.append((old, new)))
         await topic(controller, "a", 3, retention_ms="5")
         await topic(controller, "b", 2)
         await controller.create_partitions("b", 5)
@@ -78,10 +79,10 @@ def test_what_is_published_is_what_is_kept_after_every_change() -> None:
         await controller.alter_broker("1", [Change("log.segment.bytes", SET, "6000")])
         await controller.alter_broker("1", [Change("log.segment.bytes", SET, "7000")])
         await controller.delete_topics(["a"])
-        assert znodes.image_of(await keeper.tree("/")) == controller.image
+        assert znodes.image_of(await keeper.tree("/")) == controller.metadata.image
         assert told[0] == (None, told[1][0])
         assert [old for old, _ in told[1:]] == [new for _, new in told[:-1]], "each image is followed by the next"
-        assert told[-1][1] is controller.image
+        assert told[-1][1] is controller.metadata.image
         assert len(told) == 9
         await keeper.close()
 
@@ -93,11 +94,11 @@ def test_a_restart_keeps_everything_and_leads_in_a_new_epoch(tmp_path: Path) -> 
         file = str(tmp_path / "metadata.db")
         controller, keeper = await started(file)
         await topic(controller, "a", 2, retention_ms="5")
-        before = controller.image
+        before = controller.metadata.image
         await keeper.close()
         for life in (1, 2):
             controller, keeper = await started(file)
-            after = controller.image
+            after = controller.metadata.image
             assert not controller.first_start
             assert (after.cluster_id, after.names_by_id) == (before.cluster_id, before.names_by_id)
             assert after.topics["a"].configs == {"retention.ms": "5"}
@@ -114,16 +115,16 @@ def test_after_a_clean_stop_leaders_go_on_in_their_epochs_and_nothing_is_written
         file = str(tmp_path / "metadata.db")
         controller, keeper = await started(file)
         await topic(controller, "a", 2, retention_ms="5")
-        before = controller.image
+        before = controller.metadata.image
         await keeper.close()
         controller, keeper = await started(file, clean=True)
-        assert controller.image.topics == before.topics
+        assert controller.metadata.image.topics == before.topics
         await keeper.close()
         # Where another Kafka has written meanwhile, the log has seen later epochs than we have.
         controller, keeper = await started(file, clean=True, epoch_of=lambda name, index: 7 * index)
-        states = controller.image.topics["a"].partitions
+        states = controller.metadata.image.topics["a"].partitions
         assert [(one.leader_epoch, one.version) for one in states] == [(0, 0), (8, 1)]
-        assert znodes.image_of(await keeper.tree("/")) == controller.image
+        assert znodes.image_of(await keeper.tree("/")) == controller.metadata.image
         await keeper.close()
 
     tell(story)
@@ -138,18 +139,18 @@ def test_a_folder_of_kafka_is_adopted_once(tmp_path: Path) -> None:
             brokers={"": {"log.segment.bytes": "5000", "num.io.threads": "9"}},
         )
         controller, keeper = await started(file, cluster_id=cluster_id, legacy=lambda: legacy)
-        assert controller.image.cluster_id == cluster_id
-        assert controller.image.names_by_id == {b"i" * 16: "t"}
-        assert [one.leader_epoch for one in controller.image.topics["t"].partitions] == [4, 3]
-        assert controller.image.topics["t"].configs == {"retention.ms": "-1"}, "what has a meaning here"
-        assert controller.image.broker_configs == {"": {"log.segment.bytes": "5000"}}
-        assert controller.config.log_segment_bytes == 5000
+        assert controller.metadata.image.cluster_id == cluster_id
+        assert controller.metadata.image.names_by_id == {b"i" * 16: "t"}
+        assert [one.leader_epoch for one in controller.metadata.image.topics["t"].partitions] == [4, 3]
+        assert controller.metadata.image.topics["t"].configs == {"retention.ms": "-1"}, "what has a meaning here"
+        assert controller.metadata.image.broker_configs == {"": {"log.segment.bytes": "5000"}}
+        assert controller.metadata.config.log_segment_bytes == 5000
         assert await ProducerIds(keeper, 1).take() == 42, "nobody is taken for a producer that the logs remember"
-        assert znodes.image_of(await keeper.tree("/")) == controller.image
+        assert znodes.image_of(await keeper.tree("/")) == controller.metadata.image
         await controller.delete_topics(["t"])
         await keeper.close()
         controller, keeper = await started(file, cluster_id=cluster_id, legacy=lambda: legacy)
-        assert controller.image.topics == {}, "a deleted topic does not come back with its files"
+        assert controller.metadata.image.topics == {}, "a deleted topic does not come back with its files"
         await keeper.close()
 
     tell(story)
@@ -174,10 +175,10 @@ def test_topics_that_old_tools_wrote_get_an_id_and_a_leader(tmp_path: Path) -> N
         await keeper.create("/brokers/topics/old", b'{"version":1,"partitions":{"0":[1],"1":[1]}}')
         await keeper.close()
         controller, keeper = await started(file)
-        old = controller.image.topics["old"]
+        old = controller.metadata.image.topics["old"]
         assert old.id != bytes(16)
         assert [(one.leader, one.leader_epoch, one.isr) for one in old.partitions] == [(1, 0, (1,))] * 2
-        assert znodes.image_of(await keeper.tree("/")) == controller.image
+        assert znodes.image_of(await keeper.tree("/")) == controller.metadata.image
         await keeper.close()
 
     tell(story)
@@ -188,10 +189,10 @@ def test_each_item_of_a_request_has_its_own_fate() -> None:
         controller, keeper = await started()
         results = await controller.create_topics([NewTopic("a"), NewTopic("a"), NewTopic("b", 0), NewTopic("c")])
         assert [isinstance(result, Topic) for result in results] == [True, False, False, True]
-        assert sorted(controller.image.topics) == ["a", "c"]
+        assert sorted(controller.metadata.image.topics) == ["a", "c"]
         gone = await controller.delete_topics(["a", "nope", "c"])
         assert [isinstance(result, Topic) for result in gone] == [True, False, True]
-        assert controller.image.topics == {}
+        assert controller.metadata.image.topics == {}
         await keeper.close()
 
     tell(story)
@@ -201,13 +202,13 @@ def test_validation_changes_nothing() -> None:
     async def story() -> None:
         controller, keeper = await started()
         await topic(controller, "a")
-        before = controller.image
+        before = controller.metadata.image
         kept = await keeper.tree("/")
         assert isinstance((await controller.create_topics([NewTopic("b")], validate_only=True))[0], Topic)
         await controller.create_partitions("a", 2, validate_only=True)
         await controller.alter_topic("a", [Change("segment.ms", SET, "5")], validate_only=True)
         await controller.alter_broker("1", [Change("log.segment.bytes", SET, "5000")], validate_only=True)
-        assert controller.image is before
+        assert controller.metadata.image is before
         assert await keeper.tree("/") == kept
         await keeper.close()
 
@@ -218,14 +219,14 @@ def test_options_set_while_running_reach_topics_that_do_not_say_otherwise() -> N
     async def story() -> None:
         controller, keeper = await started()
         plain, own = await topic(controller, "plain"), await topic(controller, "own", segment_bytes="2000")
-        assert controller.topic_config(plain) is controller.topic_config(plain)
+        assert controller.metadata.topic_config(plain) is controller.metadata.topic_config(plain)
         await controller.alter_broker(EVERY_BROKER, [Change("log.segment.bytes", SET, "5000")])
-        assert controller.topic_config(plain).segment_bytes == 5000
-        assert controller.topic_config(own).segment_bytes == 2000
+        assert controller.metadata.topic_config(plain).segment_bytes == 5000
+        assert controller.metadata.topic_config(own).segment_bytes == 2000
         await controller.alter_broker("1", [Change("log.segment.bytes", SET, "6000")])
-        assert controller.config.log_segment_bytes == 6000
+        assert controller.metadata.config.log_segment_bytes == 6000
         await controller.alter_broker("1", [], replace=True)
-        assert controller.topic_config(plain).segment_bytes == 5000
+        assert controller.metadata.topic_config(plain).segment_bytes == 5000
         await keeper.close()
 
     tell(story)
@@ -236,7 +237,7 @@ def test_replacing_options_forgets_those_not_mentioned() -> None:
         controller, keeper = await started()
         await topic(controller, "a", retention_ms="5")
         await controller.alter_topic("a", [Change("segment.ms", SET, "9")], replace=True)
-        assert controller.image.topics["a"].configs == {"segment.ms": "9"}
+        assert controller.metadata.image.topics["a"].configs == {"segment.ms": "9"}
         with pytest.raises(BrokerError, match="does not exist"):
             await controller.alter_topic("nope", [])
         await keeper.close()
@@ -261,11 +262,11 @@ def test_a_controller_that_was_replaced_cannot_write() -> None:
     async def story() -> None:
         controller, keeper = await started()
         await keeper.set("/controller_epoch", b"2")
-        before = controller.image
+        before = controller.metadata.image
         refused = (await controller.create_topics([NewTopic("a")]))[0]
         assert isinstance(refused, BrokerError)
         assert refused.code is ErrorCode.NOT_CONTROLLER
-        assert controller.image is before
+        assert controller.metadata.image is before
         await keeper.close()
 
     tell(story)
@@ -278,14 +279,14 @@ def test_a_store_that_fails_refuses_the_change_and_nothing_is_published(monkeypa
         async def broken(ops: object) -> list[str]:
             raise Unavailable("disk full")
 
-        before = controller.image
+        before = controller.metadata.image
         with monkeypatch.context() as patch:
             patch.setattr(keeper, "multi", broken)
             refused, impossible = await controller.create_topics([NewTopic("a"), NewTopic("a b")])
         assert isinstance(refused, BrokerError)
         assert isinstance(impossible, BrokerError)
         assert (refused.code, impossible.code) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INVALID_TOPIC_EXCEPTION)
-        assert controller.image is before
+        assert controller.metadata.image is before
         await topic(controller, "a")
         await keeper.close()
 
@@ -297,9 +298,11 @@ def test_ids_are_version_4_and_never_look_like_an_option() -> None:
         keeper = Embedded(MEMORY)
         await keeper.open()
         chances = iter([b"\xfb" + bytes(15), b"\xfb" + bytes(15), *(bytes([n]) * 16 for n in range(1, 9))])
-        controller = Controller(keeper, load({}), Clock(), random_bytes=lambda count: next(chances)[:count])
+        controller = Standalone(
+            keeper, Metadata(load({}), Clock()), Clock(), random_bytes=lambda count: next(chances)[:count]
+        )
         await controller.start(ENDPOINTS)
-        assert not controller.image.cluster_id.startswith("-")
+        assert not controller.metadata.image.cluster_id.startswith("-")
         identity = (await topic(controller, "a")).id
         assert (identity[6] >> 4, identity[8] >> 6) == (4, 2)
         await keeper.close()
@@ -313,7 +316,7 @@ def test_an_image_shares_what_did_not_change() -> None:
         first = await topic(controller, "a")
         await topic(controller, "b")
         await controller.alter_topic("b", [Change("segment.ms", SET, "5")])
-        assert controller.image.topics["a"] is first
+        assert controller.metadata.image.topics["a"] is first
         await keeper.close()
 
     tell(story)
@@ -348,14 +351,14 @@ def test_options_of_groups_are_kept_for_groups_of_any_name(tmp_path: Path) -> No
         with pytest.raises(BrokerError) as refused:
             await controller.alter_group(name, [Change("nope", SET, "1")])
         assert refused.value.code is ErrorCode.INVALID_CONFIG
-        assert controller.image.group_configs == wanted
+        assert controller.metadata.image.group_configs == wanted
         await keeper.close()
 
     async def end() -> None:
         controller, keeper = await started(str(tmp_path / "store"))
-        assert controller.image.group_configs == wanted
+        assert controller.metadata.image.group_configs == wanted
         await controller.alter_group(name, [], replace=True)
-        assert controller.image.group_configs == {}
+        assert controller.metadata.image.group_configs == {}
         assert znodes.image_of(await keeper.tree("/")).group_configs == {}
         await keeper.close()
 

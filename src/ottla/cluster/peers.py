@@ -1,0 +1,365 @@
+"""Requests to other brokers, on the loop: the port `Peers`, and `Connections`, which carries it over TCP.
+
+There is one connection for each broker and channel, made when it is first needed. A channel is one stream of requests:
+they are sent in the order in which they were asked, without waiting for answers, and answered in that order. Who must
+not wait behind others takes a channel of its own.
+
+Whatever goes wrong ends the connection, and every request on it fails with `PeerError`: the other broker may have
+carried it out or not. A request that is not answered in time is such a case, too, for what comes after a late answer
+cannot be told apart from it. The next request dials again. After a failure that waits a moment, which grows from one
+failure to the next, so that who asks again at once does no harm.
+
+Answers are decoded from the buffer they were received into: records are views of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ottla.cluster.frames import ANSWER_SIZE_MAX, Frames
+from ottla.wire import codec, frame
+from ottla.wire.apis import BY_KEY
+from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.schema import spec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ottla.cluster.image import Broker
+    from ottla.wire.apis import Api
+
+logger = logging.getLogger("ottla.peers")
+
+TIMEOUT_S: Final = 30.0
+DIAL_TIMEOUT_S: Final = 10.0  # Kafka's socket.connection.setup.timeout.ms
+BACKOFF_S: Final = 0.05  # Kafka's reconnect.backoff.ms, doubled with each failure
+BACKOFF_S_MAX: Final = 1.0  # Kafka's reconnect.backoff.max.ms
+UNSENT_SIZE_MAX: Final = 64 << 20  # of one connection: the other side has stopped reading
+SMALL_SIZE: Final = 16 << 10  # answers up to this size are decoded in one go
+TURN_S: Final = 0.01  # how long a larger one is decoded before others get the loop
+
+
+class PeerError(Exception):
+    """There was no answer: no connection, or it was lost, or time ran out. What became of the request is unknown."""
+
+
+class UnsupportedError(PeerError):
+    """The other broker does not know the request, in no version that would do. It was not sent."""
+
+
+class Peers(Protocol):
+    async def ask(
+        self,
+        broker: Broker,
+        request: Any,
+        *,
+        version: int | None = None,
+        least: int = 0,
+        timeout_s: float = TIMEOUT_S,
+        client_id: str = "",
+        channel: str = "",
+    ) -> Any:
+        """The answer to a request. Without a version it is sent in the newest that both know, if that is `least`."""
+
+    def close_channel(self, broker_id: int, channel: str) -> None:
+        """End the connection of a channel: who waits for an answer there gets PeerError."""
+
+
+class Connections:
+    def __init__(self, listener: str, *, answer_size_max: int = ANSWER_SIZE_MAX) -> None:
+        self._listener = listener  # of the other brokers: the one that brokers talk through
+        self._answer_size_max = answer_size_max
+        self._lines: dict[tuple[int, str], Line] = {}
+        self._closed = False
+
+    async def ask(
+        self,
+        broker: Broker,
+        request: Any,
+        *,
+        version: int | None = None,
+        least: int = 0,
+        timeout_s: float = TIMEOUT_S,
+        client_id: str = "",
+        channel: str = "",
+    ) -> Any:
+        if self._closed:
+            raise PeerError("the broker is stopping")
+        line = self._line(broker, channel)
+        asked = Asked(request, version, least, client_id)
+        return await line.ask(asked, timeout_s)
+
+    def _line(self, broker: Broker, channel: str) -> Line:
+        address = broker.endpoints.get(self._listener)
+        if address is None:
+            raise PeerError(f"broker {broker.id} has no listener {self._listener}")
+        line = self._lines.get((broker.id, channel))
+        if line is not None and (line.address != address or not same_life(line.epoch, broker.epoch)):
+            line.end(f"broker {broker.id} was started again")
+            line = None
+        if line is None:
+            line = Line(broker.id, address, broker.epoch, self._answer_size_max)
+            self._lines[broker.id, channel] = line
+        return line
+
+    def close_channel(self, broker_id: int, channel: str) -> None:
+        line = self._lines.pop((broker_id, channel), None)
+        if line is not None:
+            line.end("the channel was closed")
+
+    async def close(self) -> None:
+        self._closed = True
+        dials = [line.dial for line in self._lines.values() if line.dial is not None]
+        for line in self._lines.values():
+            line.end("the broker is stopping")
+        self._lines.clear()
+        await asyncio.gather(*dials, return_exceptions=True)
+
+
+def same_life(one: int, other: int) -> bool:
+    """Whether two epochs can be of the same life of a broker; a negative one is not known."""
+    return one == other or one < 0 or other < 0
+
+
+class Asked:
+    """One request on its way. Its future is the answer's bytes and the version they are in."""
+
+    __slots__ = ("api", "client_id", "correlation", "future", "least", "request", "timer", "version")
+
+    def __init__(self, request: Any, version: int | None, least: int, client_id: str) -> None:
+        key = spec(type(request)).key
+        assert key is not None, "only a request can be sent"
+        self.api: Api = BY_KEY[key]
+        self.request = request
+        self.version = version
+        self.least = max(least, self.api.versions[0])
+        self.client_id = client_id
+        self.correlation = 0
+        self.future: asyncio.Future[tuple[bytearray, int]] = asyncio.get_running_loop().create_future()
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Line:
+    """The connection of one channel, and what was asked on it."""
+
+    def __init__(self, broker_id: int, address: tuple[str, int], epoch: int, answer_size_max: int) -> None:
+        self.broker_id = broker_id
+        self.address = address
+        self.epoch = epoch
+        self.dial: asyncio.Task[None] | None = None
+        self._answer_size_max = answer_size_max
+        self._frames: Frames | None = None
+        self._versions: Mapping[int, tuple[int, int]] | None = None  # what the other side speaks, once it was asked
+        self._asking_versions = False
+        self._unsent: deque[Asked] = deque()
+        self._sent: deque[Asked] = deque()
+        self._count = 0
+        self._failures = 0  # since the last answer
+        self._dial_at = 0.0  # not before this moment of the loop's time
+        self._ended = False
+
+    def __str__(self) -> str:
+        return f"broker {self.broker_id} at {self.address[0]}:{self.address[1]}"
+
+    async def ask(self, asked: Asked, timeout_s: float) -> Any:
+        loop = asyncio.get_running_loop()
+        asked.timer = loop.call_later(timeout_s, self._late, asked, timeout_s)
+        self._unsent.append(asked)
+        self._flush()
+        data, version = await asked.future
+        try:
+            return await decoded(asked, version, data)
+        except codec.DecodeError as error:
+            reason = f"its answer to {asked.api.name} cannot be read: {error}"
+            self._fail(reason)
+            raise PeerError(f"{self}: {reason}") from None
+
+    def end(self, reason: str) -> None:
+        """Close for good."""
+        self._ended = True
+        if self.dial is not None:
+            self.dial.cancel()
+        self._fail(reason)
+
+    def _late(self, asked: Asked, timeout_s: float) -> None:
+        """No answer in time. One that waits for a connection takes only itself away; otherwise the order is lost."""
+        reason = f"no answer to {asked.api.name} within {timeout_s:g} s"
+        if self._frames is None and asked in self._unsent:
+            self._unsent.remove(asked)
+            refuse(asked, PeerError(f"{self}: {reason}"))
+        else:
+            self._fail(reason)
+
+    # Sending.
+
+    def _flush(self) -> None:
+        """Send what can be sent now, in order; dial if there is no connection."""
+        while self._unsent:
+            if self._unsent[0].future.done():  # given up by who asked
+                settle(self._unsent.popleft())
+                continue
+            if self._frames is None:
+                if self.dial is None:
+                    self.dial = asyncio.get_running_loop().create_task(self._connect())
+                return
+            if self._unsent[0].version is None and self._versions is None:
+                self._ask_versions()
+                return
+            self._send(self._unsent.popleft())
+
+    def _ask_versions(self) -> None:
+        if self._asking_versions:
+            return
+        self._asking_versions = True
+        first = self._unsent[0]
+        asking = Asked(ApiVersionsRequest(), 0, 0, first.client_id)
+        asking.future.add_done_callback(self._learn_versions)
+        self._send(asking)
+
+    def _learn_versions(self, future: asyncio.Future[tuple[bytearray, int]]) -> None:
+        self._asking_versions = False
+        if future.cancelled() or future.exception() is not None:
+            return
+        data, _ = future.result()
+        try:
+            answer = codec.decode(ApiVersionsResponse, 0, memoryview(data)[4:])
+        except codec.DecodeError as error:
+            self._fail(f"its answer to ApiVersions cannot be read: {error}")
+            return
+        if answer.error_code:
+            self._fail(f"it refuses ApiVersions with error {answer.error_code}")
+            return
+        self._versions = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        self._flush()
+
+    def _send(self, asked: Asked) -> None:
+        assert self._frames is not None
+        try:
+            version = self._version(asked)
+        except UnsupportedError as error:
+            refuse(asked, error)
+            return
+        if self._frames.unsent_size > UNSENT_SIZE_MAX:
+            self._fail("it does not read what it is sent")
+            refuse(asked, PeerError(f"{self} does not read what it is sent"))
+            return
+        asked.version = version
+        asked.correlation = self._count = (self._count + 1) & 0x7FFFFFFF
+        head = frame.request_header(asked.api.key, version, asked.correlation, asked.client_id)
+        body: list[Any] = codec.encoder(asked.api.request, version)(asked.request)
+        asked.request = None
+        self._sent.append(asked)
+        self._frames.send([head, *body])
+
+    def _version(self, asked: Asked) -> int:
+        if asked.version is not None:
+            return asked.version
+        assert self._versions is not None
+        low, high = self._versions.get(asked.api.key, (0, -1))
+        chosen = min(high, asked.api.versions[1])
+        if chosen < max(low, asked.least):
+            raise UnsupportedError(f"{self} does not take {asked.api.name} as we send it")
+        return chosen
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await asyncio.sleep(self._dial_at - loop.time())
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                transport, frames = await loop.create_connection(self._made, *self.address)
+        except (OSError, UnicodeError) as error:
+            self.dial = None
+            timed_out = isinstance(error, TimeoutError)
+            self._fail(f"no connection ({'no answer' if timed_out else error})")
+            return
+        self.dial = None
+        if frames.reason is not None:  # it was closed before we came to use it
+            self._fail(frames.reason)
+            return
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._frames = frames
+        self._flush()
+
+    def _made(self) -> Frames:
+        made = Frames(self._take, lambda reason: self._lost(made, reason), self._answer_size_max)
+        return made
+
+    # Receiving.
+
+    def _take(self, data: bytearray) -> None:
+        if not self._sent:
+            self._fail("it sent an answer to no request")
+            return
+        asked = self._sent[0]
+        assert asked.version is not None
+        try:
+            correlation, _ = frame.parse_response_header(asked.api.key, asked.version, data)
+        except codec.DecodeError as error:
+            self._fail(str(error))
+            return
+        if correlation != asked.correlation:
+            self._fail(f"it answered request {correlation} instead of {asked.correlation}")
+            return
+        self._sent.popleft()
+        self._failures = 0
+        settle(asked)
+        if not asked.future.done():
+            asked.future.set_result((data, asked.version))
+
+    def _lost(self, frames: Frames, reason: str) -> None:
+        if frames is self._frames:
+            self._fail(reason)
+
+    def _fail(self, reason: str) -> None:
+        """End the connection, and with it everything that was asked and not answered."""
+        frames, self._frames = self._frames, None
+        self._versions = None
+        outstanding = [*self._sent, *self._unsent]
+        self._sent.clear()
+        self._unsent.clear()
+        if frames is not None:
+            frames.abort(reason)
+        if outstanding and not self._ended:
+            backoff_s = min(BACKOFF_S_MAX, BACKOFF_S * 2 ** min(self._failures, 10))
+            self._dial_at = asyncio.get_running_loop().time() + backoff_s
+            self._failures += 1
+            logger.debug("%s: %s", self, reason)
+        for asked in outstanding:
+            refuse(asked, PeerError(f"{self}: {reason}"))
+
+
+def settle(asked: Asked) -> None:
+    if asked.timer is not None:
+        asked.timer.cancel()
+
+
+def refuse(asked: Asked, error: PeerError) -> None:
+    settle(asked)
+    if not asked.future.done():
+        asked.future.set_exception(error)
+
+
+async def decoded(asked: Asked, version: int, data: bytearray) -> Any:
+    """The message in an answer. A large one is decoded in turns: the buffer is ours for as long as it takes."""
+    _, position = frame.parse_response_header(asked.api.key, version, data)
+    if len(data) <= SMALL_SIZE:
+        message, end = codec.decoder(asked.api.response, version)(data, position)
+    else:
+        loop, steps = asyncio.get_running_loop(), codec.slicing_decoder(asked.api.response, version)(data, position)
+        until = loop.time() + TURN_S
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                message, end = done.value
+                break
+            if loop.time() >= until:
+                await asyncio.sleep(0)
+                until = loop.time() + TURN_S
+    if end != len(data):
+        raise codec.DecodeError(f"{len(data) - end} bytes are left")
+    return message

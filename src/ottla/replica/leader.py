@@ -1,0 +1,209 @@
+"""A leader's view of its followers: who is in sync, and up to where records are committed. Pure: no I/O, no clock.
+
+    isr          the in-sync set that the cluster agreed on (the state znode at `version`)
+    proposal     a set that the controller was asked for and has not answered
+    maximal      the union of both: every broker that may be in sync, whichever way the answer turns out
+    high         the high watermark, the lowest log end over the maximal set
+
+The high watermark never goes back, so a record that was readable stays readable. It is a minimum over the MAXIMAL set:
+over the agreed set alone, a record could be committed without a follower that is in sync by now and is elected next;
+over the proposed set alone, without one whose removal the controller refuses.
+
+A follower that is not in sync but keeps up is waited for too, for as long as it counts as keeping up. Else it could
+never join a partition under load: the high watermark would run ahead of it with every append.
+
+A follower keeps up while its fetches reach the leader's end, or the end that the leader had at the follower's fetch
+before, within `lag_ms`. It may join when it has the high watermark and the first offset of this leader's epoch: below
+that, what it has may still be cut off.
+
+A member that asks for records below the high watermark has lost what it had acknowledged (its disk, or a stop without
+a flush). It is proposed to leave at once, not after `lag_ms`: it must not be elected.
+
+Methods that may move the high watermark return whether they did. `propose` returns what to ask the controller for.
+All times are monotonic milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+UNKNOWN = -1  # an offset or a broker epoch that nobody has told yet
+
+
+class Proposal(NamedTuple):
+    """An in-sync set to ask the controller for, in this leader epoch and for this version of the state."""
+
+    isr: tuple[int, ...]
+    leader_epoch: int
+    version: int
+
+
+class Follower:
+    """What is known of one follower."""
+
+    __slots__ = ("broker_epoch", "caught_up_ms", "end", "fetched_ms", "leader_end", "start")
+
+    def __init__(self, caught_up_ms: int | None) -> None:
+        self.end = UNKNOWN
+        self.start = UNKNOWN
+        self.broker_epoch = UNKNOWN
+        self.caught_up_ms = caught_up_ms  # when it last had everything; None: never in this leader's time
+        self.fetched_ms: int | None = None
+        self.leader_end = UNKNOWN  # the leader's end at its last fetch
+
+    def fetched(self, offset: int, start: int, leader_end: int, now_ms: int, broker_epoch: int) -> None:
+        if offset >= leader_end:
+            self.caught_up_ms = now_ms
+        elif self.fetched_ms is not None and offset >= self.leader_end:
+            self.caught_up_ms = self.fetched_ms
+        self.end = offset
+        self.start = start
+        self.leader_end = max(leader_end, self.leader_end)
+        self.fetched_ms = now_ms
+        self.broker_epoch = broker_epoch
+
+    def keeps_up(self, leader_end: int, now_ms: int, lag_ms: int) -> bool:
+        return self.end == leader_end or (self.caught_up_ms is not None and now_ms - self.caught_up_ms <= lag_ms)
+
+
+class Leader:
+    def __init__(
+        self,
+        me: int,
+        *,
+        replicas: Iterable[int],
+        isr: Iterable[int],
+        epoch: int,
+        version: int,
+        end: int,
+        high: int,
+        now_ms: int,
+        lag_ms: int,
+        epoch_of: Callable[[int], int | None],
+    ) -> None:
+        """`epoch_of` tells the current epoch of a live broker, UNKNOWN when only its being alive is known."""
+        self.me = me
+        self.end = end
+        self.high = min(high, end)
+        self.followers: dict[int, Follower] = {}
+        self.isr: tuple[int, ...] = ()
+        self.proposal: Proposal | None = None
+        self.maximal: frozenset[int] = frozenset()
+        self.epoch = UNKNOWN
+        self.epoch_start = end
+        self.version = version
+        self.lag_ms = lag_ms
+        self._epoch_of = epoch_of
+        self.lead(replicas=replicas, isr=isr, epoch=epoch, version=version, now_ms=now_ms)
+
+    # What the controller says.
+
+    def lead(self, *, replicas: Iterable[int], isr: Iterable[int], epoch: int, version: int, now_ms: int) -> bool:
+        """Lead in a new epoch, or go on in the same with a newer state of the partition."""
+        isr, others = tuple(isr), [replica for replica in replicas if replica != self.me]
+        if epoch != self.epoch:
+            # In sync means: had everything when the state was written. The others have to show it again.
+            self.epoch, self.epoch_start = epoch, self.end
+            known, self.followers = self.followers, {}
+            for replica in others:
+                follower = self.followers[replica] = Follower(now_ms if replica in isr else None)
+                if replica in known:
+                    former = known[replica]
+                    follower.end, follower.start, follower.broker_epoch = former.end, former.start, former.broker_epoch
+                    follower.leader_end = self.end
+                    follower.fetched_ms = follower.caught_up_ms
+        else:
+            self.followers = {replica: self.followers.get(replica) or Follower(None) for replica in others}
+        return self._settle(isr, version, now_ms)
+
+    def settled(self, isr: Iterable[int], epoch: int, version: int, now_ms: int) -> bool:
+        """The controller's answer to a proposal: the state as it is now. An answer that is out of date is ignored."""
+        if epoch != self.epoch or version < self.version or self.proposal is None:
+            return False
+        return self._settle(tuple(isr), version, now_ms)
+
+    def refused(self, proposal: Proposal) -> None:
+        """The controller says that it did not and will not take up the proposal."""
+        if proposal is self.proposal:
+            self.proposal = None
+            self.maximal = frozenset(self.isr)
+
+    def _settle(self, isr: tuple[int, ...], version: int, now_ms: int) -> bool:
+        self.isr, self.version, self.proposal = isr, version, None
+        self.maximal = frozenset(isr)
+        return self.advance(now_ms)
+
+    # What happens to the log.
+
+    def appended(self, end: int, now_ms: int) -> bool:
+        self.end = end
+        return self.advance(now_ms)
+
+    def fetched(self, replica: int, offset: int, *, start: int, broker_epoch: int, now_ms: int) -> bool:
+        """A follower asked for records from `offset` on: it has everything below. KeyError: it is no replica."""
+        self.followers[replica].fetched(offset, start, self.end, now_ms, broker_epoch)
+        return self.advance(now_ms)
+
+    def advance(self, now_ms: int) -> bool:
+        """Move the high watermark up as far as it may go."""
+        high, maximal = self.end, self.maximal
+        for replica, follower in self.followers.items():
+            if follower.end < high and (
+                replica in maximal
+                or (follower.keeps_up(self.end, now_ms, self.lag_ms) and self._is_eligible(replica, follower))
+            ):
+                high = follower.end
+        if high <= self.high:
+            return False
+        self.high = high
+        return True
+
+    def low(self) -> int:
+        """The lowest log start of all replicas that have told theirs."""
+        return min((one.start for one in self.followers.values() if one.start != UNKNOWN), default=UNKNOWN)
+
+    # Who is in sync.
+
+    def propose(self, now_ms: int) -> Proposal | None:
+        """What to ask the controller for, if anything. There is one proposal at a time."""
+        if self.proposal is not None:
+            return None
+        isr = [replica for replica in self.isr if replica == self.me or not self._is_behind(replica, now_ms)]
+        if len(isr) == len(self.isr):
+            isr += [replica for replica in self.followers if replica not in self.isr and self._may_join(replica)]
+            if len(isr) == len(self.isr):
+                return None
+        self.proposal = Proposal(tuple(isr), self.epoch, self.version)
+        self.maximal = frozenset((*self.isr, *isr))
+        return self.proposal
+
+    def may_propose(self, replica: int) -> bool:
+        """Whether this follower's last fetch is a reason to call `propose`: cheap, for every fetch."""
+        if self.proposal is not None:
+            return False
+        if replica in self.isr:
+            return self._has_lost(self.followers[replica])
+        return self._may_join(replica)
+
+    def _is_behind(self, replica: int, now_ms: int) -> bool:
+        follower = self.followers.get(replica)
+        if follower is None:  # no replica any more: the controller takes it out
+            return False
+        return self._has_lost(follower) or not follower.keeps_up(self.end, now_ms, self.lag_ms)
+
+    def _has_lost(self, follower: Follower) -> bool:
+        return UNKNOWN < follower.end < self.high
+
+    def _may_join(self, replica: int) -> bool:
+        follower = self.followers[replica]
+        return follower.end >= max(self.high, self.epoch_start) and self._is_eligible(replica, follower)
+
+    def _is_eligible(self, replica: int, follower: Follower) -> bool:
+        """Alive, and what we know of it is from its present life."""
+        current = self._epoch_of(replica)
+        if current is None:
+            return False
+        return current == follower.broker_epoch or UNKNOWN in (current, follower.broker_epoch)
