@@ -70,6 +70,7 @@ SATELLITES = {
     "pytest_plugin",
     "serve",
     "spark",
+    "testing",
     "tools",
 }
 
@@ -106,6 +107,7 @@ ADAPTORS = {
         "net/outbox.py",
     },  # net: sendfile
     "network": {
+        "cluster/zookeeper.py",
         "cluster/peers.py",
         "net/connection.py",
         "net/outbox.py",
@@ -123,6 +125,7 @@ ROOTS = {
     "coord/runtime.py",
     "log/store.py",
     "steps.py",
+    "cluster/zookeeper.py",
     "embed.py",
     "demo/parts.py",  # opening is a task for each log
 }
