@@ -125,6 +125,8 @@ ROOTS = {
     "coord/runtime.py",
     "log/store.py",
     "steps.py",
+    "cluster/live_configs.py",
+    "cluster/member.py",
     "cluster/zookeeper.py",
     "embed.py",
     "demo/parts.py",  # opening is a task for each log
