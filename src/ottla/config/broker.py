@@ -152,7 +152,6 @@ class BrokerConfig(Table):
         least=1,
         live=CLUSTER_WIDE,
         importance=HIGH,
-        idle="Never more than a partition has replicas, as in Kafka, and here each has one.",
     )
     unclean_leader_election_enable: bool = boolean(
         False,
@@ -263,6 +262,11 @@ class BrokerConfig(Table):
     )
     replica_high_watermark_checkpoint_interval_ms: int = long(
         5 * SECOND_MS, "How often high watermarks are written down.", importance=HIGH
+    )
+
+    # Copies on other brokers
+    replica_lag_time_max_ms: int = long(
+        30 * SECOND_MS, "A follower that has not had everything for so long is no longer in sync.", importance=HIGH
     )
 
     # Compaction
