@@ -57,7 +57,12 @@ PURE = (
     "coord/groups/",
     "coord/transactions/",
 )
-DRIVERS = {"coord/groups/coordinator.py", "coord/transactions/coordinator.py", "coord/transactions/markers.py"}
+DRIVERS = {
+    "coord/groups/coordinator.py",
+    "coord/transactions/coordinator.py",
+    "coord/transactions/ending.py",
+    "coord/transactions/markers.py",
+}
 PURE_ARROWS = {"errors", "wire"}
 SATELLITES = {
     "__init__",
@@ -117,7 +122,6 @@ ADAPTORS = {
 }
 # Where a task, a thread or a request begins: what nobody foresaw ends there, with a line in the log.
 ROOTS = {
-    "coord/transactions/markers.py",
     "net/connection.py",
     "net/dispatch.py",
     "net/turns.py",
