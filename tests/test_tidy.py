@@ -66,6 +66,7 @@ SATELLITES = {
     "logs",
     "pytest_plugin",
     "serve",
+    "sim",
     "spark",
     "tools",
 }
@@ -121,6 +122,7 @@ ROOTS = {
     "log/store.py",
     "steps.py",
     "embed.py",
+    "sim/loop.py",
     "demo/parts.py",  # opening is a task for each log
 }
 
