@@ -44,10 +44,13 @@ ARROWS = {
 # Machines that decide and do nothing know errors, messages and each other, whatever their package may know. Beside the
 # machines of a package stand the files that drive them.
 PURE = (
+    "cluster/control/",
     "cluster/image.py",
+    "cluster/keeper.py",
     "cluster/placement.py",
     "cluster/topic_names.py",
     "cluster/versioned.py",
+    "cluster/znodes.py",
     "coord/machine.py",
     "coord/formats.py",
     "coord/patterns.py",
@@ -68,6 +71,7 @@ SATELLITES = {
     "serve",
     "sim",
     "spark",
+    "testing",
     "tools",
 }
 
@@ -104,6 +108,7 @@ ADAPTORS = {
         "net/outbox.py",
     },  # net: sendfile
     "network": {
+        "cluster/zookeeper.py",
         "cluster/peers.py",
         "net/connection.py",
         "net/outbox.py",
@@ -121,6 +126,7 @@ ROOTS = {
     "coord/runtime.py",
     "log/store.py",
     "steps.py",
+    "cluster/zookeeper.py",
     "embed.py",
     "sim/loop.py",
     "demo/parts.py",  # opening is a task for each log

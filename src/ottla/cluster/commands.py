@@ -24,8 +24,11 @@ class Commands(Protocol):
         """Each topic, or why there is none."""
         ...
 
-    async def auto_create(self, name: str) -> Topic:
-        """The topic that a client asked for, with the broker's defaults; BrokerError when it cannot be."""
+    async def auto_create(self, name: str, wish: NewTopic | None = None) -> Topic:
+        """A topic that is needed: as wished, or with the broker's defaults; BrokerError when it cannot be.
+
+        Any broker may make one. On one node there is nobody else to hold the replicas that are wished for.
+        """
         ...
 
     async def delete_topics(self, names: Sequence[str]) -> list[Topic | BrokerError]:

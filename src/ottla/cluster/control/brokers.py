@@ -1,0 +1,166 @@
+"""Brokers come, go, come back, ask to leave in good order, and lose folders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster import znodes
+from ottla.cluster.control import deletions, elections, ledger, nodes, partitions, reassignments, replicas
+from ottla.cluster.control.effects import names_below, read
+from ottla.cluster.control.states import PartitionState
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ottla.cluster.control.context import Context
+    from ottla.cluster.control.effects import Task
+    from ottla.cluster.control.elections import Choice
+    from ottla.cluster.control.events import Answered
+    from ottla.cluster.control.memory import Key, Lead, Replica
+    from ottla.cluster.image import Broker
+
+UNKNOWN_EPOCH = -1
+
+
+def registered(context: Context) -> Task[dict[int, Broker]]:
+    """The brokers that are registered now. One whose node cannot be understood is not there."""
+    names = yield from names_below(znodes.BROKERS)
+    ids = sorted(int(name) for name in names if name.isdecimal())
+    found = yield from read([znodes.broker_path(broker) for broker in ids])
+    brokers: dict[int, Broker] = {}
+    for broker, node in zip(ids, found, strict=True):
+        if node is not None:
+            try:
+                brokers[broker] = znodes.decode_broker(broker, node.data, node.stat.czxid)
+            except nodes.MALFORMED:
+                continue
+    return brokers
+
+
+def changed(context: Context) -> Task[None]:
+    """Compare with what is registered. A broker with another epoch was gone in between, and has lost its memory."""
+    memory = context.memory
+    now = yield from registered(context)
+    lost = [one for one in memory.brokers.values() if one.id not in now or now[one.id].epoch != one.epoch]
+    come = [one for one in now.values() if one.id not in memory.brokers or memory.brokers[one.id].epoch != one.epoch]
+    moved = [one for one in now.values() if one not in come and memory.brokers[one.id] != one]
+    if lost:
+        yield from gone(context, [one.id for one in lost])
+    for broker in moved:
+        memory.brokers[broker.id] = broker
+    if moved:
+        context.batch.announce()
+    if come:
+        yield from arrived(context, come)
+
+
+def gone(context: Context, brokers: Iterable[int]) -> Task[None]:
+    memory = context.memory
+    lost: list[Replica] = []
+    for broker in brokers:
+        memory.brokers.pop(broker, None)
+        memory.stopping.pop(broker, None)
+        memory.broken.pop(broker, None)
+        lost += [(topic, index, broker) for topic, index in memory.hosted_by(broker)]
+    context.batch.announce()
+    yield from lose(context, lost)
+
+
+def lose(context: Context, lost: Sequence[Replica]) -> Task[None]:
+    """These replicas can serve no more: others lead, where any can."""
+    memory = context.memory
+    leaderless: list[Key] = []
+    for topic, index, broker in lost:
+        key = (topic, index)
+        lead = memory.leads.get(key)
+        if lead is not None and lead.leader == broker and topic not in memory.deleting:
+            memory.set_partition_state(key, PartitionState.OFFLINE)
+            leaderless.append(key)
+    yield from partitions.bring_online(context, leaderless)
+    deleting = [one for one in lost if one[0] in memory.deleting]
+    yield from replicas.take_offline(context, [one for one in lost if one[0] not in memory.deleting])
+    deletions.fail(context, deleting)
+    yield from context.send()
+
+
+def arrived(context: Context, brokers: Sequence[Broker]) -> Task[None]:
+    memory = context.memory
+    hosted: dict[Key, None] = {}
+    for broker in brokers:
+        memory.brokers[broker.id] = broker
+        memory.stopping.pop(broker.id, None)
+        memory.broken.pop(broker.id, None)
+        context.batch.tell_one(broker.id, memory.leads)
+        keys = memory.hosted_by(broker.id)
+        hosted.update(dict.fromkeys(keys))
+        replicas.bring_online(context, [(topic, index, broker.id) for topic, index in keys])
+    context.batch.announce()
+    yield from partitions.bring_online(context, [key for key in hosted if key in memory.leaderless])
+    yield from reassignments.proceed(context, hosted)
+    yield from context.send()
+    yield from deletions.resume(context, {topic for topic, _ in hosted if topic in memory.deleting})
+
+
+def shut_down(context: Context, broker: int, epoch: int) -> Task[list[Key]]:
+    """A broker is about to stop: others take over what it leads, and it leaves the in-sync replicas.
+
+    Returns what it still leads, because nobody else can. Partitions with one replica are not asked about.
+    """
+    memory = context.memory
+    if broker not in memory.brokers:
+        raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"Broker id {broker} does not exist.")
+    if epoch not in (UNKNOWN_EPOCH, memory.brokers[broker].epoch):
+        raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
+    memory.stopping[broker] = None
+    shared = [
+        key
+        for key in memory.hosted_by(broker)
+        if len(memory.replicas(key)) > 1 and key in memory.leads and key[0] not in memory.deleting
+    ]
+
+    def choose(key: Key, lead: Lead) -> Choice:
+        online = memory.online(key, stopping=True)
+        return elections.before_stop(memory.replicas(key), lead.isr, online, memory.stopping)
+
+    led = [key for key in shared if memory.leads[key].leader == broker]
+    yield from partitions.elect(context, led, choose)
+    remaining = [key for key in shared if key in memory.leads and memory.leads[key].leader == broker]
+    followed = [key for key in shared if key not in remaining] if remaining else shared
+    yield from replicas.take_offline(context, [(topic, index, broker) for topic, index in followed])
+    yield from context.send()
+    return remaining
+
+
+def folders_notified(context: Context) -> Task[None]:
+    """Brokers say that a folder has failed: ask each which of its replicas were in it, by telling it about all."""
+    memory = context.memory
+    paths = [f"{nodes.FOLDER_EVENTS}/{name}" for name in (yield from names_below(nodes.FOLDER_EVENTS))]
+    found = yield from read(paths)
+    failed = dict.fromkeys(nodes.folder_event_of(node.data) for node in found if node is not None)
+    for broker in failed:
+        if broker is not None and broker in memory.brokers:
+            hosted = [key for key in memory.hosted_by(broker) if memory.is_online(broker, key, stopping=True)]
+            replicas.bring_online(context, [(topic, index, broker) for topic, index in hosted])
+    yield from context.send()
+    yield from ledger.remove(context, paths)
+
+
+def told(context: Context, event: Answered, errors: dict[Key, int]) -> Task[None]:
+    """A broker has answered who leads: replicas that it cannot serve are offline, and those that it can again are not.
+
+    An answer of the broker's former life says nothing.
+    """
+    memory = context.memory
+    broker = memory.brokers.get(event.broker)
+    if broker is None or broker.epoch != event.epoch:
+        return
+    known = {key: code for key, code in errors.items() if broker.id in memory.replicas(key)}
+    failed = [key for key, code in known.items() if code == ErrorCode.KAFKA_STORAGE_ERROR]
+    whole = [key for key, code in known.items() if code == ErrorCode.NONE]
+    for key in whole:
+        memory.broken.get(broker.id, {}).pop(key, None)
+    lost = [key for key in failed if key not in memory.broken.get(broker.id, {})]
+    if lost:
+        memory.broken.setdefault(broker.id, {}).update(dict.fromkeys(lost))
+        yield from lose(context, [(topic, index, broker.id) for topic, index in lost])

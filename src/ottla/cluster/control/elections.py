@@ -1,0 +1,47 @@
+"""Who leads a partition next, and which replicas stay in sync. Pure; None when nobody may.
+
+`replicas` are in order of preference, `online` are those that could serve now.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
+Choice = tuple[int, tuple[int, ...]] | None  # the leader and the in-sync replicas
+
+
+def after_loss(replicas: Sequence[int], isr: Sequence[int], online: Container[int], *, unclean: bool) -> Choice:
+    """The leader is gone. Without one in sync, an `unclean` election takes any: what only others hold is lost."""
+    for broker in replicas:
+        if broker in isr and broker in online:
+            return broker, tuple(one for one in isr if one in online)
+    if unclean:
+        for broker in replicas:
+            if broker in online:
+                return broker, (broker,)
+    return None
+
+
+def among(target: Sequence[int], isr: Sequence[int], online: Container[int]) -> Choice:
+    """The first of the target replicas of a move that is in sync."""
+    for broker in target:
+        if broker in isr and broker in online:
+            return broker, tuple(isr)
+    return None
+
+
+def preferred(replicas: Sequence[int], isr: Sequence[int], online: Container[int]) -> Choice:
+    return among(replicas[:1], isr, online)
+
+
+def before_stop(
+    replicas: Sequence[int], isr: Sequence[int], online: Container[int], stopping: Container[int]
+) -> Choice:
+    """The leader is about to stop: it hands over to a replica that stays. `online` has the stopping ones as well."""
+    for broker in replicas:
+        if broker in isr and broker in online and broker not in stopping:
+            return broker, tuple(one for one in isr if one not in stopping)
+    return None

@@ -1,0 +1,127 @@
+"""What can happen to a controller. Some events ask for an answer: it is what the step returns.
+
+The events without fields say only that something may be different: the step reads what it is now, so two of them in a
+row count as one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ottla.cluster.control.memory import Key
+    from ottla.wire.messages.peers import AlterPartitionRequest
+
+PREFERRED, UNCLEAN = 0, 1  # kinds of elections, as ElectLeaders numbers them
+
+
+class Elected(NamedTuple):
+    """This broker is controller now."""
+
+
+class BrokersChanged(NamedTuple):
+    """Below /brokers/ids."""
+
+
+class TopicsChanged(NamedTuple):
+    """Below /brokers/topics."""
+
+
+class TopicChanged(NamedTuple):
+    """The node of one topic was written: by us, or by an old tool."""
+
+    topic: str
+
+
+class DeletionsAsked(NamedTuple):
+    """Below /admin/delete_topics."""
+
+
+class MovesAsked(NamedTuple):
+    """In /admin/reassign_partitions."""
+
+
+class PreferredAsked(NamedTuple):
+    """In /admin/preferred_replica_election."""
+
+
+class InSyncNotified(NamedTuple):
+    """Below /isr_change_notification: leaders of older versions write their states themselves."""
+
+
+class FoldersNotified(NamedTuple):
+    """Below /log_dir_event_notification: a broker has lost a folder."""
+
+
+class CheckBalance(NamedTuple):
+    """It is time to see whether the preferred leaders lead."""
+
+
+class UncleanAllowed(NamedTuple):
+    """A topic (None: every topic) may now be led by a replica that is out of sync."""
+
+    topic: str | None
+
+
+class Answered(NamedTuple):
+    """A broker has answered a request."""
+
+    broker: int
+    epoch: int
+    request: Any
+    response: Any
+
+
+class AlterPartition(NamedTuple):
+    request: AlterPartitionRequest
+    version: int
+
+
+class Shutdown(NamedTuple):
+    """A broker asks to leave in good order. Answer: the partitions it still leads."""
+
+    broker: int
+    epoch: int
+
+
+class Elect(NamedTuple):
+    """Answer: the error of each partition; of all partitions (None), those that had to change."""
+
+    keys: Sequence[Key] | None
+    kind: int
+
+
+class Move(NamedTuple):
+    """Replicas wanted for each partition, None to cancel. Answer: the error of each."""
+
+    wishes: Mapping[Key, Sequence[int] | None]
+
+
+class TakeProducerIds(NamedTuple):
+    """Answer: the first and the number of ids."""
+
+    broker: int
+    epoch: int
+
+
+Event: TypeAlias = (
+    Elected
+    | BrokersChanged
+    | TopicsChanged
+    | TopicChanged
+    | DeletionsAsked
+    | MovesAsked
+    | PreferredAsked
+    | InSyncNotified
+    | FoldersNotified
+    | CheckBalance
+    | UncleanAllowed
+    | Answered
+    | AlterPartition
+    | Shutdown
+    | Elect
+    | Move
+    | TakeProducerIds
+)

@@ -1,0 +1,199 @@
+"""The controller as a machine: an event in, a task out. The task yields effects; its value answers the event.
+
+One task at a time: the next event is begun when the last task has ended. When a task fails or is broken off, what is in
+memory may be half of a change: the machine takes office anew (`Elected`) and reads everything again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.cluster import znodes
+from ottla.cluster.control import (
+    brokers,
+    deletions,
+    events,
+    insync,
+    ledger,
+    messages,
+    nodes,
+    partitions,
+    preferred,
+    reassignments,
+    replicas,
+    topics,
+)
+from ottla.cluster.control.context import Context, Settings, Term
+from ottla.cluster.control.effects import names_below, read_one
+from ottla.cluster.control.states import PartitionState, ReplicaState
+from ottla.cluster.keeper import Create, Set
+from ottla.errors import BrokerError, ErrorCode
+from ottla.wire.messages.peers import LeaderAndIsrRequest, StopReplicaRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.cluster.control.effects import Task
+    from ottla.cluster.control.events import Event
+    from ottla.cluster.control.memory import Key, Memory
+
+PRODUCER_IDS_BLOCK = 1000
+
+
+class Machine:
+    def __init__(self, term: Term, settings: Settings, new_id: Callable[[], bytes]) -> None:
+        self._new_id = new_id
+        self._context = Context(term, settings, new_id)
+
+    @property
+    def memory(self) -> Memory:
+        return self._context.memory
+
+    @property
+    def term(self) -> Term:
+        return self._context.term
+
+    def configure(self, settings: Settings) -> None:
+        self._context.settings = settings
+
+    def handle(self, event: Event) -> Task[Any]:
+        """What to do about an event."""
+        if isinstance(event, events.Elected):
+            self._context = Context(self.term, self._context.settings, self._new_id)
+            yield from take_office(self._context)
+            return None
+        answer = yield from _handle(self._context, event)
+        yield from self._context.send()
+        return answer
+
+    def moves(self) -> dict[Key, Any]:
+        """The partitions that are moving, with their assignments."""
+        return {key: self.memory.assignment(key) for key in self.memory.moving}
+
+
+def _handle(context: Context, event: Event) -> Task[Any]:
+    match event:
+        case events.BrokersChanged():
+            yield from brokers.changed(context)
+        case events.TopicsChanged():
+            yield from topics.changed(context)
+        case events.TopicChanged(topic):
+            yield from topics.topic_changed(context, topic)
+        case events.DeletionsAsked():
+            yield from deletions.asked(context)
+        case events.MovesAsked():
+            yield from reassignments.asked_by_znode(context)
+        case events.PreferredAsked():
+            yield from preferred.asked_by_znode(context)
+        case events.InSyncNotified():
+            yield from insync.notified(context)
+        case events.FoldersNotified():
+            yield from brokers.folders_notified(context)
+        case events.CheckBalance():
+            yield from preferred.balance(context)
+        case events.UncleanAllowed(topic):
+            yield from preferred.unclean_allowed(context, topic)
+        case events.Answered():
+            yield from answered(context, event)
+        case events.AlterPartition(request, version):
+            return (yield from insync.alter(context, request, version))
+        case events.Shutdown(broker, epoch):
+            return (yield from brokers.shut_down(context, broker, epoch))
+        case events.Elect(keys, kind):
+            return (yield from preferred.elect(context, keys, kind))
+        case events.Move(wishes):
+            return (yield from reassignments.move(context, wishes))
+        case events.TakeProducerIds(broker, epoch):
+            return (yield from take_producer_ids(context, broker, epoch))
+    return None
+
+
+def answered(context: Context, event: events.Answered) -> Task[None]:
+    memory = context.memory
+    errors = messages.errors_in(memory, event.response)
+    if isinstance(event.request, LeaderAndIsrRequest):
+        yield from brokers.told(context, event, errors)
+    elif isinstance(event.request, StopReplicaRequest) and event.response.error_code == ErrorCode.NONE:
+        broker = memory.brokers.get(event.broker)
+        if broker is not None and broker.epoch == event.epoch:
+            yield from deletions.answered(context, event.broker, messages.deletions_in(event.request), errors)
+
+
+def take_office(context: Context) -> Task[None]:
+    """Read everything, tell everybody, and go on with what the predecessor left."""
+    memory = context.memory
+    # What these say is part of what is read below.
+    for path in (nodes.ISR_CHANGES, nodes.FOLDER_EVENTS):
+        yield from ledger.remove(context, [f"{path}/{name}" for name in (yield from names_below(path))])
+    memory.brokers = yield from brokers.registered(context)
+    yield from topics.load(context, (yield from names_below(znodes.TOPICS)))
+    yield from ledger.refresh(context, list(memory.partitions()))
+    if context.settings.deletion:
+        wanted = yield from names_below(nodes.DELETE_TOPICS)
+        memory.deleting = {name: None for name in wanted if name in memory.topics}
+    place(context)
+    # Brokers learn who there is before they learn whom to follow.
+    context.batch.announce()
+    yield from context.send()
+    context.batch.tell(memory.leads)
+    online = [one for one, state in memory.replica_states.items() if state is ReplicaState.ONLINE]
+    replicas.bring_online(context, online)
+    yield from partitions.bring_online(context, list(memory.leaderless))
+    lost = [one for one, state in memory.replica_states.items() if state is ReplicaState.OFFLINE]
+    yield from replicas.take_offline(context, lost)
+    yield from context.send()
+    yield from go_on(context)
+
+
+def place(context: Context) -> None:
+    """The state of every partition and replica, as it follows from what was read."""
+    memory = context.memory
+    for key in memory.partitions():
+        lead = memory.leads.get(key)
+        gone = key[0] in memory.deleting
+        memory.set_partition_state(key, PartitionState.NEW)
+        if lead is not None and memory.is_online(lead.leader, key):
+            memory.set_partition_state(key, PartitionState.ONLINE)
+        elif lead is not None or gone:
+            memory.set_partition_state(key, PartitionState.OFFLINE)
+        if gone:
+            memory.set_partition_state(key, PartitionState.OFFLINE)
+            memory.leaderless.pop(key, None)
+        assignment = memory.assignment(key)
+        if assignment is not None and assignment.moving:
+            memory.moving[key] = None
+        for broker in memory.replicas(key):
+            online = memory.is_online(broker, key)
+            memory.replica_states[*key, broker] = ReplicaState.ONLINE if online else ReplicaState.OFFLINE
+
+
+def go_on(context: Context) -> Task[None]:
+    """Moves, deletions and elections that are asked for or half done."""
+    memory = context.memory
+    halves = {key: memory.assignment(key) for key in memory.moving}
+    for topic, indexes in reassignments.grouped(halves).items():
+        assignments = {index: one for index in indexes if (one := halves[topic, index]) is not None}
+        yield from reassignments.begin(context, topic, assignments)
+    yield from context.send()
+    yield from reassignments.proceed(context, list(halves))
+    yield from reassignments.asked_by_znode(context)
+    yield from deletions.asked(context)
+    yield from deletions.resume(context)
+    yield from preferred.asked_by_znode(context)
+    yield from context.send()
+
+
+def take_producer_ids(context: Context, broker: int, epoch: int) -> Task[tuple[int, int]]:
+    """A block of producer ids that nobody has had."""
+    known = context.memory.brokers.get(broker)
+    if known is None or known.epoch != epoch:
+        raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
+    for _ in range(ledger.TRIES_MAX):
+        node = yield from read_one(znodes.PRODUCER_IDS)
+        first = znodes.decode_producer_ids(node.data) + 1 if node is not None and node.data else 0
+        block = znodes.encode_producer_ids(broker, first, first + PRODUCER_IDS_BLOCK - 1)
+        op = Create(znodes.PRODUCER_IDS, block) if node is None else Set(znodes.PRODUCER_IDS, block, node.stat.version)
+        results = yield from ledger.write(context, [[op]])
+        if results[0] is None:
+            return first, PRODUCER_IDS_BLOCK
+    raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer ids can be had now")

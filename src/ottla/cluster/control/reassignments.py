@@ -1,0 +1,190 @@
+"""Partitions move to other brokers, in steps that a successor can take up:
+
+    the topic's node says where from and where to; all replicas, old and new, are told, in a new leader epoch
+    the new replicas catch up, and the leader takes them into the in-sync replicas
+    then one of the new replicas leads, the old ones leave the in-sync replicas and are deleted
+    the topic's node says that it is done; so does /admin/reassign_partitions, if an old tool asked there
+
+A cancelled move is a move back to where it began.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.control import deletions, elections, ledger, nodes, partitions, replicas
+from ottla.cluster.control.effects import read_one
+from ottla.cluster.control.memory import Assignment
+from ottla.cluster.control.states import ReplicaState
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ottla.cluster.control.context import Context
+    from ottla.cluster.control.effects import Task
+    from ottla.cluster.control.elections import Choice
+    from ottla.cluster.control.memory import Key, Lead, Replica
+
+
+def asked_by_znode(context: Context) -> Task[None]:
+    """An old tool has written what it wants moved. What cannot be is struck off."""
+    node = yield from read_one(nodes.REASSIGN)
+    if node is None:
+        return
+    wishes = nodes.moves_of(node.data)
+    fresh = {key: replicas for key, replicas in wishes.items() if key not in context.memory.asked_by_znode}
+    context.memory.asked_by_znode |= dict.fromkeys(fresh)
+    yield from move(context, fresh)
+    yield from strike(context, [key for key in wishes if key not in context.memory.moving])
+    if not wishes:
+        yield from ledger.remove(context, [nodes.REASSIGN])
+
+
+def move(context: Context, wishes: Mapping[Key, Sequence[int] | None]) -> Task[dict[Key, BrokerError | None]]:
+    """Begin to move partitions; None takes back a move that is not done."""
+    results: dict[Key, BrokerError | None] = {}
+    wanted: dict[Key, Assignment] = {}
+    for key, target in wishes.items():
+        try:
+            wanted[key] = plan(context, key, target)
+            results[key] = None
+        except BrokerError as error:
+            results[key] = error
+    for topic, indexes in grouped(wanted).items():
+        yield from begin(context, topic, {index: wanted[topic, index] for index in indexes})
+    yield from context.send()
+    yield from proceed(context, wanted)
+    return results
+
+
+def plan(context: Context, key: Key, target: Sequence[int] | None) -> Assignment:
+    """The assignment that leads to the target. Codes are Kafka's."""
+    memory = context.memory
+    before = memory.assignment(key)
+    if before is None:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+    if key[0] in memory.deleting:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic is being deleted.")
+    if target is None:
+        if not before.moving:
+            raise BrokerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        if not any(memory.is_online(broker, key) for broker in before.origin):
+            reason = f"none of the original replicas {list(before.origin)} is online"
+            raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+        return before.towards(before.origin)
+    if not target:
+        raise BrokerError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Empty replica list specified in partition reassignment."
+        )
+    if len(set(target)) != len(target):
+        reason = f"Duplicate replica ids in partition reassignment replica list: {list(target)}"
+        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+    if any(broker < 0 for broker in target):
+        reason = f"Invalid broker id in replica list: {list(target)}"
+        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+    after = before.towards(target)
+    dead = [broker for broker in after.adding if broker not in memory.brokers]
+    if dead:
+        reason = (
+            f"Replica assignment has brokers that are not alive. Replica list: {list(target)}, "
+            f"live broker list: {sorted(memory.brokers)}"
+        )
+        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+    return after
+
+
+def begin(context: Context, topic: str, assignments: Mapping[int, Assignment]) -> Task[None]:
+    """Write where the partitions go, and stop replicas that an earlier move had begun and this one does not want."""
+    memory = context.memory
+    before = {index: memory.topics[topic].assignments[index] for index in assignments}
+    different = {index: after for index, after in assignments.items() if after != before[index]}
+    if different and not (yield from ledger.write_topic(context, topic, different)):
+        return
+    unwanted: list[Replica] = []
+    for index, after in assignments.items():
+        memory.moving[topic, index] = None
+        unwanted += [(topic, index, one) for one in before[index].replicas if one not in after.replicas]
+    yield from withdraw(context, unwanted)
+    waiting = [(topic, index) for index in assignments if not is_complete(context, (topic, index))]
+    yield from partitions.raise_epochs(context, waiting)
+    for key in waiting:
+        replicas.start_new(context, [(*key, broker) for broker in assignments[key[1]].adding])
+        for broker in assignments[key[1]].adding:
+            context.batch.lead([broker], key, new=True)
+
+
+def is_complete(context: Context, key: Key) -> bool:
+    """Whether every replica that is to stay is in sync."""
+    assignment, lead = context.memory.assignment(key), context.memory.leads.get(key)
+    if assignment is None or not assignment.moving:
+        return True
+    return lead is not None and all(broker in lead.isr for broker in assignment.target)
+
+
+def proceed(context: Context, keys: Iterable[Key]) -> Task[None]:
+    """Finish the moves that can be finished. Called again whenever something about a partition changes."""
+    memory = context.memory
+    before = {key: memory.assignment(key) for key in keys if key in memory.moving}
+    ready = {key: one for key, one in before.items() if one is not None and is_complete(context, key)}
+    if not ready:
+        return
+    # From here on brokers are told of the new replicas only, in a new epoch. The topic's node says so last of all:
+    # until then a successor withdraws the old ones again.
+    for key, assignment in ready.items():
+        for broker in assignment.adding:
+            memory.set_replica_state((*key, broker), ReplicaState.ONLINE)
+        memory.assign(key, Assignment(assignment.target))
+
+    def choose(key: Key, lead: Lead) -> Choice:
+        if lead.leader in memory.replicas(key) and memory.is_online(lead.leader, key):
+            return lead.leader, lead.isr
+        return elections.among(memory.replicas(key), lead.isr, memory.online(key))
+
+    for key in (yield from partitions.elect(context, ready, choose)):
+        memory.assign(key, ready.pop(key))  # nobody of the target can lead now: when one is back
+    yield from withdraw(context, [(*key, broker) for key, one in ready.items() for broker in one.removing])
+    for topic, indexes in grouped(ready).items():
+        finished = {index: Assignment(ready[topic, index].target) for index in indexes}
+        if any(ready[topic, index].moving for index in indexes):
+            yield from ledger.write_topic(context, topic, finished)
+        for index in indexes:
+            memory.moving.pop((topic, index), None)
+    yield from context.send()
+    yield from strike(context, ready)
+    yield from deletions.resume(context, {topic for topic, _ in ready if topic in memory.deleting})
+
+
+def grouped(keys: Iterable[Key]) -> dict[str, list[int]]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in keys:
+        by_topic.setdefault(topic, []).append(index)
+    return by_topic
+
+
+def withdraw(context: Context, gone: Sequence[Replica]) -> Task[None]:
+    """Take replicas away: out of the in-sync ones, stopped, deleted."""
+    if gone:
+        yield from replicas.take_offline(context, gone)
+        replicas.start_deleting(context, gone)
+        yield from context.send()
+        replicas.forget(context, gone)
+
+
+def strike(context: Context, keys: Iterable[Key]) -> Task[None]:
+    """Take partitions off the old tool's list, if it has written one; the list goes with the last of them."""
+    memory = context.memory
+    struck = [key for key in keys if key in memory.asked_by_znode]
+    if not struck:
+        return
+    for key in struck:
+        del memory.asked_by_znode[key]
+    node = yield from read_one(nodes.REASSIGN)
+    if node is None:
+        return
+    before = nodes.moves_of(node.data)
+    left = {key: brokers for key, brokers in before.items() if key not in struck}
+    if not left:
+        yield from ledger.remove(context, [nodes.REASSIGN])
+    elif left != before:
+        yield from ledger.put(context, nodes.REASSIGN, nodes.moves_data(left))

@@ -1,0 +1,106 @@
+"""Topics come and grow. Any broker may write the node of a new topic; the controller finds leaders for its partitions.
+
+Tools of the time before topic ids write nodes without one, and lose the one that was there when they add partitions.
+The controller gives an id, or puts back the one that it knows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster import znodes
+from ottla.cluster.control import deletions, ledger, nodes, partitions, replicas
+from ottla.cluster.control.effects import Unwatch, Watch, names_below, read, read_one
+from ottla.cluster.control.memory import KnownTopic
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ottla.cluster.control.context import Context
+    from ottla.cluster.control.effects import Task
+    from ottla.cluster.control.memory import Key
+
+
+def changed(context: Context) -> Task[None]:
+    """Compare with the topics that there are."""
+    memory = context.memory
+    names = yield from names_below(znodes.TOPICS)
+    present = set(names)
+    gone = [name for name in memory.topics if name not in present]  # somebody has taken the node away by hand
+    if gone:
+        yield Unwatch(gone)
+        for name in gone:
+            memory.drop_topic(name)
+    fresh = [name for name in names if name not in memory.topics]
+    yield from load(context, fresh)
+    yield from open_partitions(
+        context, [key for name in fresh if name in memory.topics for key in memory.topics[name].partitions()]
+    )
+    if fresh:
+        yield from deletions.asked(context)
+
+
+def load(context: Context, names: Sequence[str]) -> Task[None]:
+    """Read topics into memory. Watched first, so that no change between is missed."""
+    if not names:
+        return
+    yield Watch(names)
+    found = yield from read([znodes.topic_path(name) for name in names])
+    nameless = []
+    for name, node in zip(names, found, strict=True):
+        read_as = None if node is None else nodes.topic_of(node)
+        if node is None or read_as is None:
+            continue  # half written, or not a topic: when it is put right, the watch tells
+        topic_id, assignments = read_as
+        context.memory.put_topic(
+            KnownTopic(name, topic_id or context.new_id(), node.stat.version, assignments),
+        )
+        if topic_id is None or topic_id == ZERO_UUID:
+            nameless.append(name)
+    for name in nameless:
+        yield from ledger.write_topic(context, name, {})
+
+
+def open_partitions(context: Context, keys: Sequence[Key]) -> Task[None]:
+    """Make partitions that are new here ready to be used."""
+    memory = context.memory
+    if not keys:
+        return
+    everyone = [(*key, broker) for key in keys for broker in memory.replicas(key)]
+    replicas.start_new(context, everyone)
+    yield from partitions.open_new(context, keys)
+    online = [one for one in everyone if memory.is_online(one[2], one[:2], stopping=True)]
+    replicas.bring_online(context, online)
+    yield from replicas.take_offline(context, [one for one in everyone if one not in set(online)])
+    yield from context.send()
+
+
+def topic_changed(context: Context, name: str) -> Task[None]:
+    """The node of a topic was written: by ourselves, or by somebody who adds partitions."""
+    memory = context.memory
+    topic = memory.topics.get(name)
+    node = yield from read_one(znodes.topic_path(name))
+    found = None if node is None else nodes.topic_of(node)
+    if node is None or found is None:
+        return
+    topic_id, assignments = found
+    if topic is not None and (node.stat.version, topic_id) == (topic.version, topic.id):
+        return  # what we wrote ourselves
+    if topic is None or (topic_id is not None and topic_id != topic.id):
+        # It was malformed until now, or it was deleted and made again without our seeing it.
+        memory.drop_topic(name)
+        yield from changed(context)
+        return
+    topic.version = node.stat.version
+    added = {index: one for index, one in assignments.items() if index not in topic.assignments}
+    if name in memory.deleting:
+        if added:  # a topic that goes does not grow
+            yield from ledger.write_topic(context, name, {})
+        return
+    lost = topic_id is None or any(assignments.get(index) != one for index, one in topic.assignments.items())
+    for index, assignment in added.items():
+        memory.assign((name, index), assignment)
+    if lost:  # what we know of the partitions that were there stays
+        yield from ledger.write_topic(context, name, {})
+    yield from open_partitions(context, [(name, index) for index in added])
