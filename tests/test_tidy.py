@@ -74,6 +74,7 @@ SATELLITES = {
     "logs",
     "pytest_plugin",
     "serve",
+    "sim",
     "spark",
     "testing",
     "tools",
@@ -131,6 +132,7 @@ ROOTS = {
     "steps.py",
     "cluster/zookeeper.py",
     "embed.py",
+    "sim/loop.py",
     "demo/parts.py",  # opening is a task for each log
 }
 
