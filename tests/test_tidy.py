@@ -57,7 +57,18 @@ PURE = (
     "coord/groups/",
     "coord/transactions/",
 )
-DRIVERS = {"coord/groups/coordinator.py", "coord/transactions/coordinator.py", "coord/transactions/markers.py"}
+DRIVERS = {
+    "cluster/control/awaiting.py",
+    "cluster/control/changes.py",
+    "cluster/control/channel.py",
+    "cluster/control/driver.py",
+    "cluster/control/engine.py",
+    "cluster/control/office.py",
+    "cluster/control/performer.py",
+    "coord/groups/coordinator.py",
+    "coord/transactions/coordinator.py",
+    "coord/transactions/markers.py",
+}
 PURE_ARROWS = {"errors", "wire"}
 SATELLITES = {
     "__init__",
