@@ -58,6 +58,13 @@ PURE = (
     "coord/transactions/",
 )
 DRIVERS = {
+    "cluster/control/awaiting.py",
+    "cluster/control/changes.py",
+    "cluster/control/channel.py",
+    "cluster/control/driver.py",
+    "cluster/control/engine.py",
+    "cluster/control/office.py",
+    "cluster/control/performer.py",
     "coord/groups/coordinator.py",
     "coord/transactions/coordinator.py",
     "coord/transactions/ending.py",
