@@ -57,7 +57,19 @@ PURE = (
     "coord/groups/",
     "coord/transactions/",
 )
-DRIVERS = {"coord/groups/coordinator.py", "coord/transactions/coordinator.py", "coord/transactions/markers.py"}
+DRIVERS = {
+    "cluster/control/awaiting.py",
+    "cluster/control/changes.py",
+    "cluster/control/channel.py",
+    "cluster/control/driver.py",
+    "cluster/control/engine.py",
+    "cluster/control/office.py",
+    "cluster/control/performer.py",
+    "coord/groups/coordinator.py",
+    "coord/transactions/coordinator.py",
+    "coord/transactions/ending.py",
+    "coord/transactions/markers.py",
+}
 PURE_ARROWS = {"errors", "wire"}
 SATELLITES = {
     "__init__",
@@ -69,6 +81,7 @@ SATELLITES = {
     "logs",
     "pytest_plugin",
     "serve",
+    "sim",
     "spark",
     "testing",
     "tools",
@@ -117,7 +130,6 @@ ADAPTORS = {
 }
 # Where a task, a thread or a request begins: what nobody foresaw ends there, with a line in the log.
 ROOTS = {
-    "coord/transactions/markers.py",
     "net/connection.py",
     "net/dispatch.py",
     "net/turns.py",
@@ -129,6 +141,7 @@ ROOTS = {
     "cluster/member.py",
     "cluster/zookeeper.py",
     "embed.py",
+    "sim/loop.py",
     "demo/parts.py",  # opening is a task for each log
 }
 

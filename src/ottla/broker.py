@@ -118,7 +118,7 @@ class Broker:
         controller.hosted_by(replicas)
         self._put_away(replicas)
         self._groups = Groups(self.config, metadata, controller, replicas, self.clock, lambda: str(uuid.uuid4()))
-        markers = MarkerWriter(replicas, self._groups, self.clock, asyncio.get_running_loop())
+        markers = MarkerWriter(replicas, self._groups, self.clock)
         self._transactions = Transactions(self.config, metadata, controller, replicas, markers, self.clock)
         self._groups.start()
         self._transactions.start()
@@ -289,9 +289,9 @@ class Broker:
         if self._waits is not None:
             self._waits.release()
         if self._groups is not None:
-            await self._groups.runtime.stop()
+            await self._groups.stop()
         if self._transactions is not None:
-            await self._transactions.runtime.stop()
+            await self._transactions.stop()
         await asyncio.gather(*(listener.drain(DRAIN_S) for listener in self._listeners))
         if self._dispatch is not None:
             await self._dispatch.stop()

@@ -32,7 +32,7 @@ from ottla.cluster.image import EMPTY, EVERY_BROKER, NO_LEADER, Broker, Image, P
 from ottla.cluster.keeper import Create, Set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ottla.cluster.keeper import Node, Op
 
@@ -369,6 +369,17 @@ def encode_producer_ids(broker: int, first: int, last: int) -> bytes:
 def decode_producer_ids(data: bytes) -> int:
     """The last id of the newest block."""
     return int(_decode(data)["block_end"])
+
+
+def new_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
+    """Sixteen random bytes, marked as a UUID of version 4."""
+    while True:
+        value = bytearray(random_bytes(16))
+        value[6] = value[6] & 0x0F | 0x40
+        value[8] = value[8] & 0x3F | 0x80
+        # A leading dash in its text would look like an option to the command line tools.
+        if not encode_uuid(bytes(value)).startswith("-"):
+            return bytes(value)
 
 
 def encode_uuid(value: bytes) -> str:

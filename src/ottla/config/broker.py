@@ -193,14 +193,33 @@ class BrokerConfig(Table):
         least=1,
         live=CLUSTER_WIDE,
         importance=HIGH,
-        idle="Never more than a partition has replicas, as in Kafka, and here each has one.",
     )
     unclean_leader_election_enable: bool = boolean(
         False,
         "Let a replica that may lack acknowledged records lead when no other is left.",
         live=CLUSTER_WIDE,
         importance=HIGH,
-        idle=ONE_REPLICA,
+    )
+
+    # The controller of a cluster
+    auto_leader_rebalance_enable: bool = boolean(
+        True,
+        "In a cluster: give leadership back to the first replica of a partition when it is in sync.",
+        importance=HIGH,
+    )
+    leader_imbalance_per_broker_percentage: int = integer(
+        10, "Share of a broker's preferred partitions that others may lead before it gets them back.", importance=HIGH
+    )
+    leader_imbalance_check_interval_seconds: int = long(
+        300, "Seconds between two looks at who leads what.", least=1, importance=HIGH
+    )
+    controlled_shutdown_enable: bool = boolean(True, "In a cluster: hand over what is led here before stopping.")
+    controlled_shutdown_max_retries: int = integer(3, "How often to ask the controller again to take over.")
+    controlled_shutdown_retry_backoff_ms: int = long(5000, "Wait before asking it again.", least=0)
+    inter_broker_protocol_version: str = string(
+        "3.9-IV0",
+        "The release of Kafka whose requests the controller sends: that of the oldest broker in a mixed cluster.",
+        differs="Any number of a release will do, with or without -IV.",
     )
 
     # Where logs live
@@ -304,6 +323,11 @@ class BrokerConfig(Table):
     )
     replica_high_watermark_checkpoint_interval_ms: int = long(
         5 * SECOND_MS, "How often high watermarks are written down.", importance=HIGH
+    )
+
+    # Copies on other brokers
+    replica_lag_time_max_ms: int = long(
+        30 * SECOND_MS, "A follower that has not had everything for so long is no longer in sync.", importance=HIGH
     )
 
     # Compaction
@@ -567,6 +591,9 @@ def _check(values: Mapping[str, Value], pairs: Mapping[str, str]) -> None:
     for pair in str(values["max_connections_per_ip_overrides"]).split(","):
         if pair.strip() and not pair.strip().rpartition(":")[2].isdecimal():
             raise ConfigError(f"max.connections.per.ip.overrides: {pair.strip()} is not host:count")
+    release = str(values["inter_broker_protocol_version"])
+    if not all(part.isdecimal() and len(part) < 5 for part in release.partition("-IV")[0].split(".")):
+        raise ConfigError(f"inter.broker.protocol.version: {release} is not a release of Kafka")
     _check_groups(values)
     roles = values["process_roles"]
     if isinstance(roles, tuple) and "broker" not in roles:

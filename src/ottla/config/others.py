@@ -31,22 +31,14 @@ queued.max.requests INT 500
 log.initial.task.delay.ms LONG 30000
 producer.id.expiration.check.interval.ms INT 600000
 # There is one node: nothing is copied between brokers yet.
-auto.leader.rebalance.enable BOOLEAN true
 control.plane.listener.name STRING -
-controlled.shutdown.enable BOOLEAN true
-controlled.shutdown.max.retries INT 3
-controlled.shutdown.retry.backoff.ms LONG 5000
 controller.socket.timeout.ms INT 30000
-inter.broker.protocol.version STRING 3.9-IV0
-leader.imbalance.check.interval.seconds LONG 300
-leader.imbalance.per.broker.percentage INT 10
 num.replica.fetchers INT 1
 replica.fetch.backoff.ms INT 1000
 replica.fetch.max.bytes INT 1048576
 replica.fetch.min.bytes INT 1
 replica.fetch.response.max.bytes INT 10485760
 replica.fetch.wait.max.ms INT 500
-replica.lag.time.max.ms LONG 30000
 replica.socket.receive.buffer.bytes INT 65536
 replica.socket.timeout.ms INT 30000
 request.timeout.ms INT 30000

@@ -109,6 +109,9 @@ class Coordinator(Generic[M]):
         """Follow the roles of the topic's partitions from now on."""
         self._replicas.subscribe_roles(self.follow)
 
+    async def stop(self) -> None:
+        await self.runtime.stop()
+
     def follow(self, partition: Partition, led: bool) -> None:
         """A partition has become led here, or has stopped being led."""
         if partition.topic != self._shape.name:

@@ -53,7 +53,7 @@ from ottla.wire.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Iterable
 
     from ottla.coord.machine import Decision
     from ottla.coord.patterns import Pattern
@@ -355,32 +355,34 @@ async def admitted(parts: Parts, call: Call, request: TxnOffsetCommitRequest, pr
 
 @handles(WriteTxnMarkersRequest)
 def write_txn_markers(parts: Parts, call: Call, request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
+    """Write markers for another broker's coordinator; the answer says which of them are committed."""
     markers = []
+    uncommitted: list[tuple[WritableTxnMarkerPartitionResult, asyncio.Future[None]]] = []
     for one in request.markers:
-        markers.append((yield from written(parts, one)))
+        markers.append((yield from written(parts, one, uncommitted)))
         yield
-    answer = WriteTxnMarkersResponse(markers=markers)
-    unforced = [
-        (result, forced)
-        for marker in markers
-        for topic in marker.topics
-        for result in topic.partitions
-        if not result.error_code and (forced := parts.markers.forced(topic.name, result.partition_index)) is not None
-    ]
-    if unforced:
-        yield asyncio.get_running_loop().create_task(force(unforced))
-    return answer
+    for result, future in uncommitted:
+        if not future.done():
+            yield future
+        result.error_code = code_of(future)
+    return WriteTxnMarkersResponse(markers=markers)
 
 
-async def force(unforced: list[tuple[WritableTxnMarkerPartitionResult, Coroutine[Any, Any, None]]]) -> None:
-    """Wait until the markers are on disk, where `flush.messages` asks for that."""
-    outcomes = await asyncio.gather(*(forced for _, forced in unforced), return_exceptions=True)
-    for (result, _), outcome in zip(unforced, outcomes, strict=True):
-        if outcome is not None:
-            result.error_code = outcome.code if isinstance(outcome, BrokerError) else ErrorCode.UNKNOWN_SERVER_ERROR
+def code_of(future: asyncio.Future[None]) -> ErrorCode:
+    """What a future of a commit has come to."""
+    if future.cancelled():
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    error = future.exception()
+    if error is None:
+        return ErrorCode.NONE
+    return error.code if isinstance(error, BrokerError) else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def written(parts: Parts, asked: WritableTxnMarker) -> Steps[WritableTxnMarkerResult]:
+def written(
+    parts: Parts,
+    asked: WritableTxnMarker,
+    uncommitted: list[tuple[WritableTxnMarkerPartitionResult, asyncio.Future[None]]],
+) -> Steps[WritableTxnMarkerResult]:
     marker = Marker(
         asked.producer_id,
         asked.producer_epoch,
@@ -392,12 +394,14 @@ def written(parts: Parts, asked: WritableTxnMarker) -> Steps[WritableTxnMarkerRe
     for topic in asked.topics:
         partitions = []
         for index in topic.partition_indexes:
-            code = ErrorCode.NONE
+            result = WritableTxnMarkerPartitionResult(partition_index=index, error_code=ErrorCode.NONE)
             try:
-                parts.markers.write(topic.name, index, marker)
+                future = parts.markers.write(topic.name, index, marker)
+                if future is not None:
+                    uncommitted.append((result, future))
             except BrokerError as error:
-                code = error.code
-            partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
+                result.error_code = error.code
+            partitions.append(result)
             yield
         topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
         yield
