@@ -136,7 +136,20 @@ def placed(options: argparse.Namespace, environment: Mapping[str, str], pairs: d
     if memory:
         pairs["log.dirs"] = str(memory)
     config = load(pairs)
+    check_alone(config)
     return Plan(config, [Path(name) for name in config.log_dirs], memory, options.ready_fd, options.until_eof)
+
+
+def check_alone(config: BrokerConfig) -> None:
+    """Refuse to make a node a member that knows of topics that the cluster does not."""
+    if not config.zookeeper_connect:
+        return
+    from ottla.broker import METADATA_FILE
+
+    folder = config.log_dirs[0]
+    if os.path.exists(os.path.join(folder, METADATA_FILE)):
+        command = f"ottla cluster join --data {folder} --zookeeper {config.zookeeper_connect}"
+        raise Refused(f"{folder} is of a broker that ran alone. To make it the first member of a cluster: {command}")
 
 
 def from_file(name: str) -> dict[str, str]:
