@@ -81,6 +81,7 @@ SATELLITES = {
     "pytest_plugin",
     "serve",
     "spark",
+    "testing",
     "tools",
 }
 
@@ -117,6 +118,7 @@ ADAPTORS = {
         "net/outbox.py",
     },  # net: sendfile
     "network": {
+        "cluster/zookeeper.py",
         "cluster/peers.py",
         "net/connection.py",
         "net/outbox.py",
@@ -134,6 +136,7 @@ ROOTS = {
     "coord/runtime.py",
     "log/store.py",
     "steps.py",
+    "cluster/zookeeper.py",
     "embed.py",
     "demo/parts.py",  # opening is a task for each log
 }

@@ -141,8 +141,10 @@ def test_what_passes_is_waited_for(ottla_broker: Broker, monkeypatch: pytest.Mon
 
 def test_waiting_has_an_end(ottla_broker: Broker) -> None:
     for_ever = answering(*[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 100)
-    with Cluster(ottla_broker.bootstrap, timeout_s=0.2) as cluster, pytest.raises(Refused, match="LOAD_IN_PROGRESS"):
-        cluster.retrying(for_ever, what="it")
+    with Cluster(ottla_broker.bootstrap) as cluster:
+        cluster.patience_s = 0.2
+        with pytest.raises(Refused, match="LOAD_IN_PROGRESS"):
+            cluster.retrying(for_ever, what="it")
 
 
 def test_a_cluster_that_is_away_is_waited_for_if_asked(caplog: pytest.LogCaptureFixture) -> None:
@@ -164,6 +166,7 @@ def test_a_cluster_that_is_away_is_waited_for_if_asked(caplog: pytest.LogCapture
 
 def test_silence_is_borne_and_ends() -> None:
     with BrokerProcess() as broker:
-        cluster = Cluster(broker.bootstrap, timeout_s=0.5)
+        cluster = Cluster(broker.bootstrap)
+    cluster.patience_s = 0.5
     with cluster, pytest.raises(Failed, match=f"nothing answers at {broker.bootstrap}"):
         cluster.topics()

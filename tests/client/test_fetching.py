@@ -130,8 +130,10 @@ def test_a_slow_store_is_waited_for(own: Broker, monkeypatch: pytest.MonkeyPatch
         pieces = list(fetch(cluster, where, start=30, stop=50))
         assert list(values(pieces, 30, 50)) == [], "on its own disk nothing is nothing"
         left[0] = 1 << 30
-    with Cluster(own.bootstrap, timeout_s=0.3) as cluster, pytest.raises(Unreachable, match="tiered storage"):
-        read(cluster, where)
+    with Cluster(own.bootstrap) as cluster:
+        cluster.patience_s = 0.3
+        with pytest.raises(Unreachable, match="tiered storage"):
+            read(cluster, where)
 
 
 def test_a_topic_created_anew_is_another_one(either: Broker) -> None:

@@ -172,8 +172,9 @@ def test_who_is_silent_is_asked_once_for_all_partitions(
     door: tuple[Proxy, Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection to a host that is gone may take the whole time-out to fail."""
-    with Cluster(door[1].bootstrap, timeout_s=0.3) as cluster:
+    with Cluster(door[1].bootstrap) as cluster:
         first = fresh(cluster, 64)
+        cluster.patience_s = 0.3
         asked: list[TopicPartition] = []
 
         def lease(where: TopicPartition) -> None:
@@ -206,8 +207,9 @@ def test_a_request_names_no_more_partitions_than_brokers_take(
 
 def test_what_never_passes_ends(door: tuple[Proxy, Cluster], fates: Callable[..., Cluster]) -> None:
     fates(lambda index: NOT_LEADER)
-    with Cluster(door[1].bootstrap, timeout_s=0.5) as cluster:
+    with Cluster(door[1].bootstrap) as cluster:
         where = fresh(cluster)
+        cluster.patience_s = 0.5
         with Sender(cluster) as sender:
             with pytest.raises(Refused, match=f"writing to {where.topic} partition 0: .*NOT_LEADER"):
                 written(sender, where, batches())

@@ -246,9 +246,11 @@ class Standalone(Alone):
         if self._host is not None:
             self._host.abandon(topic)
 
-    async def auto_create(self, name: str, wish: NewTopic | None = None) -> Topic:
-        """The topic that a client asked for, with the broker's defaults; BrokerError when it cannot be."""
-        wish = wish or plans.NewTopic(name, configs=plans.INTERNAL_CONFIGS.get(name, {}))
+    async def auto_create(self, name: str, wish: plans.NewTopic | None = None) -> Topic:
+        """A topic that is needed: as wished, or with the broker's defaults; BrokerError when it cannot be."""
+        if wish is None:
+            wish = plans.NewTopic(name, configs=plans.INTERNAL_CONFIGS.get(name, {}))
+        wish = wish._replace(replicas=min(wish.replicas, len(self.metadata.image.brokers)))
         made = (await self.create_topics([wish]))[0]
         if isinstance(made, BrokerError):
             raise made

@@ -7,25 +7,24 @@ Kafka would put it in, and the leader of that partition coordinates it.
 from __future__ import annotations
 
 import asyncio
-import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from ottla.cluster.image import NO_LEADER
 from ottla.cluster.plans import INTERNAL_CONFIGS, NewTopic
 from ottla.coord.machine import Decision, Machine
-from ottla.coord.runtime import RETRY_S, Runtime, slot
+from ottla.coord.runtime import Runtime, slot
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from ottla.clock import Clock
     from ottla.cluster.commands import Commands
-    from ottla.cluster.image import Image
     from ottla.cluster.metadata import Metadata
     from ottla.coord.machine import Token
+    from ottla.replica.partition import Partition
     from ottla.replica.replicas import Replicas
-
-logger = logging.getLogger("ottla.coord")
 
 M = TypeVar("M", bound=Machine)
 
@@ -66,19 +65,21 @@ class Coordinator(Generic[M]):
         return self._shape.name in self._metadata.image.topics
 
     async def ensure(self) -> None:
-        """Make the topic unless it is there. Fewer brokers than its replicas are no obstacle: they may come later.
+        """Make the topic unless it is there.
 
-        COORDINATOR_NOT_AVAILABLE when it cannot be made now: the disk is full, say.
+        COORDINATOR_NOT_AVAILABLE when it cannot be made now: the disk is full, say, or there are too few brokers.
         """
         async with self._making:
             if self.exists:
                 return
-            shape, alive = self._shape, len(self._metadata.image.brokers)
+            shape = self._shape
             configs = {**INTERNAL_CONFIGS[shape.name], **shape.configs}
-            wish = NewTopic(shape.name, shape.partitions, min(shape.replicas, alive), None, configs)
-            made = (await self._controller.create_topics([wish]))[0]
-            if isinstance(made, BrokerError) and made.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, made.message) from made
+            wish = NewTopic(shape.name, shape.partitions, shape.replicas, None, configs)
+            try:
+                await self._controller.auto_create(shape.name, wish)
+            except BrokerError as error:
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from error
 
     def index_of(self, key: str) -> int:
         topic = self._metadata.image.topics.get(self._shape.name)
@@ -88,44 +89,39 @@ class Coordinator(Generic[M]):
 
     def run(self, key: str, operation: Callable[[M, Token, int], Decision]) -> Any:
         """The reply of the machine that holds the key, or a Future of it."""
-        return self.runtime.run(self.index_of(key), operation)
+        return self.runtime.run(self._index_here(key), operation)
 
     def peek(self, key: str) -> M:
-        return self.runtime.peek(self.index_of(key))
+        return self.runtime.peek(self._index_here(key))
 
-    def apply(self, old: Image | None, new: Image) -> None:
-        """Follow the topic: load machines of partitions that have come, drop those of partitions that have gone."""
-        before = None if old is None else old.topics.get(self._shape.name)
-        after = new.topics.get(self._shape.name)
-        if before is after:
-            return
-        states = {} if before is None else {state.index: state for state in before.partitions}
-        wanted = {} if after is None else {state.index: state for state in after.partitions}
-        recreated = before is not None and after is not None and before.id != after.id
-        for index, state in states.items():
-            present = wanted.get(index)
-            if recreated or present is None or present.leader != self._metadata.node_id:
-                self.runtime.resigned(state.index)
-        for index, state in wanted.items():
-            known = None if recreated else states.get(index)
-            led = known is not None and (known.leader, known.leader_epoch) == (state.leader, state.leader_epoch)
-            if state.leader == self._metadata.node_id and not led:
-                self.runtime.resigned(index)
-                self._lead(index)
+    def wait_committed(self, key: str, machine: M) -> Generator[asyncio.Future[None], None, None]:
+        """`Runtime.wait_committed` for the machine that holds the key."""
+        return self.runtime.wait_committed(self.index_of(key), machine)
 
-    def _lead(self, index: int, *, again: bool = False) -> None:
-        """Load the machine of a partition; later, if its log cannot be made just now, as on a full disk."""
+    def leader_of(self, key: str) -> int:
+        """The broker that coordinates the key, by what is known of the cluster; NO_LEADER when there is none."""
         topic = self._metadata.image.topics.get(self._shape.name)
-        led = topic is not None and index < len(topic.partitions)
-        if topic is None or not led or topic.partitions[index].leader != self._metadata.node_id:
+        return NO_LEADER if topic is None else topic.partitions[self.index_of(key)].leader
+
+    # Leadership.
+
+    def start(self) -> None:
+        """Follow the roles of the topic's partitions from now on."""
+        self._replicas.subscribe_roles(self.follow)
+
+    def follow(self, partition: Partition, led: bool) -> None:
+        """A partition has become led here, or has stopped being led."""
+        if partition.topic != self._shape.name:
             return
-        if self.runtime.stopped or self.runtime.leads(index):
-            return
-        try:
-            partition = self._replicas.get(self._shape.name, index)
-        except BrokerError as error:
-            if not again:
-                logger.error("cannot coordinate %s-%d yet: %s", self._shape.name, index, error)
-            asyncio.get_running_loop().call_later(RETRY_S, lambda: self._lead(index, again=True))
-            return
-        self.runtime.elected(partition)
+        if led:
+            self.runtime.elected(partition)
+        else:
+            self.runtime.resigned(partition.index)
+
+    def _index_here(self, key: str) -> int:
+        """The key's partition. One that should be led here, but had no log when it came, gets another chance."""
+        index = self.index_of(key)
+        if not self.runtime.leads(index) and self.leader_of(key) == self._metadata.node_id:
+            with suppress(BrokerError):
+                self.follow(self._replicas.led(self._shape.name, index), led=True)
+        return index

@@ -1,10 +1,13 @@
 """Runs the machines of one internal topic: loads them, carries out what they decide, keeps their timers.
 
 A machine's partition is loaded when this broker becomes its leader: its log is read from the start and every record
-applied, a slice at a time so that other work goes on; requests for it wait until then. When leadership goes, the
-machine is dropped and whoever waits is told to look for the coordinator again. A load that fails is tried again.
+applied, a slice at a time so that other work goes on; requests for it wait until then, and until everything that was
+read is committed. When leadership goes, the machine is dropped and whoever waits is told to look for the coordinator
+again. A load that fails is tried again.
 
-Appending, applying and replying happen in one go on the loop, so no two operations on a partition ever interleave.
+Appending and applying happen in one go on the loop, so no two operations on a partition ever interleave. What follows
+from a decision (replies, effects) happens when its records are committed: on enough replicas, and on disk where that is
+asked for. A decision without records may rest on one whose records are not committed yet, so it waits for those.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from ottla.records import batch
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from ottla.clock import Clock
     from ottla.coord.machine import Record, TimerKey, Token
@@ -40,6 +43,8 @@ RETRY_S = 1.0  # until a load that failed, or a decision that could not be writt
 MEANINGS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -53,6 +58,7 @@ class Shard(Generic[M]):
         self.partition = partition
         self.machine = machine
         self.ready = False
+        self.end = 0  # offset after the last record that the machine knows
         self.load: asyncio.Task[None] | None = None
         self.timers: dict[TimerKey, tuple[int, asyncio.TimerHandle]] = {}
         self.waiting: dict[Token, asyncio.Future[Any]] = {}
@@ -70,15 +76,17 @@ class Runtime(Generic[M]):
         self._shards: dict[int, Shard[M]] = {}
         self._retries: dict[int, asyncio.TimerHandle] = {}  # of partitions that could not be loaded
         self._steps = Steps("ottla.coord")
-        self._forcing: set[asyncio.Task[None]] = set()
         self._token = 0
         self.stopped = False
 
     # Leadership.
 
     def elected(self, partition: Partition) -> None:
-        """This broker leads the partition now: load its machine."""
+        """This broker leads the partition now: load its machine, unless it has led it all the time."""
         index = partition.index
+        known = self._shards.get(index)
+        if self.stopped or (known is not None and known.partition is partition):
+            return
         self.resigned(index)
         shard = self._shards[index] = Shard(partition, self._make(index))
         shard.load = asyncio.get_running_loop().create_task(self._load(shard))
@@ -109,26 +117,45 @@ class Runtime(Generic[M]):
         await asyncio.gather(*loads, return_exceptions=True)
 
     async def _load(self, shard: Shard[M]) -> None:
-        log, machine = shard.partition.log, shard.machine
+        partition, machine = shard.partition, shard.machine
+        log = partition.log
         try:
             offset = log.start
-            while offset < log.end:
-                found = log.read(offset, LOAD_SIZE, offset_max=log.end, min_one=True)
-                if found is None:
+            while True:
+                while offset < log.end:
+                    found = log.read(offset, LOAD_SIZE, offset_max=log.end, min_one=True)
+                    if found is None:
+                        break
+                    offset = replay(machine, found.read(), offset)
+                    await asyncio.sleep(0)
+                shard.end = log.end
+                uncommitted = uncommitted_in(shard)
+                if uncommitted is None:
                     break
-                offset = replay(machine, found.read(), offset)
-                await asyncio.sleep(0)
+                await asyncio.wait((uncommitted,))  # meanwhile a marker may have come
+                if (error := uncommitted.exception()) is not None and not reached(error):
+                    raise error
             decision = machine.loaded(self._now())
             shard.ready = True
             self._carry_out(shard, decision)
         except Exception as error:
-            self._steps.failed(f"loading {shard.partition.topic}-{shard.partition.index}", error)
+            if self._shards.get(partition.index) is not shard:
+                return  # it was lost while it was being loaded
+            self._steps.failed(f"loading {partition.topic}-{partition.index}", error)
             shard.ready = False
-            self.resigned(shard.partition.index)  # whoever waits is told so, and it is read again in a moment
-            retry = asyncio.get_running_loop().call_later(RETRY_S, self.elected, shard.partition)
-            self._retries[shard.partition.index] = retry
+            self.resigned(partition.index)  # whoever waits is told so, and it is read again in a moment
+            retry = asyncio.get_running_loop().call_later(RETRY_S, self._retry, partition)
+            self._retries[partition.index] = retry
         else:
-            self._steps.worked(f"loading {shard.partition.topic}-{shard.partition.index}")
+            self._steps.worked(f"loading {partition.topic}-{partition.index}")
+
+    def _retry(self, partition: Partition) -> None:
+        self._retries.pop(partition.index, None)
+        self.elected(partition)
+
+    def partitions(self) -> list[Partition]:
+        """Those that this broker leads."""
+        return [shard.partition for shard in self._shards.values()]
 
     def leads(self, index: int) -> bool:
         """Whether this broker leads the partition, be its machine loaded or not."""
@@ -172,19 +199,53 @@ class Runtime(Generic[M]):
             raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return shard.machine
 
-    def machines(self) -> Iterator[M]:
-        """The machines that are loaded."""
-        return (shard.machine for shard in self._shards.values() if shard.ready)
+    def machines(self) -> Iterator[tuple[int, M]]:
+        """The machines that are loaded, by partition."""
+        return ((index, shard.machine) for index, shard in self._shards.items() if shard.ready)
 
     @property
     def loading(self) -> bool:
         return any(not shard.ready for shard in self._shards.values())
+
+    def committed(self, index: int, machine: M) -> asyncio.Future[None] | None:
+        """Whether all that a machine knows is committed: None, or a future to wait for before telling it to anybody.
+
+        NOT_COORDINATOR, now or from the future, when the machine is not the partition's any more.
+        """
+        shard = self._shards.get(index)
+        if shard is None or shard.machine is not machine:
+            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+        uncommitted = uncommitted_in(shard)
+        if uncommitted is None:
+            return None
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # who asked may have gone
+
+        def settle(outcome: asyncio.Future[None]) -> None:
+            code = self._outcome(shard, outcome, written=False)
+            if waiting.done():
+                return
+            if code is ErrorCode.NONE:
+                waiting.set_result(None)
+            else:
+                waiting.set_exception(BrokerError(code))
+
+        uncommitted.add_done_callback(settle)
+        return waiting
+
+    def wait_committed(self, index: int, machine: M) -> Generator[asyncio.Future[None], None, None]:
+        """The same as steps of a handler: to be gone through before anybody is told what was seen in the machine."""
+        waiting = self.committed(index, machine)
+        if waiting is not None:
+            yield waiting
+            waiting.result()
 
     def ended(self, index: int, producer_id: int, *, committed: bool) -> None:
         """A transaction's marker was written to a partition of this topic."""
         shard = self._shards.get(index)
         if shard is not None and shard.ready:
             shard.machine.ended(producer_id, committed=committed)
+            shard.end = shard.partition.log.end
 
     def decide(self, index: int, operation: Callable[[M, int], Decision]) -> None:
         """An operation that nobody waits for: the broker's own, on behalf of the machine.
@@ -227,29 +288,45 @@ class Runtime(Generic[M]):
                 decision = decision.failed(code)
         for timer, due_ms in decision.timers:
             self._set_timer(shard, timer, due_ms)
-        forced = shard.partition.forced() if decision.records else None
-        if forced is not None:  # the answer to `token`, too, is then given to whoever waits for it
-            task = asyncio.get_running_loop().create_task(forced)
-            self._forcing.add(task)
-            task.add_done_callback(lambda task: self._forced(shard, decision, task))
+        if not decision.replies and not decision.effects:
             return None
-        return self._conclude(shard, decision, token)
+        uncommitted = uncommitted_in(shard, written=bool(decision.records))
+        if uncommitted is None:
+            return self._conclude(shard, decision, token)
+        # The answer to `token`, too, is then given to whoever waits for it.
+        uncommitted.add_done_callback(lambda outcome: self._settle(shard, decision, outcome))
+        return None
 
-    def _forced(self, shard: Shard[M], decision: Decision, task: asyncio.Task[None]) -> None:
-        """The records of a decision are on disk, or it is known that they will not be."""
-        self._forcing.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is None:
+    def _settle(self, shard: Shard[M], decision: Decision, outcome: asyncio.Future[None]) -> None:
+        """The records of a decision are committed, or it is known that this broker cannot say so."""
+        code = self._outcome(shard, outcome, written=bool(decision.records))
+        if self._shards.get(shard.partition.index) is not shard:
+            return  # who waited has been told, and who leads now performs what is in the log
+        if code is ErrorCode.NONE:
             self._conclude(shard, decision, 0)
             return
-        self._steps.failed(f"flush of {shard.partition.topic}-{shard.partition.index}", error)
-        code = (
-            MEANINGS.get(error.code, error.code) if isinstance(error, BrokerError) else ErrorCode.UNKNOWN_SERVER_ERROR
-        )
         for waiting, _ in decision.replies:
             if (future := shard.waiting.get(waiting)) and not future.done():
                 future.set_exception(BrokerError(code))
-        self._conclude(shard, decision._replace(replies=()), 0)  # it is in the log: what follows from it is done
+        if decision.effects:  # they are not lost: the records are in the log, and may still be committed
+            left = Decision(effects=decision.effects)
+            asyncio.get_running_loop().call_later(RETRY_S, self._perform_later, shard, left)
+
+    def _perform_later(self, shard: Shard[M], left: Decision) -> None:
+        if self._shards.get(shard.partition.index) is shard:
+            self._carry_out(shard, left)
+
+    def _outcome(self, shard: Shard[M], outcome: asyncio.Future[None], *, written: bool) -> ErrorCode:
+        """What became of records that were to be committed, as a client of a coordinator is told."""
+        if outcome.cancelled() or self._shards.get(shard.partition.index) is not shard:
+            return ErrorCode.NOT_COORDINATOR
+        error = outcome.exception()
+        if error is None or (reached(error) and not written):
+            return ErrorCode.NONE
+        self._steps.failed(f"commit in {shard.partition.topic}-{shard.partition.index}", error)
+        if isinstance(error, BrokerError):
+            return MEANINGS.get(error.code, error.code)
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def _conclude(self, shard: Shard[M], decision: Decision, token: Token) -> Any | None:
         """Reply and perform. Returns the reply to `token` if the decision has it."""
@@ -279,6 +356,7 @@ class Runtime(Generic[M]):
             appended = partition.append(memoryview(data), now_ms, PRODUCE_VERSION, client=False)
             for at, one in enumerate(records):
                 machine.apply(one.key, one.value, offset=appended.base + at, timestamp=now_ms, producer_id=producer_id)
+            shard.end = appended.base + len(records)
 
     def _reply(self, shard: Shard[M], token: Token, reply: Any) -> None:
         future = shard.waiting.get(token)
@@ -311,6 +389,23 @@ class Runtime(Generic[M]):
         except Exception:  # a bug; but a timer that is lost would be one more
             logger.exception("timer %s of %s-%d", timer, shard.partition.topic, shard.partition.index)
             self._set_timer(shard, timer, steady_ms(self._clock) + TIMER_RETRY_MS)
+
+
+def uncommitted_in(shard: Shard[Any], *, written: bool = False) -> asyncio.Future[None] | None:
+    """What to wait for until everything that a machine knows is committed.
+
+    Who has `written` also wants to hear whether enough replicas have it. Who only read does not: what was committed
+    before the in-sync set became too small is still so.
+    """
+    partition, log = shard.partition, shard.partition.log
+    if not written and partition.led and shard.end <= partition.high and log.owed <= log.recovery_point:
+        return None
+    return partition.committed(shard.end)
+
+
+def reached(error: BaseException) -> bool:
+    """Whether the high watermark has passed, and only the in-sync set is smaller than one might wish."""
+    return isinstance(error, BrokerError) and error.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 def portions(records: Sequence[Record], size_max: int) -> Iterator[Sequence[Record]]:

@@ -234,7 +234,9 @@ def fetch(
         wanted.topics = [topic for topic in wanted.topics if topic.name]
     try:
         repeats.check(wanted.group_id)
-        found = yield from parts.groups.peek(wanted.group_id).fetch(wanted, stable=request.require_stable)
+        machine = parts.groups.peek(wanted.group_id)
+        found = yield from machine.fetch(wanted, stable=request.require_stable)
+        yield from parts.groups.wait_committed(wanted.group_id, machine)
     except BrokerError as error:
         return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=[], error_code=error.code)
     if version >= BY_ID and wanted.topics is None:

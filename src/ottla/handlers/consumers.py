@@ -84,18 +84,19 @@ def consumer_group_describe(
 ) -> Steps[ConsumerGroupDescribeResponse]:
     groups, repeats = [], Repeats()
     for name in request.group_ids:
-        groups.append(describe(parts, name, repeats, told=request.include_authorized_operations))
+        groups.append((yield from describe(parts, name, repeats, told=request.include_authorized_operations)))
         yield
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def describe(parts: Parts, name: str, repeats: Repeats, *, told: bool) -> DescribedGroup:
+def describe(parts: Parts, name: str, repeats: Repeats, *, told: bool) -> Steps[DescribedGroup]:
     if not enabled(parts):
         return undescribed(name, ErrorCode.UNSUPPORTED_VERSION)
     try:
         repeats.check(name)
         machine = parts.groups.peek(name)
         group = described(machine.groups.get(name), name, machine.consumer_rules(name), parts.metadata.image)
+        yield from parts.groups.wait_committed(name, machine)
     except BrokerError as error:
         return undescribed(name, error.code, error.message)
     if told:

@@ -58,10 +58,7 @@ def find(parts: Parts, call: Call, key: str, machines: Machines[Any] | None) -> 
     try:
         if machines is None:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
-        topic = parts.metadata.image.topics.get(machines.topic)
-        if topic is None:
-            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        leader = topic.partitions[machines.index_of(key)].leader
+        leader = machines.leader_of(key)
         address = {node_id: (host, port) for node_id, host, port, _ in brokers(parts, call)}.get(leader)
         if address is None:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -10,6 +10,7 @@ kind. What the requests lead to is in `coord/groups`.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +136,9 @@ def describe_groups(parts: Parts, call: Call, request: DescribeGroupsRequest) ->
         yield
         try:
             repeats.check(name)
-            group = parts.groups.peek(name).describe(name, call.version)
+            machine = parts.groups.peek(name)
+            group = machine.describe(name, call.version)
+            yield from parts.groups.wait_committed(name, machine)
             if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
                 group.authorized_operations = GROUP_OPERATIONS
         except BrokerError as error:
@@ -153,8 +156,11 @@ def list_groups(parts: Parts, call: Call, request: ListGroupsRequest) -> Steps[L
     states = {state.lower() for state in request.states_filter}
     kinds = {kind.lower() for kind in request.types_filter}
     groups = []
-    for machine in list(parts.groups.runtime.machines()):
-        groups += yield from machine.list(states, kinds)
+    for index, machine in list(parts.groups.runtime.machines()):
+        found = yield from machine.list(states, kinds)
+        with suppress(BrokerError):  # another broker coordinates them by now
+            yield from parts.groups.runtime.wait_committed(index, machine)
+            groups += found
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
 
 

@@ -5,7 +5,8 @@ offline replicas; v7 leader epochs; v8 authorised operations; v9 flexible; v10 t
 v13 an error for the whole answer.
 
 The address in the answer is the one that the client dialled, unless `advertised.listeners` names another: a broker
-behind no proxy is reachable there by definition.
+behind no proxy is reachable there by definition. Other brokers are named by their address at the listener that the
+client dialled; those that have no such listener are left out, and what they lead has no leader for this client.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ TOPIC_OPERATIONS = sum(1 << bit for bit in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 NOT_ASKED = -0x80000000
 TOPICS_PER_TURN = 100
+METADATA = 3  # the key of the API
+LISTENER_ERROR = 6  # the first version that knows LISTENER_NOT_FOUND
 WITH_ID, BY_ID = 10, 12  # the first versions with topic ids, and in which they can be asked for
 
 
@@ -54,16 +57,16 @@ def metadata(parts: Parts, call: Call, request: MetadataRequest) -> MetadataResp
     if topics is not None and len(topics) == 1 and not any(topics[0].topic_id):
         known = image.topics.get(topics[0].name or "")
         if known is not None:  # what clients ask most: about one topic that they write to or read
-            return respond(parts, call, request, [describe(known, request, parts.replicas.offline())])
+            return respond(parts, call, request, [describe(known, request, View(parts, call))])
     return metadata_of_many(parts, call, request)
 
 
 def metadata_of_many(parts: Parts, call: Call, request: MetadataRequest) -> Steps[Answer]:
-    image, offline = parts.metadata.image, parts.replicas.offline()
+    image, view = parts.metadata.image, View(parts, call)
     topics: list[MetadataResponseTopic] = []
     if request.topics is None or (call.version == 0 and not request.topics):
         for topic in list(image.topics.values()):
-            topics.append(describe(topic, request, offline))
+            topics.append(describe(topic, request, view))
             yield
         return respond(parts, call, request, topics)
     if BY_ID > call.version >= WITH_ID and any(one.name is None or any(one.topic_id) for one in request.topics):
@@ -79,7 +82,7 @@ def metadata_of_many(parts: Parts, call: Call, request: MetadataRequest) -> Step
         if missing:
             return create_then_respond(parts, call, request, wanted, missing)
     for one in wanted:
-        topics.append(find(image, one, request, offline))
+        topics.append(find(image, one, request, view))
         yield
     return respond(parts, call, request, topics)
 
@@ -110,12 +113,14 @@ async def create_then_respond(
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was quicker
                 failed[name] = error.code
                 await asyncio.sleep(0)
-    image, offline = parts.metadata.image, parts.replicas.offline()
+    image, view = parts.metadata.image, View(parts, call)
     topics = []
     for at, one in enumerate(wanted):
-        found = find(image, one, request, offline)
+        found = find(image, one, request, view)
         if one.name in failed and found.error_code:
             found.error_code = failed[one.name]
+        elif found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and one.name in missing:
+            found.error_code = ErrorCode.LEADER_NOT_AVAILABLE  # it is made: the controller will tell us of it
         topics.append(found)
         if at % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
             await asyncio.sleep(0)
@@ -141,11 +146,12 @@ def respond(
 
 
 def brokers(parts: Parts, call: Call) -> list[tuple[int, str, int, str | None]]:
-    """(node id, host, port, rack) of every broker, as this client reaches it."""
+    """(node id, host, port, rack) of every broker that this client can reach."""
     found = []
     for broker in parts.metadata.image.brokers.values():
-        host, port = address(parts, call) if broker.id == parts.node_id else broker.endpoints[call.listener]
-        found.append((broker.id, host, port, broker.rack))
+        reached = address(parts, call) if broker.id == parts.node_id else broker.endpoints.get(call.listener)
+        if reached is not None:
+            found.append((broker.id, *reached, broker.rack))
     return found
 
 
@@ -154,9 +160,7 @@ def address(parts: Parts, call: Call) -> tuple[str, int]:
     return parts.config.advertised.get(call.listener, call.dialled)
 
 
-def find(
-    image: Image, asked: MetadataRequestTopic, request: MetadataRequest, offline: frozenset[tuple[str, int]]
-) -> MetadataResponseTopic:
+def find(image: Image, asked: MetadataRequestTopic, request: MetadataRequest, view: View) -> MetadataResponseTopic:
     name, topic_id = asked.name, asked.topic_id
     if name is None or topic_id != ZERO_UUID:  # who asks by id may leave the name empty
         name = image.names_by_id.get(topic_id)
@@ -164,7 +168,7 @@ def find(
             return absent(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
     topic = image.topics.get(name)
     if topic is not None:
-        return describe(topic, request, offline)
+        return describe(topic, request, view)
     try:
         check_name(name)
     except BrokerError as error:
@@ -176,12 +180,45 @@ def absent(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataRespon
     return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=False, partitions=[])
 
 
-def leader_of(topic: Topic, state: Partition, offline: frozenset[tuple[str, int]]) -> int:
-    return NO_LEADER if (topic.name, state.index) in offline else state.leader
+class View:
+    """Who leads what, as one client sees it: by the listener that it dialled and the version that it speaks."""
+
+    __slots__ = ("_alive", "_listener", "_node_id", "_offline", "_version")
+
+    def __init__(self, parts: Parts, call: Call) -> None:
+        self._alive = parts.metadata.image.brokers
+        self._listener = call.listener
+        self._node_id = parts.node_id
+        self._offline = parts.replicas.offline()  # hosted here, and their logs cannot be used
+        self._version = call.version if call.key == METADATA else LISTENER_ERROR
+
+    def leader(self, topic: Topic, state: Partition) -> tuple[int, ErrorCode]:
+        """The leader, if this client can reach one, and what is wrong otherwise."""
+        broker = self._alive.get(state.leader)
+        if broker is None or (state.leader == self._node_id and (topic.name, state.index) in self._offline):
+            return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
+        if not self._reaches(state.leader):
+            known = self._version >= LISTENER_ERROR
+            return NO_LEADER, ErrorCode.LISTENER_NOT_FOUND if known else ErrorCode.LEADER_NOT_AVAILABLE
+        if self._version == 0 and not all(map(self._reaches, state.replicas)):
+            return state.leader, ErrorCode.REPLICA_NOT_AVAILABLE
+        return state.leader, ErrorCode.NONE
+
+    def listed(self, replicas: tuple[int, ...]) -> list[int]:
+        """The first version left out replicas that cannot be reached."""
+        return [one for one in replicas if self._version > 0 or self._reaches(one)]
+
+    def offline(self, topic: Topic, state: Partition) -> list[int]:
+        """Replicas whose broker, or whose log here, is not there."""
+        lost = self._node_id if (topic.name, state.index) in self._offline else NO_LEADER
+        return [one for one in state.replicas if one not in self._alive or one == lost]
+
+    def _reaches(self, broker_id: int) -> bool:
+        broker = self._alive.get(broker_id)
+        return broker is not None and (broker_id == self._node_id or self._listener in broker.endpoints)
 
 
-def describe(topic: Topic, request: MetadataRequest, offline: frozenset[tuple[str, int]]) -> MetadataResponseTopic:
-    """`offline` are partitions whose log cannot be used: without replicas elsewhere, nobody leads them."""
+def describe(topic: Topic, request: MetadataRequest, view: View) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=0,
         name=topic.name,
@@ -189,16 +226,16 @@ def describe(topic: Topic, request: MetadataRequest, offline: frozenset[tuple[st
         is_internal=is_internal(topic.name),
         partitions=[
             MetadataResponsePartition(
-                error_code=0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=code,
                 partition_index=state.index,
                 leader_id=leader,
                 leader_epoch=state.leader_epoch,
-                replica_nodes=list(state.replicas),
-                isr_nodes=list(state.isr),
-                offline_replicas=list(state.replicas) if leader < 0 else [],
+                replica_nodes=view.listed(state.replicas),
+                isr_nodes=view.listed(state.isr),
+                offline_replicas=view.offline(topic, state),
             )
             for state in topic.partitions
-            for leader in (leader_of(topic, state, offline),)
+            for leader, code in (view.leader(topic, state),)
         ],
         topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
     )
@@ -218,7 +255,7 @@ def describe_topic_partitions(
         names = [name for name in names if name >= cursor.topic_name]
     room = max(1, min(request.response_partition_limit, parts.config.max_request_partition_size_limit))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
-    offline = parts.replicas.offline()
+    view = View(parts, call)
     for name in names:
         yield
         topic = image.topics.get(name)
@@ -230,7 +267,7 @@ def describe_topic_partitions(
                 topics=topics, next_cursor=Cursor(topic_name=name, partition_index=0)
             )
         first = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
-        page = page_of(topic, first, room, offline)
+        page = page_of(topic, first, room, view)
         topics.append(page)
         room -= len(page.partitions)
         end = first + len(page.partitions)
@@ -254,9 +291,7 @@ def absent_page(name: str, code: ErrorCode | None = None) -> DescribeTopicPartit
     )
 
 
-def page_of(
-    topic: Topic, first: int, room: int, offline: frozenset[tuple[str, int]]
-) -> DescribeTopicPartitionsResponseTopic:
+def page_of(topic: Topic, first: int, room: int, view: View) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=0,
         name=topic.name,
@@ -264,7 +299,7 @@ def page_of(
         is_internal=is_internal(topic.name),
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                error_code=0 if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=code,
                 partition_index=state.index,
                 leader_id=leader,
                 leader_epoch=state.leader_epoch,
@@ -272,10 +307,10 @@ def page_of(
                 isr_nodes=list(state.isr),
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=list(state.replicas) if leader < 0 else [],
+                offline_replicas=view.offline(topic, state),
             )
             for state in topic.partitions[first : first + room]
-            for leader in (leader_of(topic, state, offline),)
+            for leader, code in (view.leader(topic, state),)
         ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )

@@ -9,6 +9,7 @@ TxnOffsetCommit 5 on the newer protocol of transactions is spoken, in which part
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -409,17 +410,19 @@ def describe_transactions(
 ) -> Steps[DescribeTransactionsResponse]:
     states, repeats = [], Repeats()
     for name in request.transactional_ids:
-        states.append(described(parts, name, repeats))
+        states.append((yield from described(parts, name, repeats)))
         yield
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def described(parts: Parts, name: str, repeats: Repeats) -> DescribeTransactionsResponseTransactionState:
+def described(parts: Parts, name: str, repeats: Repeats) -> Steps[DescribeTransactionsResponseTransactionState]:
     try:
         repeats.check(name)
         if name == "":
             raise BrokerError(ErrorCode.INVALID_REQUEST)
-        known = parts.transactions.peek(name).transactions.get(name)
+        machine = parts.transactions.peek(name)
+        known = machine.transactions.get(name)
+        yield from parts.transactions.wait_committed(name, machine)
         if known is None or known.state is State.DEAD:
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     except BrokerError as error:
@@ -464,7 +467,8 @@ def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest
         response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
         return response
     now_ms = parts.clock.now_ms()
-    for machine in list(parts.transactions.runtime.machines()):
+    for index, machine in list(parts.transactions.runtime.machines()):
+        found = []
         for name, one in list(machine.transactions.items()):
             yield
             if one.state is State.DEAD or (request.state_filters and one.state not in states):
@@ -475,11 +479,14 @@ def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest
                 continue
             if pattern is not None and not (yield from matches(pattern, name)):
                 continue
-            response.transaction_states.append(
+            found.append(
                 ListTransactionsResponseTransactionState(
                     transactional_id=name, producer_id=one.producer_id, transaction_state=one.state.title
                 )
             )
+        with suppress(BrokerError):  # another broker coordinates them by now
+            yield from parts.transactions.runtime.wait_committed(index, machine)
+            response.transaction_states += found
     return response
 
 

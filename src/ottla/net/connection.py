@@ -8,8 +8,10 @@ Laws:
 - A frame is only lent to the handler. The shared buffer is overwritten by the next read of any connection, so whatever
   a handler wants to keep after it returned it must copy. (Record batches are written to the log before it returns.)
 - Memory follows the bytes that have arrived: a frame that is not whole yet is held in a buffer that grows with them,
-  whatever length it declared. After a large frame the next read goes straight into a buffer of that size, so that a
-  stream of large frames is not copied either; between frames these buffers belong to all connections.
+  whatever length it declared. From some megabytes on it is a mapping of the declared length, which the kernel fills
+  with memory as bytes arrive: it never grows, and it belongs to the frame. After a large frame the next read goes
+  straight into a buffer of that size, so that a stream of large frames is not copied either; between frames these
+  buffers belong to all connections.
 - Answers leave in request order, through the outbox. A late answer (a Future) holds back the ones behind it, not their
   handling; only one that is worked out in slices holds back that too.
 - Two bounds stop the reading of a connection until it drains: requests not yet answered, and bytes not yet sent, also
@@ -21,6 +23,7 @@ Laws:
 from __future__ import annotations
 
 import logging
+import mmap
 from collections import deque
 from functools import partial
 from struct import Struct
@@ -46,6 +49,10 @@ LARGE_SIZE = 32 * 1024
 # Buffers kept for the next large frame: how many, and how large they may be.
 SPARES_MAX = 16
 SPARE_SIZE_MAX = (1 << 20) + (1 << 16)  # a produce request with one batch of 1 MiB, and what stands around it
+# From here on a frame is mapped. New pages cost more time than copying does, so smaller ones grow by copying.
+MAPPED_SIZE_MIN = 8 << 20
+# Private memory that is not reserved: a page costs something when a byte of it has arrived.
+MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
 
 # A turn longer than this was a long one.
@@ -110,6 +117,11 @@ class Limits:
         self.frame_size_max = frame_size_max
         self.requests_max = requests_max
         self.unsent_size_max = unsent_size_max
+
+
+def is_own(data: memoryview) -> bool:
+    """Whether these bytes of a connection stay as they are; most lie in a buffer that the next read writes into."""
+    return data.obj.__class__ in (bytes, mmap.mmap)
 
 
 def plain(address: str) -> str:
@@ -231,7 +243,7 @@ class Connection:
         if self._held_size < 4:
             return self._expected or len(held)
         (length,) = LENGTH.unpack_from(held)
-        return min(4 + int(length), len(held))
+        return min(4 + int(length), len(held), self._held_size + SPARE_SIZE_MAX)
 
     def _consume(self, data: memoryview) -> None:
         """Handle the whole frames in data, for one turn; keep the rest."""
@@ -262,8 +274,7 @@ class Connection:
         """Take these frames up later, and read no more until then."""
         if self._reading:
             self._stop_reading()
-        # Buffers that bytes are received into are only lent; what was kept before is ours.
-        self._backlog = data if data.obj.__class__ is bytes else memoryview(bytes(data))
+        self._backlog = data if is_own(data) else memoryview(bytes(data))
 
     def _wait(self, data: memoryview) -> None:
         """Take these frames up when this connection has its next turn."""
@@ -296,8 +307,13 @@ class Connection:
         arrived = len(data)
         room = max(2 * arrived, 4096, self._expected)
         if arrived >= 4:
-            room = min(room, 4 + LENGTH.unpack_from(data)[0])
-        held = self._receiver.take(room)
+            whole = 4 + LENGTH.unpack_from(data)[0]
+            if min(room, whole) >= MAPPED_SIZE_MIN:
+                held = memoryview(mmap.mmap(-1, whole, flags=MAPPED))
+            else:
+                held = self._receiver.take(min(room, whole))
+        else:
+            held = self._receiver.take(room)
         held[:arrived] = data
         self._held, self._held_size = held, arrived
 

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.clock import monotonic
 from ottla.errors import BrokerError, ErrorCode, Hangup
-from ottla.handlers.call import REGISTRY, Call
-from ottla.net.connection import Deferred
+from ottla.handlers.call import Call, served
+from ottla.net.connection import Deferred, is_own
 from ottla.net.turns import TURN_S, Lane, walk
 from ottla.wire import apis, codec
 from ottla.wire.codec import DecodeError
@@ -99,7 +99,8 @@ class Dispatch:
                 return self._step_down(correlation)
             call = Call(key, version, client_id or "", connection.host, connection.listener, connection.dialled)
             if len(frame) > route.large_size:
-                steps = self._decode_and_answer(route, call, correlation, bytes(frame), position)
+                kept = frame if is_own(frame) else bytes(frame)
+                steps = self._decode_and_answer(route, call, correlation, kept, position)
                 return self._slice(route, steps, self._lane)
             request, _ = route.decode(frame, position, route.elements_max)
         except DecodeError as error:
@@ -133,7 +134,7 @@ class Dispatch:
         return Deferred(future if route.reading else asyncio.shield(future), finished, exclusive=True)
 
     def _decode_and_answer(
-        self, route: Route, call: Call, correlation: int, frame: bytes, position: int
+        self, route: Route, call: Call, correlation: int, frame: bytes | memoryview, position: int
     ) -> Steps[list[Part] | None]:
         decode = codec.slicing_decoder(route.request, route.version)
         try:
@@ -207,7 +208,7 @@ class Dispatch:
 
     def _route(self, key: int, version: int) -> Route | None:
         """Build the route; None for an ApiVersions request that must step down to version 0."""
-        registered = REGISTRY.get(key)
+        registered = served(self._parts).get(key)
         if registered is None:
             raise Hangup(f"API {key} is not served")
         low, high = registered.versions
@@ -223,7 +224,7 @@ class Dispatch:
 
         route = self._routes.get(API_VERSIONS << 16) or self._route(API_VERSIONS, 0)
         assert route is not None
-        return self._encode(route, correlation, unsupported())
+        return self._encode(route, correlation, unsupported(self._parts))
 
     async def stop(self) -> None:
         for task in list(self._tasks):

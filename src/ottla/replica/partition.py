@@ -6,6 +6,7 @@ log's end.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.topic_names import is_internal
@@ -69,6 +70,15 @@ class Partition:
             log.flush(log.flushed_ms)
             return None
         return self.flusher.flushed(log, log.owed)
+
+    def committed(self, offset: int) -> asyncio.Future[None] | None:
+        """None: everything below the offset is committed. Else a future that is done then."""
+        forced = self.forced()
+        return None if forced is None else asyncio.ensure_future(forced)
+
+    @property
+    def led(self) -> bool:
+        return True
 
     @property
     def high(self) -> int:

@@ -17,7 +17,7 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.replica.partition import Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ottla.cluster.image import Image, Topic
     from ottla.cluster.image import Partition as State
@@ -49,6 +49,7 @@ class Replicas:
         self._stale: list[str] = []  # topics whose configs may be others now
         self._offline: tuple[object, frozenset[tuple[str, int]]] = None, frozenset()  # as of when, and which
         self._turns = Turns(store.clock)
+        self._followers: list[Callable[[Partition, bool], None]] = []
 
     def lose(self, partitions: Iterable[tuple[str, int]]) -> None:
         """These have logs in a directory that could not be read at start: they wait for it, and are not begun anew."""
@@ -68,6 +69,19 @@ class Replicas:
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_name.values():
             yield from partitions.values()
+
+    def subscribe_roles(self, callback: Callable[[Partition, bool], None]) -> None:
+        """Be called after a partition became led here, or stopped being led."""
+        self._followers.append(callback)
+        for partition in list(self):
+            callback(partition, True)
+
+    def _tell(self, partition: Partition, *, led: bool) -> None:
+        for callback in self._followers:
+            callback(partition, led)
+
+    def led(self, topic: str, index: int) -> Partition:
+        return self.get(topic, index)
 
     def get(self, topic: str, index: int) -> Partition:
         partitions = self._by_name.get(topic)
@@ -156,7 +170,8 @@ class Replicas:
         """Serve a topic's partitions; `before` is the same topic as it was, and served, already."""
         hosted = self._by_name.setdefault(topic.name, {})
         self._by_id[topic.id] = hosted
-        hosted.update(self._prepared.pop(topic.id, {}))
+        prepared = self._prepared.pop(topic.id, {})
+        hosted.update(prepared)
         config = self._metadata.topic_config(topic)
         same = before is not None and before.configs == topic.configs
         known = before.partitions if before is not None else ()
@@ -169,9 +184,11 @@ class Replicas:
                 partition.log.reconfigure(config)
                 continue
             try:
-                hosted[state.index] = self._partition(topic, state)
+                prepared[state.index] = hosted[state.index] = self._partition(topic, state)
             except BrokerError as error:
                 logger.error("cannot host %s-%d: %s", topic.name, state.index, error)
+        for partition in prepared.values():
+            self._tell(partition, led=True)
 
     def _partition(self, topic: Topic, state: State) -> Partition:
         return Partition(
@@ -201,6 +218,7 @@ class Replicas:
             partition.log.fault = partition.log.fault or GONE  # for who still holds it
             self._leaving.append(partition)
             partition.wake()
+            self._tell(partition, led=False)
 
     def _remove(self, partition: Partition) -> None:
         try:

@@ -47,6 +47,7 @@ def test_a_load_that_fails_is_tried_again(
             await asyncio.sleep(0)
         runtime.run(0, lambda machine, token, _: machine.add(b"a", token))
         fail_at(log if place == "read" else Counter, place)
+        runtime.resigned(0)
         runtime.elected(partition)
         while failures or runtime.loading or not list(runtime.machines()):
             await asyncio.sleep(0)

@@ -9,7 +9,6 @@ from ottla.config.group import group_config
 from ottla.coord.coordinator import Coordinator, Shape
 from ottla.coord.groups.group import ConsumerRules, Rules
 from ottla.coord.groups.machine import GroupMachine
-from ottla.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,7 +58,7 @@ class Groups(Coordinator[GroupMachine]):
         return known[1]
 
     def apply(self, old: Image | None, new: Image) -> None:
-        super().apply(old, new)
+        """Topics have come and gone: what was committed for those that are gone goes, too."""
         if old is None:
             return
         gone = {
@@ -67,16 +66,11 @@ class Groups(Coordinator[GroupMachine]):
             for name in new.topics_changed_since(old)
             if (before := old.topics.get(name)) and ((after := new.topics.get(name)) is None or after.id != before.id)
         }
-        topic = new.topics.get(TOPIC)
-        if gone and topic is not None:
-            for state in topic.partitions:
-                self._forget(state.index, gone)
+        if gone:
+            for partition in self.runtime.partitions():
+                self._forget(partition.index, gone, partition.log.end)
 
-    def _forget(self, index: int, topics: set[str]) -> None:
-        try:
-            end = self._replicas.get(TOPIC, index).log.end
-        except BrokerError:
-            return  # there is no log: nothing was committed
+    def _forget(self, index: int, topics: set[str], end: int) -> None:
         self.runtime.decide(index, lambda machine, now_ms: machine.forget(topics, end, now_ms))
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.coord.groups.classic import State, refused_join, refused_sync
-from ottla.coord.groups.member import Member, Waiting, protocols_of
+from ottla.coord.groups.member import Member, Waiting, protocols_of, size_of
 from ottla.coord.machine import Decision
 from ottla.errors import BrokerError, ErrorCode
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.wire.messages.groups import JoinGroupRequest
 
 PROTOCOLS_MAX = 1000  # of one member; people have two or three
+METADATA_FACTOR_MAX = 8  # all that is said in a group, in records: each member says about the same for each protocol
 ID_REQUIRED = 4  # the first version whose clients understand that they need an id
 SKIPS = 9  # the first version whose leaders understand that there is nothing to share out
 
@@ -80,10 +81,17 @@ class Join:
         return member is not None or len(roster.members) < group.rules.size_max
 
     def _fits(self) -> bool:
-        """Whether the member can be written down. Apache Kafka finds out when the group is, and says the same then."""
+        """Whether the member and its group can be written down. Apache Kafka says the same when it tries to.
+
+        A group is one record, with what each member says for one of its protocols.
+        """
+        roster, size_max = self.group.roster, self.group.rules.record_size_max
         sizes = [len(metadata) for _, metadata in self.protocols]
-        size_max = self.group.rules.record_size_max
-        return len(sizes) <= PROTOCOLS_MAX and max(sizes, default=0) <= size_max and sum(sizes) <= 4 * size_max
+        if len(sizes) > PROTOCOLS_MAX or max(sizes, default=0) > size_max or sum(sizes) > 4 * size_max:
+            return False
+        known = self.request.member_id or roster.static.get(self.request.group_instance_id or "", "")
+        former = size_of(roster.members[known].protocols) if known in roster.members else 0
+        return roster.metadata_size - former + sum(sizes) <= METADATA_FACTOR_MAX * size_max
 
     def _understood(self) -> bool:
         group, wanted = self.group, self.request.protocol_type

@@ -96,3 +96,8 @@ def protocols_of(wanted: Iterable[JoinGroupRequestProtocol]) -> Protocols:
     for one in wanted:
         offered.setdefault(one.name, one.metadata)
     return tuple(offered.items())
+
+
+def size_of(protocols: Protocols) -> int:
+    """Bytes of what is said for them."""
+    return sum(len(metadata) for _, metadata in protocols)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ottla.coord.groups.member import size_of
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -17,12 +18,14 @@ class Roster:
         self.static: dict[str, str] = {}  # group.instance.id → member id
         self.leader: str | None = None
         self.joined = 0  # members whose join waits for an answer
+        self.metadata_size = 0  # bytes, of all that members say for their protocols
         self._supporters: Counter[str] = Counter()  # protocol → members that offer it
 
     def add(self, member: Member) -> None:
         assert member.id not in self.members, "a member joins once"
         self.members[member.id] = member
         self._supporters.update(name for name, _ in member.protocols)
+        self.metadata_size += size_of(member.protocols)
         if member.instance is not None:
             assert member.instance not in self.static, "an instance is one member"
             self.static[member.instance] = member.id
@@ -35,6 +38,7 @@ class Roster:
             assert member.join is None, "who waits is answered before it goes"
             assert member.sync is None, "who waits is answered before it goes"
             self._supporters.subtract(name for name, _ in member.protocols)
+            self.metadata_size -= size_of(member.protocols)
             if member.instance is not None:
                 del self.static[member.instance]
         if self.leader == member_id:
@@ -53,6 +57,7 @@ class Roster:
     def update(self, member: Member, protocols: Protocols, session_ms: int, rebalance_ms: int) -> None:
         self._supporters.subtract(name for name, _ in member.protocols)
         self._supporters.update(name for name, _ in protocols)
+        self.metadata_size += size_of(protocols) - size_of(member.protocols)
         member.protocols, member.session_ms, member.rebalance_ms = protocols, session_ms, rebalance_ms
 
     def wait(self, member: Member, join: Waiting | None) -> Waiting | None:
