@@ -69,6 +69,7 @@ DRIVERS = {
     "coord/transactions/coordinator.py",
     "coord/transactions/ending.py",
     "coord/transactions/markers.py",
+    "coord/transactions/verification.py",
 }
 PURE_ARROWS = {"errors", "wire"}
 SATELLITES = {
