@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from ottla.broker import JOURNAL_FILE, METADATA_FILE
+from ottla.cluster.embedded import JOURNAL_FILE, METADATA_FILE
 from ottla.embed import BrokerProcess
 from ottla.testing.zookeeper import ZooKeeperServer
 from ottla.tools import cluster
