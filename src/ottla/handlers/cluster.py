@@ -6,6 +6,9 @@ In a cluster the controller elects and moves; any other broker answers NOT_CONTR
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import TYPE_CHECKING
+
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED, brokers
@@ -26,6 +29,11 @@ from ottla.wire.messages.topics import (
 )
 
 Key = tuple[str, int]  # topic and partition
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ottla.cluster.commands import Key
+
 BROKERS, CONTROLLERS = 1, 2  # kinds of endpoints
 TIMEOUT_MS_MAX = 300_000  # nobody waits longer for a controller than that
 
