@@ -58,6 +58,13 @@ PURE = (
     "coord/transactions/",
 )
 DRIVERS = {
+    "cluster/control/awaiting.py",
+    "cluster/control/changes.py",
+    "cluster/control/channel.py",
+    "cluster/control/driver.py",
+    "cluster/control/engine.py",
+    "cluster/control/office.py",
+    "cluster/control/performer.py",
     "coord/groups/coordinator.py",
     "coord/transactions/coordinator.py",
     "coord/transactions/ending.py",
@@ -75,6 +82,7 @@ SATELLITES = {
     "logs",
     "pytest_plugin",
     "serve",
+    "sim",
     "spark",
     "testing",
     "tools",
@@ -130,8 +138,11 @@ ROOTS = {
     "coord/runtime.py",
     "log/store.py",
     "steps.py",
+    "cluster/live_configs.py",
+    "cluster/member.py",
     "cluster/zookeeper.py",
     "embed.py",
+    "sim/loop.py",
     "demo/parts.py",  # opening is a task for each log
 }
 

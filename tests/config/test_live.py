@@ -59,6 +59,7 @@ ROWS: Final[dict[str, Row]] = {
         "10.0.0.1:5", lambda broker: broker._admission._overrides, as_read={"10.0.0.1": 5}
     ),
     "num.recovery.threads.per.data.dir": Row("3", store("num_recovery_threads_per_data_dir")),
+    "min.insync.replicas": Row("2"),
     "log.segment.bytes": Row("2000000", lambda broker: log_of(broker)._segment_bytes),
     "log.roll.ms": Row("5000"),
     "log.roll.jitter.ms": Row("700"),
@@ -95,6 +96,7 @@ ROWS: Final[dict[str, Row]] = {
     "log.message.downconversion.enable": Row("false"),
     "transaction.partition.verification.enable": Row("false", parts("transaction_partition_verification_enable")),
     "producer.id.expiration.ms": Row("24", lambda broker: log_of(broker).producers.expiration_ms),
+    "unclean.leader.election.enable": Row("true"),
     "group.consumer.assignment.interval.ms": Row(
         "25",
         lambda broker: broker._groups.consumer_rules("g").assignment_interval_ms,  # type: ignore[union-attr]
