@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.records import batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from ottla.sim.history import Partition as Key
     from ottla.sim.keeper import SimStore, Znode
@@ -62,14 +62,13 @@ class Truth:
 
 
 class Checks:
-    def __init__(self, store: SimStore, nodes: Sequence[Node], wrong: Callable[[str], None]) -> None:
+    def __init__(self, store: SimStore, wrong: Callable[[str], None]) -> None:
         self.truths: dict[Key, Truth] = defaultdict(Truth)
         self.states: dict[Key, State] = {}
         self.ends: dict[tuple[int, Key], int] = {}  # the end of each replica's log; none after its power was lost
         self.deletable: set[str] = set()  # topics that somebody has asked to delete
         self.unclean = False  # leaders from outside the in-sync set are allowed
         self._store = store
-        self._nodes = list(nodes)
         self._wrong = wrong
         self._of: dict[Process, Node] = {}
         self._seen: dict[tuple[int, Key], Seen] = {}
@@ -139,13 +138,8 @@ class Checks:
         if before is None or seen.high > before.high:
             for member in self._isrs.get((key, seen.epoch), ()):
                 end = self.ends.get((member, key))
-                if end is not None and end < seen.high and self._is_behind(member, key, seen.high):
+                if end is not None and end < seen.high:
                     self._wrong(f"V4 {name}: commits {seen.high}, and b{member}, in sync, ends at {end}")
-
-    def _is_behind(self, member: int, key: Key, high: int) -> bool:
-        """Whether the replica really lacks it: what is in its folder when its broker does not run."""
-        node = next(one for one in self._nodes if one.number == member)
-        return node.lives > 0 and self.ends.get((member, key), high) < high
 
     def _verify(self, place: tuple[int, Key], key: Key, partition: Any, high: int, name: str) -> None:
         """Compare what this replica has below `high` with the truth; what nobody had before becomes the truth."""

@@ -88,7 +88,7 @@ class World:
         self.wrong: list[str] = []
         self.history = History(lambda violation: self.fail(str(violation)))
         self.ledger = Ledger(self.fail)
-        self.checks = Checks(self.store, self.nodes, self.fail)
+        self.checks = Checks(self.store, self.fail)
         self.loop.after = self.checks.after
         self.partitions = [(TOPIC, index) for index in range(partitions)]
         self.trouble = Trouble(self, rounds)
