@@ -69,6 +69,7 @@ DRIVERS = {
     "coord/transactions/coordinator.py",
     "coord/transactions/ending.py",
     "coord/transactions/markers.py",
+    "coord/transactions/verification.py",
 }
 PURE_ARROWS = {"errors", "wire"}
 SATELLITES = {
@@ -137,6 +138,8 @@ ROOTS = {
     "coord/runtime.py",
     "log/store.py",
     "steps.py",
+    "cluster/live_configs.py",
+    "cluster/member.py",
     "cluster/zookeeper.py",
     "embed.py",
     "sim/loop.py",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from kazoo.client import KazooClient
+from cluster.zookeepers import SESSION_MS, WAIT_S, expire, opened, run, until
 
 from ottla.cluster import znodes
 from ottla.cluster.keeper import (
@@ -31,10 +29,7 @@ from ottla.cluster.zookeeper import Settings, ZooKeeper, translated
 from ottla.testing.zookeeper import ZooKeeperServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-
-WAIT_S = 60
-SESSION_MS = 2000
+    from collections.abc import Callable, Coroutine, Iterator
 
 
 @pytest.fixture(scope="module")
@@ -48,36 +43,6 @@ def own_server() -> Iterator[ZooKeeperServer]:
     """For tests that stop it."""
     with ZooKeeperServer() as server:
         yield server
-
-
-def run(story: Coroutine[None, None, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 2 * WAIT_S))
-
-
-@asynccontextmanager
-async def opened(server: ZooKeeperServer, root: str | None = None, **settings: object) -> AsyncIterator[ZooKeeper]:
-    place = f"{server.address}/test-{secrets.token_hex(8)}" if root is None else f"{server.address}{root}"
-    keeper = ZooKeeper(Settings(place, session_timeout_ms=SESSION_MS, **settings))  # type: ignore[arg-type]
-    await keeper.open()
-    try:
-        yield keeper
-    finally:
-        await keeper.close()
-
-
-async def until(ready: Callable[[], object]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not ready():
-            await asyncio.sleep(0.01)
-
-
-def expire(keeper: ZooKeeper, server: ZooKeeperServer) -> None:
-    """End a session as the server would: a second client takes it over and closes it."""
-    session = (keeper._client._session_id, keeper._client._session_passwd)
-    thief = KazooClient(server.address, client_id=session)
-    thief.start()
-    thief.stop()
-    thief.close()
 
 
 def test_a_node_has_data_a_version_and_children(server: ZooKeeperServer) -> None:

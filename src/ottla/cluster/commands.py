@@ -34,9 +34,9 @@ class Commands(Protocol):
         ...
 
     async def auto_create(self, name: str, wish: NewTopic | None = None) -> Topic:
-        """The topic that a client asked for, with the broker's defaults unless a wish says more.
+        """A topic that is needed: as wished, or with the broker's defaults; BrokerError when it cannot be.
 
-        Any broker may make it. BrokerError when it cannot be, or has no leader yet.
+        Any broker may make one. On one node there is nobody else to hold the replicas that are wished for.
         """
         ...
 

@@ -94,6 +94,10 @@ class Coordinator(Generic[M]):
     def peek(self, key: str) -> M:
         return self.runtime.peek(self._index_here(key))
 
+    def committed(self, key: str, machine: M) -> asyncio.Future[None] | None:
+        """`Runtime.committed` for the machine that holds the key."""
+        return self.runtime.committed(self.index_of(key), machine)
+
     def wait_committed(self, key: str, machine: M) -> Generator[asyncio.Future[None], None, None]:
         """`Runtime.wait_committed` for the machine that holds the key."""
         return self.runtime.wait_committed(self.index_of(key), machine)

@@ -75,6 +75,7 @@ class Parts:
     transactions: Transactions
     markers: MarkerWriter
     old_offsets: ConsumerOffsets
+    clustered: bool = False  # whether the broker is a member of a cluster
 
     @property
     def config(self) -> BrokerConfig:
@@ -88,12 +89,21 @@ class Registered:
     request: type
     versions: tuple[int, int]
     function: Callable[..., Any]
+    for_members: bool = False  # what brokers of a cluster say to each other: one that stands alone does not know it
 
 
 REGISTRY: dict[int, Registered] = {}
 
 
-def handles(request: type, *, versions: tuple[int, int] | None = None) -> Callable[[Handler], Handler]:
+def served(parts: Parts | None) -> dict[int, Registered]:
+    """The APIs of this broker, by key."""
+    clustered = parts is not None and parts.clustered
+    return {key: one for key, one in REGISTRY.items() if clustered or not one.for_members}
+
+
+def handles(
+    request: type, *, versions: tuple[int, int] | None = None, for_members: bool = False
+) -> Callable[[Handler], Handler]:
     """Register the decorated function as the handler of this request."""
 
     def register(function: Handler) -> Handler:
@@ -101,7 +111,7 @@ def handles(request: type, *, versions: tuple[int, int] | None = None) -> Callab
         key = spec.key
         assert key is not None, f"{request.__name__} is no request"
         assert key not in REGISTRY, f"two handlers of API {key}"
-        REGISTRY[key] = Registered(key, request, versions or spec.versions, function)
+        REGISTRY[key] = Registered(key, request, versions or spec.versions, function, for_members)
         return function
 
     return register

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.clock import monotonic
 from ottla.errors import BrokerError, ErrorCode, Hangup
-from ottla.handlers.call import REGISTRY, Call
+from ottla.handlers.call import Call, served
 from ottla.net.connection import Deferred, is_own
 from ottla.net.turns import TURN_S, Lane, walk
 from ottla.wire import apis, codec
@@ -208,7 +208,7 @@ class Dispatch:
 
     def _route(self, key: int, version: int) -> Route | None:
         """Build the route; None for an ApiVersions request that must step down to version 0."""
-        registered = REGISTRY.get(key)
+        registered = served(self._parts).get(key)
         if registered is None:
             raise Hangup(f"API {key} is not served")
         low, high = registered.versions
@@ -224,7 +224,7 @@ class Dispatch:
 
         route = self._routes.get(API_VERSIONS << 16) or self._route(API_VERSIONS, 0)
         assert route is not None
-        return self._encode(route, correlation, unsupported())
+        return self._encode(route, correlation, unsupported(self._parts))
 
     async def stop(self) -> None:
         for task in list(self._tasks):

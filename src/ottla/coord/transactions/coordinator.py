@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.coord.coordinator import Coordinator, Shape
 from ottla.coord.transactions.ending import Endings
 from ottla.coord.transactions.machine import Settings, TransactionMachine
+from ottla.coord.transactions.verification import Verification
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
@@ -48,7 +49,9 @@ class Transactions(Coordinator[TransactionMachine]):
             shape, lambda _: TransactionMachine(settings), metadata, controller, replicas, clock, self._endings.perform
         )
         self._endings.runtime = self.runtime
+        self.verification = markers.verification = Verification(self, metadata, peers)
 
     async def stop(self) -> None:
         await super().stop()
         await self._endings.stop()
+        await self.verification.stop()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ottla.clock import Clock
     from ottla.coord.groups.coordinator import Groups
+    from ottla.coord.transactions.verification import Verification
     from ottla.replica.partition import Partition
     from ottla.replica.replicas import Replicas
 
@@ -48,6 +49,7 @@ class MarkerWriter:
         self._replicas = replicas
         self._groups = groups
         self._clock = clock
+        self.verification: Verification | None = None  # set once, by whoever builds both
 
     def write(self, topic: str, index: int, marker: Marker) -> asyncio.Future[None] | None:
         """Append the marker; offsets that were committed with the transaction count from now on.
@@ -56,6 +58,8 @@ class MarkerWriter:
         """
         partition = self._replicas.led(topic, index)
         append(partition, marker, self._clock.now_ms())
+        if self.verification is not None:
+            self.verification.ended(partition, marker.producer_id)
         if topic == self._groups.topic:
             self._groups.runtime.ended(index, marker.producer_id, committed=marker.commits)
         return partition.committed(partition.log.end)
