@@ -33,7 +33,7 @@ from ottla.sim.trouble import Trouble
 from ottla.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
     from pathlib import Path
 
 TOPIC = "orders"
@@ -71,6 +71,7 @@ class World:
         brokers: int = 3,
         partitions: int = 2,
         rounds: int = 6,
+        options: Mapping[str, str] | None = None,
         trace: Callable[[str], None] | None = None,
     ) -> None:
         self.seed = seed
@@ -82,8 +83,15 @@ class World:
         self.network.ghosts = 0.05
         self.store = SimStore(self.loop, self.network)
         self.nodes = [
-            Node(number, folder / str(number), self.network, self.store, Random(f"{seed} disk {number}"), OPTIONS)
-            for number in range(1, brokers + 1)
+            Node(
+                number,
+                folder / str(number),
+                self.network,
+                self.store,
+                Random(f"{seed} disk {number}"),
+                {**OPTIONS, **(options or {})},
+            )
+            for number in range(brokers)
         ]
         self.wrong: list[str] = []
         self.history = History(lambda violation: self.fail(str(violation)))
@@ -100,13 +108,14 @@ class World:
         self.wrong.append(what)
         self.loop.stop()
 
-    def run(self) -> None:
+    def run(self, story: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Tell the story of this seed, or another one."""
         loggers = logging.getLogger("ottla")
         loggers.addHandler(self._alarm)
         try:
             with determined(self.loop, Random(f"{self.seed} broker")):
-                story = self.loop.create_task(self._story())
-                story.add_done_callback(lambda _: self.loop.stop())
+                telling = self.loop.create_task((story or self._story)())
+                telling.add_done_callback(lambda _: self.loop.stop())
                 try:
                     self.loop.run_forever()
                 finally:
@@ -115,7 +124,7 @@ class World:
             loggers.removeHandler(self._alarm)
         for wrong in (*self.wrong, *self.loop.faults):
             raise Wrong(wrong)
-        story.result()
+        telling.result()
 
     # The story.
 
