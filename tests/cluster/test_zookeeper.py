@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +27,7 @@ from ottla.cluster.keeper import (
     Unknown,
 )
 from ottla.cluster.zookeeper import Settings, ZooKeeper, translated
+from ottla.testing.links import Links
 from ottla.testing.zookeeper import ZooKeeperServer
 
 if TYPE_CHECKING:
@@ -281,6 +283,35 @@ def test_a_write_without_an_answer_may_have_happened(own_server: ZooKeeperServer
             assert (await keeper.get("/a")).data in (b"", b"0", b"1")
 
     run(story())
+
+
+def test_a_client_that_was_cut_off_finds_its_session_gone(server: ZooKeeperServer) -> None:
+    async def story(links: Links) -> None:
+        port = links.open("store", server.port, source="me")
+        root = f"/test-{secrets.token_hex(8)}"
+        keeper = ZooKeeper(Settings(f"127.0.0.1:{port}{root}", session_timeout_ms=SESSION_MS))
+        await keeper.open()
+        events: list[SessionEvent] = []
+        keeper.subscribe(events.append)
+        async with opened(server, root) as other:
+            await keeper.create("/me", ephemeral=True)
+            gone = asyncio.Event()
+            other.watch("/me", lambda event: gone.set())
+            await asyncio.to_thread(links.cut, [("me", "store"), ("store", "me")])
+            writing = asyncio.ensure_future(keeper.set("/me", b"x"))
+            await asyncio.wait_for(gone.wait(), WAIT_S)
+            with pytest.raises(Unknown):
+                await writing
+            assert events == [SessionEvent.SUSPENDED], "the server knows that the session is over, the client not yet"
+            await asyncio.to_thread(links.heal)
+            await until(lambda: keeper.connected)
+            assert events == [SessionEvent.SUSPENDED, SessionEvent.LOST, SessionEvent.CONNECTED]
+            with pytest.raises(NoNode):
+                await keeper.get("/me")
+        await keeper.close()
+
+    with Links(dict) as links:
+        run(story(links))
 
 
 def test_no_server_is_one_clear_line() -> None:
