@@ -32,7 +32,6 @@ Key = tuple[str, int]  # topic and partition
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ottla.cluster.commands import Key
 
 BROKERS, CONTROLLERS = 1, 2  # kinds of endpoints
 TIMEOUT_MS_MAX = 300_000  # nobody waits longer for a controller than that
