@@ -48,9 +48,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.cluster")
 
-# In the first log directory; Apache Kafka looks at folders only. The journal is what the other is rebuilt from.
-METADATA_FILE = "ottla-metadata.sqlite"
-JOURNAL_FILE = "ottla-settings.journal"
 MEMORY = ":memory:"
 SESSION = 1  # a file has one session at a time
 SCHEMA = """
