@@ -178,11 +178,11 @@ def join(
 
 async def handed_over(zookeeper: str, data: Path, credentials: str | None) -> int:
     """How many topics were written. The folder's own metadata are set aside."""
-    from ottla.broker import JOURNAL_FILE, METADATA_FILE
     from ottla.cluster import znodes
     from ottla.cluster.embedded import Embedded
     from ottla.cluster.joining import hand_over
     from ottla.cluster.zookeeper import Settings, ZooKeeper
+    from ottla.founding import JOURNAL_FILE, METADATA_FILE
 
     file, journal = data / METADATA_FILE, data / JOURNAL_FILE
     if not file.exists():
