@@ -36,7 +36,8 @@ ARROWS = {
     "coord": GROUND | {"wire", "records", "log", "cluster", "replica"},
     "handlers": GROUND | {"wire", "records", "log", "cluster", "replica", "coord"},
     "net": GROUND | {"wire", "handlers"},
-    "broker": GROUND | {"wire", "records", "log", "cluster", "replica", "coord", "handlers", "net"},
+    "founding": GROUND | {"log", "cluster", "replica"},
+    "broker": GROUND | {"wire", "records", "log", "cluster", "replica", "coord", "handlers", "net", "founding"},
     # Beside the broker: what talks to any cluster knows bytes and codes, and nothing of how a broker works.
     "client": {"errors", "wire", "records"},
     "spark": {"errors", "wire", "records", "client"},
@@ -57,7 +58,21 @@ PURE = (
     "coord/groups/",
     "coord/transactions/",
 )
-DRIVERS = {"coord/groups/coordinator.py", "coord/transactions/coordinator.py", "coord/transactions/markers.py"}
+DRIVERS = {
+    "cluster/control/awaiting.py",
+    "cluster/control/changes.py",
+    "cluster/control/channel.py",
+    "cluster/control/departure.py",
+    "cluster/control/driver.py",
+    "cluster/control/engine.py",
+    "cluster/control/office.py",
+    "cluster/control/performer.py",
+    "coord/groups/coordinator.py",
+    "coord/transactions/coordinator.py",
+    "coord/transactions/ending.py",
+    "coord/transactions/markers.py",
+    "coord/transactions/verification.py",
+}
 PURE_ARROWS = {"errors", "wire"}
 SATELLITES = {
     "__init__",
@@ -69,7 +84,9 @@ SATELLITES = {
     "logs",
     "pytest_plugin",
     "serve",
+    "sim",
     "spark",
+    "testing",
     "tools",
 }
 
@@ -106,6 +123,7 @@ ADAPTORS = {
         "net/outbox.py",
     },  # net: sendfile
     "network": {
+        "cluster/zookeeper.py",
         "cluster/peers.py",
         "net/connection.py",
         "net/outbox.py",
@@ -115,7 +133,6 @@ ADAPTORS = {
 }
 # Where a task, a thread or a request begins: what nobody foresaw ends there, with a line in the log.
 ROOTS = {
-    "coord/transactions/markers.py",
     "net/connection.py",
     "net/dispatch.py",
     "net/turns.py",
@@ -123,7 +140,11 @@ ROOTS = {
     "coord/runtime.py",
     "log/store.py",
     "steps.py",
+    "cluster/live_configs.py",
+    "cluster/member.py",
+    "cluster/zookeeper.py",
     "embed.py",
+    "sim/loop.py",
     "demo/parts.py",  # opening is a task for each log
 }
 

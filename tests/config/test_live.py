@@ -99,6 +99,7 @@ ROWS: Final[dict[str, Row]] = {
     "log.message.downconversion.enable": Row("false"),
     "transaction.partition.verification.enable": Row("false", parts("transaction_partition_verification_enable")),
     "producer.id.expiration.ms": Row("24", lambda broker: log_of(broker).producers.expiration_ms),
+    "unclean.leader.election.enable": Row("true"),
     "group.consumer.assignment.interval.ms": Row(
         "25",
         lambda broker: broker._groups.consumer_rules("g").assignment_interval_ms,  # type: ignore[union-attr]

@@ -9,17 +9,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ottla.cluster.alterations import Change
-    from ottla.cluster.image import Topic
+    from ottla.cluster.image import Partition, Topic
     from ottla.cluster.plans import NewTopic
     from ottla.errors import BrokerError
+    from ottla.wire.messages.peers import AlterPartitionRequest, AlterPartitionResponse
+
+    Key = tuple[str, int]  # topic and partition
+
+TIMEOUT_MS = 30_000
 
 
 class Commands(Protocol):
+    def check_controller(self) -> None:
+        """NOT_CONTROLLER when another broker decides."""
+        ...
+
     async def create_topics(
-        self, wishes: Sequence[NewTopic], *, validate_only: bool = False
+        self, wishes: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int = TIMEOUT_MS
     ) -> list[Topic | BrokerError]:
         """Each topic, or why there is none."""
         ...
@@ -31,12 +40,18 @@ class Commands(Protocol):
         """
         ...
 
-    async def delete_topics(self, names: Sequence[str]) -> list[Topic | BrokerError]:
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int = TIMEOUT_MS) -> list[Topic | BrokerError]:
         """Each topic that is gone now, or why it is not."""
         ...
 
     async def create_partitions(
-        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+        timeout_ms: int = TIMEOUT_MS,
     ) -> Topic:
         """The topic with `count` partitions in all; BrokerError when it cannot be."""
         ...
@@ -57,4 +72,32 @@ class Commands(Protocol):
         self, group: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change options of a group, whether there is one of that name or not."""
+        ...
+
+    async def elect_leaders(
+        self, keys: Sequence[Key] | None, kind: int, *, timeout_ms: int = TIMEOUT_MS
+    ) -> Mapping[Key, BrokerError | None]:
+        """The error of each partition; of all partitions (None), only of those where there was something to do."""
+        ...
+
+    async def move_partitions(
+        self, wishes: Mapping[Key, Sequence[int] | None], *, resize: bool = True
+    ) -> Mapping[Key, BrokerError | None]:
+        """Begin to move partitions, None to take a move back; the error of each. `resize` lets their number change."""
+        ...
+
+    def moving_partitions(self, keys: Sequence[Key] | None) -> Mapping[Key, Partition]:
+        """Those of the partitions, or of all, that are moving."""
+        ...
+
+    async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+        """A leader's wish for other in-sync replicas."""
+        ...
+
+    async def shut_down_broker(self, broker: int, epoch: int) -> Sequence[Key]:
+        """Have others take over what a broker leads; returns what nobody could take."""
+        ...
+
+    async def take_producer_ids(self, broker: int, epoch: int) -> tuple[int, int]:
+        """The first of a block of producer ids, and how many they are."""
         ...

@@ -11,7 +11,7 @@ from ottla.cluster import keeper, znodes
 from ottla.cluster.alterations import check_broker_configs, check_topic_configs
 from ottla.cluster.image import NO_LEADER, Image, Partition, Topic
 from ottla.cluster.placement import assign
-from ottla.cluster.topic_names import RESERVED, check_name
+from ottla.cluster.topic_names import RESERVED, check_name, collides, collision_key
 from ottla.config import BrokerConfig, ConfigError, topic_config
 from ottla.errors import BrokerError, ErrorCode
 
@@ -72,6 +72,15 @@ def check_new_name(image: Image, name: str) -> None:
     if other is not None:
         reason = f"Topic '{name}' collides with existing topic: {other}"
         raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+
+
+def check_against(others: Mapping[str, str], name: str) -> None:
+    """Refuse a name that another one of the same request stands in the way of."""
+    other = others.get(collision_key(name))
+    if other == name:
+        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if other is not None and collides(name):
+        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
 
 def given_assignment(image: Image, wish: NewTopic) -> list[tuple[int, ...]]:
@@ -139,7 +148,9 @@ def more_partitions(image: Image, name: str, count: int, assignments: Sequence[S
     check_count(count - present)
     factor = len(topic.partitions[0].replicas)
     if assignments is None:
-        shift = max(0, sorted(image.brokers).index(topic.partitions[0].replicas[0]))
+        # From the first broker on that is not before the first replica, which may be gone.
+        first = topic.partitions[0].replicas[0]
+        shift = next((at for at, broker in enumerate(sorted(image.brokers)) if broker >= first), 0)
         replicas = assign(racks(image), count - present, factor, shift=shift, gap=shift, first=present)
     else:
         replicas = [tuple(brokers) for brokers in assignments]

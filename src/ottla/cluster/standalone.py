@@ -20,9 +20,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ottla.cluster import alterations, keeper, plans, znodes
+from ottla.cluster.alone import Alone
 from ottla.cluster.image import NO_LEADER, Broker, Image, Topic
 from ottla.cluster.plans import Legacy
-from ottla.cluster.topic_names import collides, collision_key
+from ottla.cluster.topic_names import collision_key
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
 from ottla.config.group import OPTIONS as GROUP_OPTIONS
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
@@ -56,7 +57,7 @@ class Host(Protocol):
         """Finish what a published change began: what takes long goes here."""
 
 
-class Standalone:
+class Standalone(Alone):
     def __init__(
         self,
         store: Keeper,
@@ -185,9 +186,9 @@ class Standalone:
         return image.with_topics(*topics)
 
     async def create_topics(
-        self, wishes: Sequence[NewTopic], *, validate_only: bool = False
+        self, wishes: Sequence[NewTopic], *, validate_only: bool = False, timeout_ms: int = 0
     ) -> list[Topic | BrokerError]:
-        """Each topic, or why there is none."""
+        """Each topic, or why there is none. Nothing here waits for others, so `timeout_ms` does not matter."""
         try:
             plans.check_total(self.metadata.config, wishes)
         except BrokerError as error:
@@ -199,7 +200,7 @@ class Standalone:
             for wish in wishes:
                 await self.metadata.turns.pause()
                 try:
-                    check_against(others, wish.name)
+                    plans.check_against(others, wish.name)
                     topic = plans.new_topic(
                         self.metadata.image, self.metadata.config, wish, self._new_id(), self._shift()
                     )
@@ -245,7 +246,7 @@ class Standalone:
         if self._host is not None:
             self._host.abandon(topic)
 
-    async def auto_create(self, name: str, wish: plans.NewTopic | None = None) -> Topic:
+    async def auto_create(self, name: str, wish: NewTopic | None = None) -> Topic:
         """A topic that is needed: as wished, or with the broker's defaults; BrokerError when it cannot be."""
         if wish is None:
             wish = plans.NewTopic(name, configs=plans.INTERNAL_CONFIGS.get(name, {}))
@@ -255,7 +256,7 @@ class Standalone:
             raise made
         return made
 
-    async def delete_topics(self, names: Sequence[str]) -> list[Topic | BrokerError]:
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int = 0) -> list[Topic | BrokerError]:
         """Each topic that is gone now, or why it is not."""
         async with self._deciding:
             results = [self._find(name) for name in names]
@@ -281,7 +282,13 @@ class Standalone:
         going.clear()
 
     async def create_partitions(
-        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None = None, *, validate_only: bool = False
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+        timeout_ms: int = 0,
     ) -> Topic:
         """The topic with `count` partitions in all; BrokerError when it cannot be."""
         async with self._deciding:
@@ -393,14 +400,7 @@ class Standalone:
         return topic if topic.id != NO_ID else topic._replace(id=self._new_id())
 
     def _new_id(self) -> bytes:
-        """Sixteen random bytes, marked as a UUID of version 4."""
-        while True:
-            value = bytearray(self._random_bytes(16))
-            value[6] = value[6] & 0x0F | 0x40
-            value[8] = value[8] & 0x3F | 0x80
-            # A leading dash in its text would look like an option to the command line tools.
-            if not znodes.encode_uuid(bytes(value)).startswith("-"):
-                return bytes(value)
+        return znodes.new_uuid(self._random_bytes)
 
     def _new_ids(self) -> Iterator[bytes]:
         while True:
@@ -412,12 +412,3 @@ class Standalone:
 
 def _epochs(epoch_of: Callable[[str, int], int], floor: int, topic: Topic) -> dict[int, int]:
     return {state.index: max(floor, epoch_of(topic.name, state.index)) for state in topic.partitions}
-
-
-def check_against(others: Mapping[str, str], name: str) -> None:
-    """Refuse a name that another one of the same request stands in the way of."""
-    other = others.get(collision_key(name))
-    if other == name:
-        raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    if other is not None and collides(name):
-        raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")

@@ -32,7 +32,7 @@ from ottla.cluster.image import EMPTY, EVERY_BROKER, NO_LEADER, Broker, Image, P
 from ottla.cluster.keeper import Create, Set
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ottla.cluster.keeper import Node, Op
 
@@ -371,6 +371,17 @@ def decode_producer_ids(data: bytes) -> int:
     return int(_decode(data)["block_end"])
 
 
+def new_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
+    """Sixteen random bytes, marked as a UUID of version 4."""
+    while True:
+        value = bytearray(random_bytes(16))
+        value[6] = value[6] & 0x0F | 0x40
+        value[8] = value[8] & 0x3F | 0x80
+        # A leading dash in its text would look like an option to the command line tools.
+        if not encode_uuid(bytes(value)).startswith("-"):
+            return bytes(value)
+
+
 def encode_uuid(value: bytes) -> str:
     """Sixteen bytes as the 22 characters that Kafka's files and tools show."""
     return urlsafe_b64encode(value).rstrip(b"=").decode()
@@ -398,7 +409,7 @@ def image_of(nodes: Mapping[str, Node]) -> Image:
         EVERY_BROKER if name == DEFAULT_ENTITY else name: decode_configs(node.data)
         for name, node in below[BROKER_CONFIGS]
     }
-    group_configs = {_group_name(name): decode_configs(node.data) for name, node in below[GROUP_CONFIGS]}
+    group_configs = {group_name(name): decode_configs(node.data) for name, node in below[GROUP_CONFIGS]}
     return EMPTY._replace(
         cluster_id=decode_cluster_id(nodes[CLUSTER_ID].data) if CLUSTER_ID in nodes else "",
         controller_id=decode_controller(nodes[CONTROLLER].data) if CONTROLLER in nodes else NO_LEADER,
@@ -418,7 +429,7 @@ def topic_of(name: str, assignment: Assignment, states: Mapping[int, Node | None
     return Topic(name, assignment.id or bytes(16), partitions, configs)
 
 
-def _group_name(name: str) -> str:
+def group_name(name: str) -> str:
     from urllib.parse import unquote
 
     return unquote(name)

@@ -30,6 +30,7 @@ from ottla.config.option import (
     long,
     maybe,
     rows,
+    secret,
     short,
     string,
     strings,
@@ -64,11 +65,15 @@ class BrokerConfig(Table):
     )
     broker_id: int = integer(
         1,
-        "The older name of node.id; -1 takes the default.",
+        "The older name of node.id; -1 takes the default, or in a cluster a number that is made up.",
         least=-1,
         importance=HIGH,
-        differs="Kafka's default of -1 stands for a generated number.",
+        differs="Kafka's default of -1 stands for a generated number, and so it does here in a cluster.",
     )
+    broker_id_generation_enable: bool = boolean(
+        True, "Whether a broker without a number gets one from ZooKeeper when it joins a cluster."
+    )
+    reserved_broker_max_id: int = integer(1000, "Numbers that are made up begin above this one.", least=0)
     broker_rack: str | None = maybe("Where the broker stands; replicas of a partition are spread over racks.")
     process_roles: tuple[str, ...] = strings(
         ("broker", "controller"),
@@ -95,13 +100,53 @@ class BrokerConfig(Table):
         importance=LOW,
     )
     inter_broker_listener_name: str | None = maybe(
-        "The listener that brokers use among themselves, which must be one of the listeners; there is one broker."
+        "The listener that brokers use among themselves, which must be one of the listeners. Unset: the first."
     )
     controller_listener_names: tuple[str, ...] = strings(
         (),
         "Listeners meant for a KRaft quorum. Ottla has none, so sockets of these names are not opened.",
         importance=HIGH,
         differs="Kafka demands one.",
+    )
+
+    # The cluster it is a member of
+    zookeeper_connect: str | None = maybe(
+        "Where ZooKeeper is: host:port[,host:port...][/path]. Unset: the broker is a cluster of its own.",
+        importance=HIGH,
+    )
+    zookeeper_session_timeout_ms: int = integer(
+        18 * SECOND_MS, "How long a broker that is not heard of still counts as alive.", importance=HIGH
+    )
+    zookeeper_connection_timeout_ms: int = integer(
+        None,
+        "How long to wait for ZooKeeper at start. Unset: zookeeper.session.timeout.ms.",
+        importance=HIGH,
+        chain=(("zookeeper.session.timeout.ms", 1),),
+    )
+    zookeeper_max_in_flight_requests: int = integer(
+        100,
+        "Requests that may be on their way to ZooKeeper.",
+        least=1,
+        most=200,
+        importance=HIGH,
+        differs="Kafka's 10 takes twice the time for the start of a controller of many partitions.",
+    )
+    zookeeper_set_acl: bool = boolean(
+        False, "Whether only the brokers may write the nodes that they make; needs credentials.", importance=HIGH
+    )
+    ottla_zookeeper_credentials: str | None = secret("user:password for ZooKeeper's digest authentication.")
+    zookeeper_ssl_client_enable: bool = boolean(False, "Whether to speak TLS with ZooKeeper.")
+    zookeeper_ssl_truststore_location: str | None = maybe("A PEM file with the authorities that sign its certificate.")
+    zookeeper_ssl_truststore_type: str | None = maybe(
+        "The kind of that file.", choices=("PEM",), idle="Files are in PEM."
+    )
+    zookeeper_ssl_keystore_location: str | None = maybe("A PEM file with this broker's certificate and its key.")
+    zookeeper_ssl_keystore_password: str | None = secret("Opens the key.")
+    zookeeper_ssl_keystore_type: str | None = maybe(
+        "The kind of that file.", choices=("PEM",), idle="Files are in PEM."
+    )
+    zookeeper_ssl_endpoint_identification_algorithm: str = string(
+        "HTTPS", "Empty: the name in the certificate may be another.", importance=LOW
     )
 
     # Connections
@@ -159,7 +204,27 @@ class BrokerConfig(Table):
         "Let a replica that may lack acknowledged records lead when no other is left.",
         live=CLUSTER_WIDE,
         importance=HIGH,
-        idle=ONE_REPLICA,
+    )
+
+    # The controller of a cluster
+    auto_leader_rebalance_enable: bool = boolean(
+        True,
+        "In a cluster: give leadership back to the first replica of a partition when it is in sync.",
+        importance=HIGH,
+    )
+    leader_imbalance_per_broker_percentage: int = integer(
+        10, "Share of a broker's preferred partitions that others may lead before it gets them back.", importance=HIGH
+    )
+    leader_imbalance_check_interval_seconds: int = long(
+        300, "Seconds between two looks at who leads what.", least=1, importance=HIGH
+    )
+    controlled_shutdown_enable: bool = boolean(True, "In a cluster: hand over what is led here before stopping.")
+    controlled_shutdown_max_retries: int = integer(3, "How often to ask the controller again to take over.")
+    controlled_shutdown_retry_backoff_ms: int = long(5000, "Wait before asking it again.", least=0)
+    inter_broker_protocol_version: str = string(
+        "3.9-IV0",
+        "The release of Kafka whose requests brokers send each other: that of the oldest in a mixed cluster.",
+        differs="Any number of a release will do, with or without -IV.",
     )
 
     # Where logs live
@@ -266,11 +331,6 @@ class BrokerConfig(Table):
     )
 
     # Copies on other brokers
-    inter_broker_protocol_version: str = string(
-        "3.9-IV0",
-        "The release of Kafka whose requests brokers send each other: the oldest in the cluster.",
-        differs="Any number of a release is taken, not only those that Kafka knows.",
-    )
     replica_lag_time_max_ms: int = long(
         30 * SECOND_MS, "A follower that has not had everything for so long is no longer in sync.", importance=HIGH
     )
@@ -567,6 +627,9 @@ def _check(values: Mapping[str, Value], pairs: Mapping[str, str]) -> None:
     for pair in str(values["max_connections_per_ip_overrides"]).split(","):
         if pair.strip() and not pair.strip().rpartition(":")[2].isdecimal():
             raise ConfigError(f"max.connections.per.ip.overrides: {pair.strip()} is not host:count")
+    release = str(values["inter_broker_protocol_version"])
+    if not all(part.isdecimal() and len(part) < 5 for part in release.partition("-IV")[0].split(".")):
+        raise ConfigError(f"inter.broker.protocol.version: {release} is not a release of Kafka")
     _check_groups(values)
     roles = values["process_roles"]
     if isinstance(roles, tuple) and "broker" not in roles:

@@ -11,8 +11,7 @@ A handler of a request with a list in it is a generator, `Steps`: it yields afte
 worked through in slices, or yields a future that it waits for. The connection handles nothing else until it is done.
 
 `handles` registers the function for the request's API; ApiVersions, the dispatcher and the protocol page are all read
-from this one registry. `versions` narrows what the schema knows to what the handler serves; what is `clustered` is
-not served on one node.
+from this one registry. `versions` narrows what the schema knows to what the handler serves.
 """
 
 from __future__ import annotations
@@ -78,7 +77,8 @@ class Parts:
     transactions: Transactions
     markers: MarkerWriter
     old_offsets: ConsumerOffsets
-    membership: Membership | None = None  # in a cluster
+    clustered: bool = False  # whether the broker is a member of a cluster
+    membership: Membership | None = None  # and whom it obeys there
     throttle: Throttle | None = None  # of the bytes that followers fetch here
 
     @property
@@ -93,14 +93,20 @@ class Registered:
     request: type
     versions: tuple[int, int]
     function: Callable[..., Any]
-    clustered: bool  # served only by a member of a cluster
+    for_members: bool = False  # what brokers of a cluster say to each other: one that stands alone does not know it
 
 
 REGISTRY: dict[int, Registered] = {}
 
 
+def served(parts: Parts | None) -> dict[int, Registered]:
+    """The APIs of this broker, by key."""
+    clustered = parts is not None and parts.clustered
+    return {key: one for key, one in REGISTRY.items() if clustered or not one.for_members}
+
+
 def handles(
-    request: type, *, versions: tuple[int, int] | None = None, clustered: bool = False
+    request: type, *, versions: tuple[int, int] | None = None, for_members: bool = False
 ) -> Callable[[Handler], Handler]:
     """Register the decorated function as the handler of this request."""
 
@@ -109,7 +115,7 @@ def handles(
         key = spec.key
         assert key is not None, f"{request.__name__} is no request"
         assert key not in REGISTRY, f"two handlers of API {key}"
-        REGISTRY[key] = Registered(key, request, versions or spec.versions, function, clustered)
+        REGISTRY[key] = Registered(key, request, versions or spec.versions, function, for_members)
         return function
 
     return register

@@ -1,14 +1,14 @@
 """The cluster and who leads what: DescribeCluster (60), ElectLeaders (43), Alter/ListPartitionReassignments (45, 46).
 
 DescribeCluster v1 brokers or controllers; v2 fenced brokers, of which there are none. ElectLeaders v1 unclean ones.
-On one node every partition is led by the only replica it can have: there is nothing to elect and nowhere to move to.
+In a cluster the controller elects and moves; any other broker answers NOT_CONTROLLER.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from ottla.cluster.plans import check_replicas
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED, brokers
@@ -20,19 +20,21 @@ from ottla.wire.messages.topics import (
     ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
     PartitionResult,
-    ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
     ReplicaElectionResult,
-    TopicPartitions,
 )
 
+Key = tuple[str, int]  # topic and partition
 if TYPE_CHECKING:
-    from ottla.cluster.image import Image
+    from collections.abc import Mapping, Sequence
+
 
 BROKERS, CONTROLLERS = 1, 2  # kinds of endpoints
-PREFERRED, UNCLEAN = 0, 1  # kinds of elections
+TIMEOUT_MS_MAX = 300_000  # nobody waits longer for a controller than that
 
 
 @handles(DescribeClusterRequest)
@@ -65,73 +67,105 @@ def wrong_endpoint(kind: int) -> DescribeClusterResponse:
 
 @handles(ElectLeadersRequest)
 async def elect_leaders(parts: Parts, call: Call, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    image = parts.metadata.image
-    if request.topic_partitions is None:
-        # All partitions: the answer names those that changed or failed, so here none.
-        results = [ReplicaElectionResult(topic=name, partition_result=[]) for name in image.topics]
-        return ElectLeadersResponse(replica_election_results=results)
-    known = request.election_type in (PREFERRED, UNCLEAN)
-    results = []
-    for topic in request.topic_partitions:
-        elections = []
-        for index in dict.fromkeys(topic.partitions):
-            await parts.metadata.turns.pause()
-            elections.append(election(image, topic, index, request.election_type if not known else None))
-        results.append(ReplicaElectionResult(topic=topic.topic, partition_result=elections))
-    code = ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST
-    return ElectLeadersResponse(error_code=code, replica_election_results=results)
+    asked = request.topic_partitions
+    keys = None if asked is None else [(topic.topic, index) for topic in asked for index in topic.partitions]
+    code, results = ErrorCode.NONE, dict[Key, BrokerError | None]()
+    try:
+        elected = await parts.controller.elect_leaders(
+            keys, request.election_type, timeout_ms=min(request.timeout_ms, TIMEOUT_MS_MAX)
+        )
+        results.update(elected)
+    except BrokerError as error:
+        code = error.code
+        results.update(dict.fromkeys(keys or (), error))
+    grouped: dict[str, list[PartitionResult]] = {topic.topic: [] for topic in asked or ()}
+    if asked is None and code == ErrorCode.NONE:
+        grouped = {name: [] for name in parts.metadata.image.topics}
+    for (topic, index), outcome in results.items():
+        await parts.metadata.turns.pause()
+        grouped.setdefault(topic, []).append(election(index, outcome))
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(topic=topic, partition_result=elections) for topic, elections in grouped.items()
+        ],
+    )
 
 
-def election(image: Image, topic: TopicPartitions, index: int, unknown_kind: int | None) -> PartitionResult:
-    code, message = ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
-    if unknown_kind is not None:
-        code, message = ErrorCode.INVALID_REQUEST, f"Unknown election type {unknown_kind}"
-    elif topic.topic not in image.topics:
-        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic.topic}"
-    elif not 0 <= index < len(image.topics[topic.topic].partitions):
-        code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic.topic}-{index}"
-    return PartitionResult(partition_id=index, error_code=code, error_message=message)
+def election(index: int, error: BrokerError | None) -> PartitionResult:
+    if error is None:
+        return PartitionResult(partition_id=index, error_code=ErrorCode.NONE, error_message=None)
+    return PartitionResult(partition_id=index, error_code=error.code, error_message=error.message or None)
 
 
 @handles(AlterPartitionReassignmentsRequest)
 async def alter_partition_reassignments(
     parts: Parts, call: Call, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
+    code, message = ErrorCode.NONE, None
     responses = []
-    for topic in request.topics:
-        partitions = []
-        for one in topic.partitions:
+    try:
+        parts.controller.check_controller()
+        results: list[Mapping[Key, BrokerError | None]] = [
+            await parts.controller.move_partitions(wishes, resize=request.allow_replication_factor_change)
+            for wishes in rounds(request)
+        ]
+        told: Counter[Key] = Counter()
+        for topic in request.topics:
             await parts.metadata.turns.pause()
-            partitions.append(reassigned(parts.metadata.image, topic.name, one))
-        responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
+            partitions = []
+            for index in (one.partition_index for one in topic.partitions):
+                partitions.append(reassigned(index, results[told[topic.name, index]][topic.name, index]))
+                told[topic.name, index] += 1
+            responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
+    except BrokerError as error:
+        code, message = error.code, error.message or None
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
-        error_code=ErrorCode.NONE,
-        error_message=None,
+        error_code=code,
+        error_message=message,
         responses=responses,
     )
 
 
-def reassigned(image: Image, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
-    """Moving a partition to the broker it is on is done at once; there is no other broker to move it to."""
-    code, message = ErrorCode.NONE, None
-    try:
-        if topic not in image.topics:
-            reason = f"Unable to find a topic named {topic}."
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
-        if not 0 <= asked.partition_index < len(image.topics[topic].partitions):
-            reason = f"Unable to find partition {topic}:{asked.partition_index}."
-            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
-        if asked.replicas is None:
-            raise BrokerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-        check_replicas(image, asked.replicas, expected=None)
-    except BrokerError as error:
-        code, message = error.code, error.message or None
-    return ReassignablePartitionResponse(partition_index=asked.partition_index, error_code=code, error_message=message)
+def rounds(request: AlterPartitionReassignmentsRequest) -> list[dict[Key, Sequence[int] | None]]:
+    """What is wished for. A partition that is named twice is moved twice, so that each wish has its answer."""
+    found: list[dict[Key, Sequence[int] | None]] = [{}]
+    named: Counter[Key] = Counter()
+    for topic in request.topics:
+        for one in topic.partitions:
+            key = (topic.name, one.partition_index)
+            if named[key] == len(found):
+                found.append({})
+            found[named[key]][key] = one.replicas
+            named[key] += 1
+    return found
+
+
+def reassigned(index: int, error: BrokerError | None) -> ReassignablePartitionResponse:
+    code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message or None)
+    return ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message)
 
 
 @handles(ListPartitionReassignmentsRequest)
 def list_partition_reassignments(
     parts: Parts, call: Call, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[])
+    wanted = request.topics
+    keys = None if wanted is None else [(topic.name, index) for topic in wanted for index in topic.partition_indexes]
+    try:
+        moving = parts.controller.moving_partitions(keys)
+    except BrokerError as error:
+        return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message or None, topics=[])
+    grouped: dict[str, list[OngoingPartitionReassignment]] = {}
+    for (topic, index), state in moving.items():
+        grouped.setdefault(topic, []).append(
+            OngoingPartitionReassignment(
+                partition_index=index,
+                replicas=list(state.replicas),
+                adding_replicas=list(state.adding),
+                removing_replicas=list(state.removing),
+            )
+        )
+    topics = [OngoingTopicReassignment(name=topic, partitions=partitions) for topic, partitions in grouped.items()]
+    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=topics)

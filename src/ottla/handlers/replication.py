@@ -63,7 +63,7 @@ def member(parts: Parts) -> tuple[Membership, Assigned]:
 # Roles.
 
 
-@handles(LeaderAndIsrRequest, clustered=True)
+@handles(LeaderAndIsrRequest, for_members=True)
 async def leader_and_isr(parts: Parts, call: Call, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
     membership, replicas = member(parts)
     async with membership.lock:
@@ -135,7 +135,7 @@ async def configs_of(parts: Parts, names: Iterable[str]) -> dict[str, Mapping[st
 # Stopping.
 
 
-@handles(StopReplicaRequest, clustered=True)
+@handles(StopReplicaRequest, for_members=True)
 async def stop_replica(parts: Parts, call: Call, request: StopReplicaRequest) -> StopReplicaResponse:
     membership, replicas = member(parts)
     async with membership.lock:
@@ -184,7 +184,7 @@ def stops(version: int, request: StopReplicaRequest) -> list[StopReplicaTopicSta
 # What clients may be told.
 
 
-@handles(UpdateMetadataRequest, clustered=True)
+@handles(UpdateMetadataRequest, for_members=True)
 async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
     membership, _ = member(parts)
     async with membership.lock:
@@ -244,8 +244,10 @@ def broker(told: UpdateMetadataBroker, version: int) -> image.Broker:
     """Its epoch is not told."""
     if version == 0:
         return image.Broker(told.id, {PROTOCOLS[0]: (told.v0_host, told.v0_port)}, None, NO_EPOCH)
-    endpoints = {one.listener or PROTOCOLS[one.security_protocol]: (one.host, one.port) for one in told.endpoints}
-    return image.Broker(told.id, endpoints, told.rack or None, NO_EPOCH)
+    names = {one.listener or PROTOCOLS[one.security_protocol]: one for one in told.endpoints}
+    endpoints = {name: (one.host, one.port) for name, one in names.items()}
+    protocols = {name: PROTOCOLS[one.security_protocol] for name, one in names.items() if one.security_protocol}
+    return image.Broker(told.id, endpoints, told.rack or None, NO_EPOCH, protocols)
 
 
 def grouped_metadata(request: UpdateMetadataRequest) -> list[UpdateMetadataTopicState]:

@@ -3,7 +3,8 @@
 CreateTopics v1 validate only; v4 -1 takes the defaults; v5 tells what was made; v7 topic ids.
 DeleteTopics v5 messages; v6 by id as well as by name.
 
-One bad topic does not spoil the others: each has its own code. An answer means that the partitions' logs are there.
+One bad topic does not spoil the others: each has its own code. An answer means that the partitions' logs are there. In
+a cluster it means that they have leaders; when that takes longer than the request allows, it is REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
@@ -41,11 +42,20 @@ if TYPE_CHECKING:
 DUPLICATE = BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 DEFAULTS_SINCE = 4  # CreateTopics: the version from which -1 partitions or replicas stand for the broker's defaults
 TELLS_CONFIGS = 5  # CreateTopics: the version from which the answer has the options of a new topic
+TIMEOUT_MS_MAX = 300_000  # nobody waits longer for a controller than that
 DISABLED_SINCE = 3  # DeleteTopics: the version that knows TOPIC_DELETION_DISABLED
 
 
 @handles(CreateTopicsRequest)
 async def create_topics(parts: Parts, call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    try:
+        parts.controller.check_controller()
+    except BrokerError as error:
+        refused = [
+            CreatableTopicResult(name=one.name, error_code=error.code, error_message=text(error))
+            for one in request.topics
+        ]
+        return CreateTopicsResponse(topics=refused)
     times = Counter(topic.name for topic in request.topics)
     results: dict[str, Topic | BrokerError] = {name: DUPLICATE for name, count in times.items() if count > 1}
     wishes: list[NewTopic] = []
@@ -57,7 +67,9 @@ async def create_topics(parts: Parts, call: Call, request: CreateTopicsRequest) 
             wishes.append(wish(topic))
         except BrokerError as error:
             results[topic.name] = error
-    made = await parts.controller.create_topics(wishes, validate_only=request.validate_only)
+    made = await parts.controller.create_topics(
+        wishes, validate_only=request.validate_only, timeout_ms=min(request.timeout_ms, TIMEOUT_MS_MAX)
+    )
     results.update((wanted.name, result) for wanted, result in zip(wishes, made, strict=True))
     described: Described = {}
     topics = []
@@ -121,6 +133,7 @@ async def delete_topics(parts: Parts, call: Call, request: DeleteTopicsRequest) 
     for key, states in grouped(asked).items():
         await parts.metadata.turns.pause()
         try:
+            parts.controller.check_controller()
             check_enabled(parts, call)
             found.append(sought(image, states))
         except BrokerError as error:
@@ -131,7 +144,8 @@ async def delete_topics(parts: Parts, call: Call, request: DeleteTopicsRequest) 
             reason = "The provided topic name maps to an ID that was already supplied."
             responses.append(undeleted((name, image.topics[name].id), BrokerError(ErrorCode.INVALID_REQUEST, reason)))
     names = [name for name in taken if taken[name] == 1]
-    for name, result in zip(names, await parts.controller.delete_topics(names), strict=True):
+    deleted = await parts.controller.delete_topics(names, timeout_ms=min(request.timeout_ms, TIMEOUT_MS_MAX))
+    for name, result in zip(names, deleted, strict=True):
         await parts.metadata.turns.pause()
         if isinstance(result, BrokerError):
             responses.append(undeleted((name, ZERO_UUID), result))
@@ -185,7 +199,8 @@ async def create_partitions(parts: Parts, call: Call, request: CreatePartitionsR
         try:
             if times[topic.name] > 1:
                 raise DUPLICATE
-            await grow(parts, topic, validate_only=request.validate_only)
+            parts.controller.check_controller()
+            await grow(parts, topic, validate_only=request.validate_only, timeout_ms=request.timeout_ms)
         except BrokerError as error:
             result = CreatePartitionsTopicResult(
                 name=topic.name, error_code=error.code, error_message=error.message or None
@@ -196,9 +211,15 @@ async def create_partitions(parts: Parts, call: Call, request: CreatePartitionsR
     return CreatePartitionsResponse(results=results)
 
 
-async def grow(parts: Parts, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
+async def grow(parts: Parts, topic: CreatePartitionsTopic, *, validate_only: bool, timeout_ms: int) -> None:
     assignments = None if topic.assignments is None else [given.broker_ids for given in topic.assignments]
-    await parts.controller.create_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
+    await parts.controller.create_partitions(
+        topic.name,
+        topic.count,
+        assignments,
+        validate_only=validate_only,
+        timeout_ms=min(timeout_ms, TIMEOUT_MS_MAX),
+    )
 
 
 def text(error: BrokerError) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ottla.errors import ErrorCode
-from ottla.handlers.call import REGISTRY, Call, Parts, handles
+from ottla.handlers.call import Call, Parts, handles, served
 from ottla.wire.messages.metadata import (
     ApiVersion,
     ApiVersionsRequest,
@@ -29,7 +29,7 @@ def api_versions(parts: Parts, call: Call, request: ApiVersionsRequest) -> ApiVe
     names = request.client_software_name, request.client_software_version
     if call.version >= 3 and not all(NAME.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    response = ApiVersionsResponse(error_code=0, api_keys=served(parts), finalized_features_epoch=0)
+    response = ApiVersionsResponse(error_code=0, api_keys=keys(parts), finalized_features_epoch=0)
     response.finalized_features = [
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
         for name, level in FEATURES.items()
@@ -42,12 +42,11 @@ def api_versions(parts: Parts, call: Call, request: ApiVersionsRequest) -> ApiVe
 
 
 def unsupported(parts: Parts) -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=served(parts))
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys(parts))
 
 
-def served(parts: Parts) -> list[ApiVersion]:
+def keys(parts: Parts) -> list[ApiVersion]:
     return [
         ApiVersion(api_key=one.key, min_version=one.versions[0], max_version=one.versions[1])
-        for one in sorted(REGISTRY.values(), key=lambda one: one.key)
-        if parts.membership is not None or not one.clustered
+        for one in sorted(served(parts).values(), key=lambda one: one.key)
     ]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.clock import monotonic
 from ottla.errors import BrokerError, ErrorCode, Hangup
-from ottla.handlers.call import REGISTRY, Call
+from ottla.handlers.call import Call, served
 from ottla.net.connection import Deferred, is_own
 from ottla.net.turns import TURN_S, Lane, walk
 from ottla.wire import apis, codec
@@ -87,7 +87,7 @@ class Dispatch:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._routes: dict[int, Route] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order in which they began
         self._lane = Lane()  # of requests with many elements, which may take long
         self._short_lane = Lane()  # of small ones: they ask for much at most, and do not wait behind the others
 
@@ -174,8 +174,8 @@ class Dispatch:
             return response
         assert inspect.iscoroutine(response), f"a handler answered with {type(response)}"
         task = asyncio.get_running_loop().create_task(response)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         # A client that leaves gives up its answer, not the work: a change that is half written must be finished.
         return asyncio.shield(task)
 
@@ -208,8 +208,8 @@ class Dispatch:
 
     def _route(self, key: int, version: int) -> Route | None:
         """Build the route; None for an ApiVersions request that must step down to version 0."""
-        registered = REGISTRY.get(key)
-        if registered is None or (registered.clustered and self._parts.membership is None):
+        registered = served(self._parts).get(key)
+        if registered is None:
             raise Hangup(f"API {key} is not served")
         low, high = registered.versions
         if not low <= version <= high:

@@ -26,7 +26,7 @@ class Waits:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._open: set[Wait] = set()
+        self._open: dict[Wait, None] = {}  # in the order in which they came
 
     def __len__(self) -> int:
         return len(self._open)
@@ -46,7 +46,7 @@ class Waits:
         `committed`: only what lies below the last stable offset can be read; `to_end`: all there is, as by a follower.
         """
         wait = Wait(self, tuple(partitions), size_missing, answer, committed=committed)
-        self._open.add(wait)
+        self._open[wait] = None
         wait.timer = self._loop.call_later(timeout_ms / 1000, wait.finish)
         for partition in wait.partitions:
             partition.expect(wait, to_end=to_end)
@@ -121,7 +121,7 @@ class Wait:
             self.future.set_exception(error)
 
     def forget(self, _: asyncio.Future[Any]) -> None:
-        self._waits._open.discard(self)
+        self._waits._open.pop(self, None)
         if self.timer is not None:
             self.timer.cancel()
         for partition in self.partitions:

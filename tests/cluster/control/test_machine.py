@@ -8,7 +8,7 @@ import pytest
 from cluster.control.world import World
 
 from ottla.cluster import znodes
-from ottla.cluster.control import events, nodes
+from ottla.cluster.control import events
 from ottla.cluster.control.context import Deposed, Settings
 from ottla.cluster.control.messages import Versions, versions_of
 from ottla.cluster.keeper import Create, Delete, Set
@@ -227,7 +227,7 @@ def test_stopping_broker_is_not_let_back_into_the_isr() -> None:
 
 def test_topic_is_deleted_in_steps() -> None:
     world = world_with((0, 1), (1, 0))
-    world.tree.do(Create(f"{nodes.DELETE_TOPICS}/t"))
+    world.tree.do(Create(f"{znodes.DELETED_TOPICS}/t"))
     world.run(events.DeletionsAsked())
     assert world.metadata(2) == {("t", 0): -2, ("t", 1): -2}
     stops = world.take_sent(StopReplicaRequest)
@@ -240,14 +240,14 @@ def test_topic_is_deleted_in_steps() -> None:
     assert znodes.topic_path("t") in world.tree.nodes, "not before the replicas are deleted"
     world.settle()
     assert world.tree.children(znodes.TOPICS) == []
-    assert world.tree.children(nodes.DELETE_TOPICS) == []
+    assert world.tree.children(znodes.DELETED_TOPICS) == []
     assert "t" not in world.watched
 
 
 def test_deleted_topic_waits_for_a_broker_that_is_down() -> None:
     world = world_with((0, 1))
     gone(world, 1)
-    world.tree.do(Create(f"{nodes.DELETE_TOPICS}/t"))
+    world.tree.do(Create(f"{znodes.DELETED_TOPICS}/t"))
     world.run(events.DeletionsAsked())
     world.settle()
     assert znodes.topic_path("t") in world.tree.nodes
@@ -257,21 +257,21 @@ def test_deleted_topic_waits_for_a_broker_that_is_down() -> None:
 
 def test_deletion_of_what_is_not_there_or_not_allowed_is_struck_off() -> None:
     world = world_with((0, 1))
-    world.tree.do(Create(f"{nodes.DELETE_TOPICS}/other"))
+    world.tree.do(Create(f"{znodes.DELETED_TOPICS}/other"))
     world.run(events.DeletionsAsked())
-    assert world.tree.children(nodes.DELETE_TOPICS) == []
+    assert world.tree.children(znodes.DELETED_TOPICS) == []
     assert world.machine is not None
     world.machine.configure(Settings(deletion=False))
-    world.tree.do(Create(f"{nodes.DELETE_TOPICS}/t"))
+    world.tree.do(Create(f"{znodes.DELETED_TOPICS}/t"))
     world.run(events.DeletionsAsked())
-    assert world.tree.children(nodes.DELETE_TOPICS) == []
+    assert world.tree.children(znodes.DELETED_TOPICS) == []
     assert world.lead("t").leader == 0
 
 
 def test_topic_that_goes_does_not_grow() -> None:
     world = world_with((0, 1))
     gone(world, 1)
-    world.tree.do(Create(f"{nodes.DELETE_TOPICS}/t"))
+    world.tree.do(Create(f"{znodes.DELETED_TOPICS}/t"))
     world.run(events.DeletionsAsked())
     data = json.dumps({"version": 1, "partitions": {"0": [0, 1], "1": [0]}}).encode()
     world.tree.do(Set(znodes.topic_path("t"), data))
@@ -326,13 +326,13 @@ def test_state_that_an_old_leader_wrote_is_read_again() -> None:
 def test_notified_states_are_told_and_the_notice_removed() -> None:
     world = world_with((0, 1, 2))
     data = b'{"controller_epoch":1,"leader":0,"version":1,"leader_epoch":0,"isr":[0,2]}'
-    notice = b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"no","partition":5},7]}'
+    notice = b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"no","partition":5}]}'
     world.tree.do(Set(znodes.state_path("t", 0), data))
-    world.tree.do(Create(f"{nodes.ISR_CHANGES}/isr_change_0000000000", notice))
+    world.tree.do(Create(f"{znodes.ISR_CHANGES}/isr_change_0000000000", notice))
     world.run(events.InSyncNotified())
     request = world.sent[-1][1]
     assert request.topic_states[0].partition_states[0].isr == [0, 2]
-    assert world.tree.children(nodes.ISR_CHANGES) == []
+    assert world.tree.children(znodes.ISR_CHANGES) == []
 
 
 def test_preferred_leader_comes_back_when_asked() -> None:
@@ -359,10 +359,10 @@ def test_preferred_leader_asked_for_by_an_old_tool() -> None:
     gone(world, 0)
     back(world, 0)
     world.propose("t", 0, (1, 0))
-    world.tree.do(Create(nodes.PREFERRED, b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'))
+    world.tree.do(Create(znodes.PREFERRED_ELECTION, b'{"version":1,"partitions":[{"topic":"t","partition":0}]}'))
     world.run(events.PreferredAsked())
     assert world.lead("t").leader == 0
-    assert nodes.PREFERRED not in world.tree.nodes
+    assert znodes.PREFERRED_ELECTION not in world.tree.nodes
 
 
 def test_unclean_election_when_asked() -> None:
@@ -399,12 +399,12 @@ def test_balance_is_restored_beyond_the_limit_only() -> None:
 def test_failed_folder_takes_replicas_offline() -> None:
     world = world_with((0, 1), (0, 1))
     world.failed_folders[0] = {("t", 0)}
-    world.tree.do(Create(f"{nodes.FOLDER_EVENTS}/log_dir_event_0", b'{"version":1,"broker":0,"event":1}'))
+    world.tree.do(Create(f"{znodes.LOG_DIR_EVENTS}/log_dir_event_0", b'{"version":1,"broker":0,"event":1}'))
     world.run(events.FoldersNotified())
     world.settle()
     assert (world.lead("t").leader, world.lead("t").isr) == (1, (1,))
     assert world.lead("t", 1).leader == 0
-    assert world.tree.children(nodes.FOLDER_EVENTS) == []
+    assert world.tree.children(znodes.LOG_DIR_EVENTS) == []
     states = [
         state
         for _, request in world.sent
@@ -455,11 +455,11 @@ def test_taking_office_repairs_what_happened_meanwhile() -> None:
     world = world_with((0, 1), (1, 2))
     world.unregister(0)
     world.write_topic("u", (1,))
-    world.tree.do(Create(f"{nodes.ISR_CHANGES}/isr_change_0000000000", b"?"))
+    world.tree.do(Create(f"{znodes.ISR_CHANGES}/isr_change_0000000000", b"?"))
     world.elect()
     assert world.lead("t").leader == 1
     assert world.lead("u").leader == 1
-    assert world.tree.children(nodes.ISR_CHANGES) == []
+    assert world.tree.children(znodes.ISR_CHANGES) == []
 
 
 def test_topic_removed_by_hand_is_forgotten() -> None:
@@ -517,7 +517,7 @@ def test_older_releases_are_told_and_answer_the_same(release: str) -> None:
     world.elect()
     request = next(one for broker, one in world.sent if isinstance(one, LeaderAndIsrRequest))
     assert [state.leader for state in request.ungrouped_partition_states] or request.topic_states
-    world.tree.do(Create(f"{nodes.DELETE_TOPICS}/t"))
+    world.tree.do(Create(f"{znodes.DELETED_TOPICS}/t"))
     world.run(events.DeletionsAsked())
     world.settle()
     assert world.tree.children(znodes.TOPICS) == []

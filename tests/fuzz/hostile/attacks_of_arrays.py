@@ -334,7 +334,7 @@ def sweeping(part: int, parts: int) -> None:
     def perform(stage: Stage) -> Iterator[None]:
         stage.topic(TARGET, 2)
         load()
-        keys = sorted(REGISTRY)[part::parts]
+        keys = sorted(key for key, one in REGISTRY.items() if not one.for_members)[part::parts]
         frames = []
         for key in keys:
             cls, version = BY_KEY[key].request, REGISTRY[key].versions[1]

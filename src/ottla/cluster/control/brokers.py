@@ -135,7 +135,7 @@ def shut_down(context: Context, broker: int, epoch: int) -> Task[list[Key]]:
 def folders_notified(context: Context) -> Task[None]:
     """Brokers say that a folder has failed: ask each which of its replicas were in it, by telling it about all."""
     memory = context.memory
-    paths = [f"{nodes.FOLDER_EVENTS}/{name}" for name in (yield from names_below(nodes.FOLDER_EVENTS))]
+    paths = [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in (yield from names_below(znodes.LOG_DIR_EVENTS))]
     found = yield from read(paths)
     failed = dict.fromkeys(nodes.folder_event_of(node.data) for node in found if node is not None)
     for broker in failed:

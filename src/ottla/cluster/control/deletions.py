@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
-from ottla.cluster.control import ledger, nodes, replicas
+from ottla.cluster.control import ledger, replicas
 from ottla.cluster.control.effects import Unwatch, names_below
 from ottla.cluster.control.states import PartitionState, ReplicaState
 from ottla.errors import ErrorCode
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 def asked(context: Context) -> Task[None]:
     """See which topics are to be deleted."""
     memory = context.memory
-    names = yield from names_below(nodes.DELETE_TOPICS)
+    names = yield from names_below(znodes.DELETED_TOPICS)
     if not context.settings.deletion:
-        yield from ledger.remove(context, [f"{nodes.DELETE_TOPICS}/{name}" for name in names])
+        yield from ledger.remove(context, [f"{znodes.DELETED_TOPICS}/{name}" for name in names])
         return
     unknown = [name for name in names if name not in memory.topics]
-    yield from ledger.remove(context, [f"{nodes.DELETE_TOPICS}/{name}" for name in unknown])
+    yield from ledger.remove(context, [f"{znodes.DELETED_TOPICS}/{name}" for name in unknown])
     fresh = [name for name in names if name in memory.topics and name not in memory.deleting]
     for name in fresh:
         memory.deleting[name] = None
@@ -112,6 +112,6 @@ def finish(context: Context, topic: str) -> Task[None]:
     yield from ledger.remove(context, [znodes.partitions_path(topic)])
     yield from ledger.remove(context, [znodes.topic_config_path(topic)])
     yield from ledger.remove(context, [znodes.topic_path(topic)])
-    yield from ledger.remove(context, [f"{nodes.DELETE_TOPICS}/{topic}"])
+    yield from ledger.remove(context, [f"{znodes.DELETED_TOPICS}/{topic}"])
     yield Unwatch([topic])
     context.memory.drop_topic(topic)

@@ -94,9 +94,21 @@ class Elect(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Replicas wanted for each partition, None to cancel. Answer: the error of each."""
+    """Replicas wanted for each partition, None to cancel. Answer: the error of each.
+
+    Without `resize` a partition keeps its number of replicas.
+    """
 
     wishes: Mapping[Key, Sequence[int] | None]
+    resize: bool = True
+
+
+class Grow(NamedTuple):
+    """Replicas of more partitions of a topic, which has had `first` of them."""
+
+    topic: str
+    first: int
+    replicas: Sequence[tuple[int, ...]]
 
 
 class TakeProducerIds(NamedTuple):
@@ -123,5 +135,6 @@ Event: TypeAlias = (
     | Shutdown
     | Elect
     | Move
+    | Grow
     | TakeProducerIds
 )

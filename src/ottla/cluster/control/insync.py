@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster import znodes
 from ottla.cluster.control import ledger, nodes, reassignments
 from ottla.cluster.control.effects import names_below, read
 from ottla.errors import BrokerError, ErrorCode
@@ -147,9 +148,9 @@ def result(
 
 def notified(context: Context) -> Task[None]:
     """Leaders of older versions have written states: read them, and let everybody know."""
-    paths = [f"{nodes.ISR_CHANGES}/{name}" for name in (yield from names_below(nodes.ISR_CHANGES))]
+    paths = [f"{znodes.ISR_CHANGES}/{name}" for name in (yield from names_below(znodes.ISR_CHANGES))]
     found = yield from read(paths)
-    listed = dict.fromkeys(key for node in found if node is not None for key in nodes.partitions_of(node.data))
+    listed = dict.fromkeys(key for node in found if node is not None for key in nodes.isr_changes_of(node.data))
     keys = [key for key in listed if context.memory.assignment(key) is not None]
     yield from ledger.refresh(context, keys)
     context.batch.tell(keys)

@@ -16,7 +16,6 @@ from ottla.cluster.control import (
     insync,
     ledger,
     messages,
-    nodes,
     partitions,
     preferred,
     reassignments,
@@ -101,8 +100,10 @@ def _handle(context: Context, event: Event) -> Task[Any]:
             return (yield from brokers.shut_down(context, broker, epoch))
         case events.Elect(keys, kind):
             return (yield from preferred.elect(context, keys, kind))
-        case events.Move(wishes):
-            return (yield from reassignments.move(context, wishes))
+        case events.Move(wishes, resize):
+            return (yield from reassignments.move(context, wishes, resize=resize))
+        case events.Grow(topic, first, added):
+            yield from topics.grow(context, topic, first, added)
         case events.TakeProducerIds(broker, epoch):
             return (yield from take_producer_ids(context, broker, epoch))
     return None
@@ -123,13 +124,13 @@ def take_office(context: Context) -> Task[None]:
     """Read everything, tell everybody, and go on with what the predecessor left."""
     memory = context.memory
     # What these say is part of what is read below.
-    for path in (nodes.ISR_CHANGES, nodes.FOLDER_EVENTS):
+    for path in (znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS):
         yield from ledger.remove(context, [f"{path}/{name}" for name in (yield from names_below(path))])
     memory.brokers = yield from brokers.registered(context)
     yield from topics.load(context, (yield from names_below(znodes.TOPICS)))
     yield from ledger.refresh(context, list(memory.partitions()))
     if context.settings.deletion:
-        wanted = yield from names_below(nodes.DELETE_TOPICS)
+        wanted = yield from names_below(znodes.DELETED_TOPICS)
         memory.deleting = {name: None for name in wanted if name in memory.topics}
     place(context)
     # Brokers learn who there is before they learn whom to follow.

@@ -161,6 +161,10 @@ class Memory:
         topic = self.topics.get(key[0])
         return None if topic is None else topic.assignments.get(key[1])
 
+    def described(self, key: Key) -> Partition | None:
+        assignment = self.assignment(key)
+        return None if assignment is None else described(key[1], assignment, self.leads.get(key))
+
     def replicas(self, key: Key) -> tuple[int, ...]:
         assignment = self.assignment(key)
         return () if assignment is None else assignment.replicas

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.cluster import znodes
 from ottla.cluster.image import NO_LEADER
 from ottla.wire.messages.peers import (
     LeaderAndIsrLiveLeader,
@@ -173,10 +174,12 @@ def described_broker(broker: Broker, header: Header, version: int) -> UpdateMeta
     if version == 0:
         where = address(broker, header.listener)
         return UpdateMetadataBroker(id=broker.id, v0_host=where["host_name"], v0_port=where["port"])
-    protocols: Mapping[str, str] = getattr(broker, "protocols", {})
     endpoints = [
         UpdateMetadataEndpoint(
-            port=port, host=host, listener=name, security_protocol=PROTOCOLS.get(protocols.get(name, "PLAINTEXT"), 0)
+            port=port,
+            host=host,
+            listener=name,
+            security_protocol=PROTOCOLS.get(broker.protocols.get(name, znodes.PLAINTEXT), 0),
         )
         for name, (host, port) in broker.endpoints.items()
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster import znodes
 from ottla.cluster.control import elections, ledger, nodes, partitions
 from ottla.cluster.control.effects import read_one
 from ottla.cluster.control.events import PREFERRED, UNCLEAN
@@ -66,11 +67,11 @@ def first(context: Context, key: Key, lead: Lead) -> Choice:
 
 
 def asked_by_znode(context: Context) -> Task[None]:
-    node = yield from read_one(nodes.PREFERRED)
+    node = yield from read_one(znodes.PREFERRED_ELECTION)
     if node is None:
         return
-    yield from elect(context, nodes.partitions_of(node.data), PREFERRED)
-    yield from ledger.remove(context, [nodes.PREFERRED])
+    yield from elect(context, nodes.preferred_of(node.data), PREFERRED)
+    yield from ledger.remove(context, [znodes.PREFERRED_ELECTION])
 
 
 def balance(context: Context) -> Task[None]:

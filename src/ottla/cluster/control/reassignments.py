@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster import znodes
 from ottla.cluster.control import deletions, elections, ledger, nodes, partitions, replicas
 from ottla.cluster.control.effects import read_one
 from ottla.cluster.control.memory import Assignment
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 def asked_by_znode(context: Context) -> Task[None]:
     """An old tool has written what it wants moved. What cannot be is struck off."""
-    node = yield from read_one(nodes.REASSIGN)
+    node = yield from read_one(znodes.REASSIGNMENT)
     if node is None:
         return
     wishes = nodes.moves_of(node.data)
@@ -38,16 +39,18 @@ def asked_by_znode(context: Context) -> Task[None]:
     yield from move(context, fresh)
     yield from strike(context, [key for key in wishes if key not in context.memory.moving])
     if not wishes:
-        yield from ledger.remove(context, [nodes.REASSIGN])
+        yield from ledger.remove(context, [znodes.REASSIGNMENT])
 
 
-def move(context: Context, wishes: Mapping[Key, Sequence[int] | None]) -> Task[dict[Key, BrokerError | None]]:
+def move(
+    context: Context, wishes: Mapping[Key, Sequence[int] | None], *, resize: bool = True
+) -> Task[dict[Key, BrokerError | None]]:
     """Begin to move partitions; None takes back a move that is not done."""
     results: dict[Key, BrokerError | None] = {}
     wanted: dict[Key, Assignment] = {}
     for key, target in wishes.items():
         try:
-            wanted[key] = plan(context, key, target)
+            wanted[key] = plan(context, key, target, resize=resize)
             results[key] = None
         except BrokerError as error:
             results[key] = error
@@ -58,7 +61,7 @@ def move(context: Context, wishes: Mapping[Key, Sequence[int] | None]) -> Task[d
     return results
 
 
-def plan(context: Context, key: Key, target: Sequence[int] | None) -> Assignment:
+def plan(context: Context, key: Key, target: Sequence[int] | None, *, resize: bool) -> Assignment:
     """The assignment that leads to the target. Codes are Kafka's."""
     memory = context.memory
     before = memory.assignment(key)
@@ -83,6 +86,9 @@ def plan(context: Context, key: Key, target: Sequence[int] | None) -> Assignment
     if any(broker < 0 for broker in target):
         reason = f"Invalid broker id in replica list: {list(target)}"
         raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+    if not resize and len(target) != len(before.origin):
+        reason = f"The replication factor is changed from {len(before.origin)} to {len(target)}"
+        raise BrokerError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
     after = before.towards(target)
     dead = [broker for broker in after.adding if broker not in memory.brokers]
     if dead:
@@ -179,12 +185,12 @@ def strike(context: Context, keys: Iterable[Key]) -> Task[None]:
         return
     for key in struck:
         del memory.asked_by_znode[key]
-    node = yield from read_one(nodes.REASSIGN)
+    node = yield from read_one(znodes.REASSIGNMENT)
     if node is None:
         return
     before = nodes.moves_of(node.data)
     left = {key: brokers for key, brokers in before.items() if key not in struck}
     if not left:
-        yield from ledger.remove(context, [nodes.REASSIGN])
+        yield from ledger.remove(context, [znodes.REASSIGNMENT])
     elif left != before:
-        yield from ledger.put(context, nodes.REASSIGN, nodes.moves_data(left))
+        yield from ledger.put(context, znodes.REASSIGNMENT, znodes.encode_reassignment(left))

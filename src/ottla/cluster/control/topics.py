@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ottla.cluster import znodes
 from ottla.cluster.control import deletions, ledger, nodes, partitions, replicas
 from ottla.cluster.control.effects import Unwatch, Watch, names_below, read, read_one
-from ottla.cluster.control.memory import KnownTopic
+from ottla.cluster.control.memory import Assignment, KnownTopic
+from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -74,6 +75,22 @@ def open_partitions(context: Context, keys: Sequence[Key]) -> Task[None]:
     replicas.bring_online(context, online)
     yield from replicas.take_offline(context, [one for one in everyone if one not in set(online)])
     yield from context.send()
+
+
+def grow(context: Context, name: str, first: int, added: Sequence[tuple[int, ...]]) -> Task[None]:
+    """Add partitions to a topic that still has `first` of them."""
+    topic = context.memory.topics.get(name)
+    if topic is None or name in context.memory.deleting:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if any(one.moving for one in topic.assignments.values()):
+        reason = f"A partition reassignment is in progress for the topic '{name}'."
+        raise BrokerError(ErrorCode.REASSIGNMENT_IN_PROGRESS, reason)
+    if len(topic.assignments) != first:
+        raise BrokerError(ErrorCode.INVALID_PARTITIONS, f"Topic currently has {len(topic.assignments)} partitions.")
+    assignments = {first + position: Assignment(replicas) for position, replicas in enumerate(added)}
+    if not (yield from ledger.write_topic(context, name, assignments)):
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    yield from open_partitions(context, [(name, index) for index in assignments])
 
 
 def topic_changed(context: Context, name: str) -> Task[None]:

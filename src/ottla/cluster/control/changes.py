@@ -1,0 +1,161 @@
+"""Changes that any broker of a cluster may write by itself: options, and topics that are made because they are missing.
+
+Options are written with a notice below /config/changes that every broker follows; a new topic is found by the
+controller. An answer means that this broker knows of the change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ottla.cluster import alterations, plans, znodes
+from ottla.cluster.control.awaiting import Awaiting
+from ottla.cluster.image import EVERY_BROKER
+from ottla.cluster.keeper import Create, Delete, KeeperError, NodeExists, NoNode, Set, Unavailable
+from ottla.config.broker import OPTIONS as BROKER_OPTIONS
+from ottla.config.group import OPTIONS as GROUP_OPTIONS
+from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ottla.cluster.alterations import Change
+    from ottla.cluster.image import Image, Topic
+    from ottla.cluster.keeper import Keeper, Op
+    from ottla.cluster.metadata import Metadata
+    from ottla.cluster.plans import NewTopic
+
+KNOWN_S = 5.0  # how long an answer waits for this broker to hear of its own change
+LEADER_S = 2.0  # how long a client that had a topic made by asking for it waits for a leader
+
+
+class Changes:
+    def __init__(self, store: Keeper, metadata: Metadata, random_bytes: Callable[[int], bytes]) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._random_bytes = random_bytes
+        self._awaiting = Awaiting(metadata)
+        self._deciding = asyncio.Lock()
+
+    def new_id(self) -> bytes:
+        return znodes.new_uuid(self._random_bytes)
+
+    def _shift(self) -> int:
+        return int.from_bytes(self._random_bytes(2))
+
+    # Options
+
+    async def alter_topic(
+        self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+    ) -> None:
+        """Change a topic's options; with `replace` those not mentioned go back to their defaults."""
+        async with self._deciding:
+            await self._metadata.turns.pause()
+            present = self._metadata.image.topic(name).configs
+            config = self._metadata.config
+            after = alterations.changed_configs(
+                {} if replace else present, changes, TOPIC_OPTIONS, alterations.topic_defaults(config)
+            )
+            alterations.check_topic_configs(config, after)
+            if validate_only or after == present:
+                return
+            await self._write_options("topics", name, znodes.topic_config_path(name), after)
+
+        def known(image: Image) -> bool:
+            topic = image.topics.get(name)
+            return topic is None or topic.configs == after
+
+        await self._awaiting.until(known, KNOWN_S, [name])
+
+    async def alter_broker(
+        self, broker: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+    ) -> None:
+        """Change options of one broker, or of EVERY_BROKER, while they run."""
+        async with self._deciding:
+            await self._metadata.turns.pause()
+            present = self._metadata.image.broker_configs.get(broker, {})
+            after = alterations.changed_configs(
+                {} if replace else present,
+                changes,
+                BROKER_OPTIONS,
+                alterations.broker_defaults(self._metadata.config),
+            )
+            alterations.check_broker_configs(self._metadata.static, broker, present, after)
+            if validate_only or after == present:
+                return
+            name = znodes.DEFAULT_ENTITY if broker == EVERY_BROKER else broker
+            await self._write_options("brokers", name, znodes.broker_config_path(broker), after)
+        await self._awaiting.until(lambda image: image.broker_configs.get(broker, {}) == after, KNOWN_S)
+
+    async def alter_group(
+        self, group: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+    ) -> None:
+        """Change options of a group, whether there is one of that name or not."""
+        async with self._deciding:
+            await self._metadata.turns.pause()
+            present = self._metadata.image.group_configs.get(group, {})
+            after = alterations.changed_configs({} if replace else present, changes, GROUP_OPTIONS, {})
+            alterations.check_group_configs(self._metadata.config, after)
+            if validate_only or after == present:
+                return
+            await self._write_options("groups", group, znodes.group_config_path(group), after)
+        await self._awaiting.until(lambda image: image.group_configs.get(group, {}) == after, KNOWN_S)
+
+    async def _write_options(self, kind: str, name: str, path: str, pairs: Mapping[str, str]) -> None:
+        """Write options and the notice of them. The node may be missing, and that of a group goes with its options."""
+        data, notice = znodes.encode_configs(pairs), znodes.notify_of_config(kind, name)
+        if kind == "groups" and not pairs:
+            tries: tuple[Op, ...] = (Delete(path),)
+        else:
+            tries = (Set(path, data), Create(path, data), Set(path, data))
+        for op in tries:
+            try:
+                await self._store.multi([op, notice])
+                return
+            except (NoNode, NodeExists):
+                continue
+            except Unavailable as error:
+                raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata cannot be written: {error}") from error
+            except KeeperError as error:
+                raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__} {error.path}") from error
+
+    # Topics
+
+    async def auto_create(self, name: str, wish: NewTopic | None = None) -> Topic:
+        """Make a topic that a client asked for or that Kafka needs itself.
+
+        The leaders are the controller's to choose: LEADER_NOT_AVAILABLE when it takes long, and the client asks again.
+        """
+        wish = wish or plans.NewTopic(name, configs=plans.INTERNAL_CONFIGS.get(name, {}))
+        plans.check_total(self._metadata.config, [wish])
+        topic = plans.new_topic(self._metadata.image, self._metadata.config, wish, self.new_id(), self._shift())
+        await self._write_topic(topic)
+        if not await self._awaiting.until(lambda image: is_led(image, topic), LEADER_S, [name]):
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE)
+        return self._metadata.image.topics.get(name, topic)
+
+    async def _write_topic(self, topic: Topic) -> None:
+        """Write the nodes of a new topic: first its options, which may be there from one that is gone."""
+        path, config_path = znodes.topic_path(topic.name), znodes.topic_config_path(topic.name)
+        data, options = znodes.encode_topic(topic), znodes.encode_configs(topic.configs)
+        for op in (Create(config_path, options), Set(config_path, options), Create(config_path, options)):
+            try:
+                await self._store.multi([op, Create(path, data)])
+                return
+            except (NoNode, NodeExists) as error:
+                if error.path == path:
+                    reason = f"Topic '{topic.name}' already exists."
+                    raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, reason) from error
+            except Unavailable as error:
+                raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata cannot be written: {error}") from error
+        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{config_path} comes and goes")
+
+
+def is_led(image: Image, topic: Topic) -> bool:
+    """Whether every partition of the topic has a leader, as far as this broker knows."""
+    known = image.topics.get(topic.name)
+    if known is None or known.id != topic.id or len(known.partitions) < len(topic.partitions):
+        return False
+    return all(state.leader >= 0 for state in known.partitions)

@@ -1,0 +1,350 @@
+"""Runs the controller's machine while this broker holds the office.
+
+One event at a time. Watches, answers of brokers, timers and commands put events into a queue; an event that only says
+that something may be different is not queued twice. When the session with the store ends, or another broker holds the
+office, everything stops where it is: the successor reads the rest from the store.
+
+A step that fails with an error nobody foresaw may have left half a change in memory, so the machine reads everything
+again before it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.cluster import znodes
+from ottla.cluster.control import events
+from ottla.cluster.control.channel import Channel
+from ottla.cluster.control.context import Deposed, Settings
+from ottla.cluster.control.effects import Send, Unwatch, Watch
+from ottla.cluster.control.machine import Machine
+from ottla.cluster.control.messages import versions_of
+from ottla.cluster.control.office import Office
+from ottla.cluster.control.performer import Performer
+from ottla.cluster.keeper import KeeperError, SessionEvent
+from ottla.errors import BrokerError, ErrorCode
+from ottla.steps import Steps
+from ottla.wire.messages.peers import LeaderAndIsrRequest, StopReplicaRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.clock import Clock
+    from ottla.cluster.control.memory import Memory
+    from ottla.cluster.image import Broker, Image
+    from ottla.cluster.keeper import Keeper
+    from ottla.cluster.metadata import Metadata
+    from ottla.cluster.peers import Peers
+
+log = logging.getLogger("ottla.controller")
+
+RETRY_S = 1.0
+RETRY_S_MAX = 30.0
+FIRST_BALANCE_S = 5.0  # after taking office, as Kafka
+NOT_CONTROLLER = BrokerError(ErrorCode.NOT_CONTROLLER)
+# What to look at again when something below or at a path has changed.
+WATCHES: dict[str, events.Event] = {
+    znodes.BROKERS: events.BrokersChanged(),
+    znodes.TOPICS: events.TopicsChanged(),
+    znodes.DELETED_TOPICS: events.DeletionsAsked(),
+    znodes.REASSIGNMENT: events.MovesAsked(),
+    znodes.PREFERRED_ELECTION: events.PreferredAsked(),
+    znodes.ISR_CHANGES: events.InSyncNotified(),
+    znodes.LOG_DIR_EVENTS: events.FoldersNotified(),
+}
+
+
+class Seek(NamedTuple):
+    """Look who is controller, and try to be."""
+
+
+class Queued(NamedTuple):
+    event: events.Event | Seek
+    answer: asyncio.Future[Any] | None
+
+
+class Engine:
+    """`new_id` makes up the id of a topic that an old tool has written without one."""
+
+    def __init__(
+        self, store: Keeper, peers: Peers, metadata: Metadata, clock: Clock, new_id: Callable[[], bytes]
+    ) -> None:
+        self._store = store
+        self._peers = peers
+        self._metadata = metadata
+        self._new_id = new_id
+        self._office = Office(store, metadata.node_id, clock)
+        self._performer = Performer(store)
+        self._steps = Steps("ottla.controller")
+        self._machine: Machine | None = None
+        self._queue: deque[Queued] = deque()
+        self._more = asyncio.Event()
+        self._channels: dict[int, Channel] = {}
+        self._watches: dict[str, Callable[[], None]] = {}
+        self._deletions: dict[str, list[asyncio.Future[None]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._cancels: list[Callable[[], None]] = []
+        self._current: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def in_office(self) -> bool:
+        return self._machine is not None
+
+    async def start(self) -> None:
+        """Begin to run for the office. Nobody has to wait for the outcome."""
+        self._cancels.append(self._store.subscribe(self._session_changed))
+        self._cancels.append(self._store.watch(znodes.CONTROLLER, lambda _: self.push(Seek())))
+        self._metadata.subscribe(self._image_changed)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self.push(Seek())
+
+    async def stop(self) -> None:
+        """Stop, and give up the office if this broker holds it."""
+        for cancel in self._cancels:
+            cancel()
+        held = self.in_office
+        self._resign("the broker is stopping")
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, *self._closing, return_exceptions=True)
+        if held:
+            await self._office.leave()
+
+    # Events
+
+    def push(self, event: events.Event | Seek, answer: asyncio.Future[Any] | None = None) -> None:
+        one = Queued(event, answer)
+        if answer is None and not isinstance(event, events.Answered) and one in self._queue:
+            return
+        if isinstance(event, Seek):
+            self._queue.appendleft(one)
+        else:
+            self._queue.append(one)
+        self._more.set()
+
+    async def ask(self, event: events.Event) -> Any:
+        """The machine's answer to an event; NOT_CONTROLLER when this broker is not."""
+        self.check_controller()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.push(event, answer)
+        return await answer
+
+    def check_controller(self) -> None:
+        if self._machine is None:
+            raise NOT_CONTROLLER
+
+    @property
+    def memory(self) -> Memory:
+        self.check_controller()
+        assert self._machine is not None
+        return self._machine.memory
+
+    async def _run(self) -> None:
+        wait_s = RETRY_S
+        while True:
+            while not self._queue:
+                self._more.clear()
+                await self._more.wait()
+            event, answer = self._queue.popleft()
+            attempt = self._steps.attempt("a step of the controller")
+            with attempt:
+                await (self._seek() if isinstance(event, Seek) else self._step(event, answer))
+            if answer is not None and not answer.done():
+                answer.set_exception(BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            if not attempt.failed:
+                wait_s = RETRY_S
+                continue
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, RETRY_S_MAX)
+            again: events.Event | Seek = events.Elected() if self.in_office else Seek()
+            self._queue.appendleft(Queued(again, None))
+
+    async def _seek(self) -> None:
+        try:
+            term = await self._office.seek()
+        except KeeperError as error:
+            # When the store is back, the session says so. It may also be there and refuse.
+            asyncio.get_running_loop().call_later(RETRY_S, self.push, Seek())
+            log.info("who is controller cannot be told now", extra={"reason": str(error)})
+            return
+        if self._machine is not None and (term is None or term != self._machine.term):
+            self._resign("another broker is controller")
+        if term is not None and self._machine is None:
+            log.info("this broker is controller now", extra={"epoch": term.epoch})
+            self._machine = Machine(term, self._settings(), self._new_id)
+            self._watches = {path: self._watch(path, event) for path, event in WATCHES.items()}
+            self._queue.appendleft(Queued(events.Elected(), None))
+            self._set_timer(FIRST_BALANCE_S)
+
+    def _watch(self, path: str, event: events.Event) -> Callable[[], None]:
+        return self._store.watch(path, lambda _: self.push(event))
+
+    def _resign(self, reason: str) -> None:
+        """Stop being controller, at once and in the middle of whatever it is."""
+        if self._machine is None:
+            return
+        log.info("this broker is no longer controller", extra={"reason": reason})
+        self._machine = None
+        if self._current is not None:
+            self._current.cancel()
+        for cancel in self._watches.values():
+            cancel()
+        self._watches.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        for broker in list(self._channels):
+            self._close_channel(broker)
+        for queued in self._queue:
+            if queued.answer is not None and not queued.answer.done():
+                queued.answer.set_exception(NOT_CONTROLLER)
+        self._queue = deque(queued for queued in self._queue if isinstance(queued.event, Seek))
+        self._release_deletions(everything=True)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        self._performer.session_changed(event)
+        if event is SessionEvent.LOST:
+            self._resign("the session with the store has expired")
+        elif event is SessionEvent.CONNECTED:
+            self.push(Seek())
+
+    # Steps
+
+    async def _step(self, event: events.Event, answer: asyncio.Future[Any] | None) -> None:
+        machine = self._machine
+        if machine is None or (answer is not None and answer.done()):
+            return
+        machine.configure(self._settings())
+        self._current = asyncio.get_running_loop().create_task(self._perform(machine, event))
+        try:
+            value = await self._current
+        except asyncio.CancelledError:
+            if self._machine is machine:
+                raise  # the driver itself is stopped
+            if answer is not None and not answer.done():
+                answer.set_exception(NOT_CONTROLLER)
+        except BrokerError as error:
+            if answer is None or answer.done():
+                raise
+            answer.set_exception(error)
+        except Deposed as error:
+            if answer is not None and not answer.done():
+                answer.set_exception(NOT_CONTROLLER)
+            self._resign(str(error))
+            self.push(Seek())
+        else:
+            if answer is not None and not answer.done():
+                answer.set_result(value)
+            self._close_channels_of_the_gone(machine)
+            self._release_deletions()
+        finally:
+            self._current = None
+
+    async def _perform(self, machine: Machine, event: events.Event) -> Any:
+        task = machine.handle(event)
+        result: Any = None
+        try:
+            while True:
+                effect = task.send(result)
+                result = None
+                if isinstance(effect, Send):
+                    self._send(machine, effect)
+                    await self._metadata.turns.pause()
+                elif isinstance(effect, Watch):
+                    for topic in effect.topics:
+                        self._watch_topic(topic)
+                elif isinstance(effect, Unwatch):
+                    for topic in effect.topics:
+                        self._watches.pop(znodes.topic_path(topic), lambda: None)()
+                else:
+                    result = await self._performer.perform(effect)
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            task.close()
+
+    def _watch_topic(self, topic: str) -> None:
+        path = znodes.topic_path(topic)
+        if path not in self._watches:
+            self._watches[path] = self._watch(path, events.TopicChanged(topic))
+
+    # Brokers
+
+    def _send(self, machine: Machine, effect: Send) -> None:
+        broker = machine.memory.brokers[effect.broker]
+        channel = self._channels.get(broker.id)
+        if channel is not None and channel.broker != broker:
+            self._close_channel(broker.id)
+            channel = None
+        if channel is None:
+            channel = Channel(broker, self._peers, str(self._metadata.node_id), self._answered)
+            self._channels[broker.id] = channel
+        channel.send(effect.request, effect.version)
+
+    def _answered(self, broker: Broker, request: Any, response: Any) -> None:
+        if response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+            self.push(Seek())
+        elif isinstance(request, LeaderAndIsrRequest | StopReplicaRequest):
+            self.push(events.Answered(broker.id, broker.epoch, request, response))
+
+    def _close_channels_of_the_gone(self, machine: Machine) -> None:
+        for broker in [one for one in self._channels if one not in machine.memory.brokers]:
+            self._close_channel(broker)
+
+    def _close_channel(self, broker: int) -> None:
+        closing = asyncio.get_running_loop().create_task(self._channels.pop(broker).close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    # Options and time
+
+    def _settings(self) -> Settings:
+        config = self._metadata.config
+        return Settings(
+            unclean=config.unclean_leader_election_enable,
+            deletion=config.delete_topic_enable,
+            imbalance=config.leader_imbalance_per_broker_percentage,
+            listener=config.inter_broker_listener_name or znodes.PLAINTEXT,
+            versions=versions_of(config.inter_broker_protocol_version),
+        )
+
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._balance)
+
+    def _balance(self) -> None:
+        if self._metadata.config.auto_leader_rebalance_enable:
+            self.push(events.CheckBalance())
+        self._set_timer(self._metadata.config.leader_imbalance_check_interval_seconds)
+
+    def _image_changed(self, old: Image | None, new: Image) -> None:
+        """Options that let a partition be led again."""
+        if self._machine is None or old is None:
+            return
+        if old.broker_configs is not new.broker_configs and self._metadata.config.unclean_leader_election_enable:
+            self.push(events.UncleanAllowed(None))
+        for name in new.topics_changed_since(old):
+            before, after = old.topics.get(name), new.topics.get(name)
+            if after is None or (before is not None and before.configs == after.configs):
+                continue
+            if self._metadata.topic_config(after).unclean_leader_election_enable:
+                self.push(events.UncleanAllowed(name))
+
+    # Deletions that somebody waits for
+
+    def deleted(self, topic: str) -> asyncio.Future[None]:
+        """Done when the topic is gone from the store, or this broker is no longer controller."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._deletions.setdefault(topic, []).append(future)
+        self._release_deletions()
+        return future
+
+    def _release_deletions(self, *, everything: bool = False) -> None:
+        for topic in list(self._deletions):
+            if everything or self._machine is None or topic not in self._machine.memory.topics:
+                for future in self._deletions.pop(topic):
+                    if not future.done():
+                        future.set_result(None)

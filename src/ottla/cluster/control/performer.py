@@ -1,0 +1,84 @@
+"""Carries out the effects of a task on the store: reads and writes that do not wait for each other.
+
+While the store is away, reads wait until it answers again. A write of which no answer came is reported as failed: the
+task reads what became of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.cluster.control.effects import List, Read, Write
+from ottla.cluster.keeper import KeeperError, NoNode, SessionEvent, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ottla.cluster.keeper import Keeper, Node, Op
+
+T = TypeVar("T")
+RETRY_S = 0.1
+READS_AT_ONCE = 1000
+
+
+class Performer:
+    def __init__(self, store: Keeper) -> None:
+        self._store = store
+        self._connected = asyncio.Event()
+        if store.connected:
+            self._connected.set()
+
+    def session_changed(self, event: SessionEvent) -> None:
+        if event is SessionEvent.CONNECTED:
+            self._connected.set()
+        else:
+            self._connected.clear()
+
+    async def perform(self, effect: Read | List | Write) -> object:
+        if isinstance(effect, Read):
+            return await self._read(effect.paths)
+        if isinstance(effect, List):
+            return await self._again(partial(self._children, effect.path))
+        return await asyncio.gather(*(self._multi(ops) for ops in effect.transactions))
+
+    async def _read(self, paths: Sequence[str]) -> list[Node | None]:
+        found: list[Node | None] = []
+        for start in range(0, len(paths), READS_AT_ONCE):
+            some = paths[start : start + READS_AT_ONCE]
+            found += await asyncio.gather(*(self._again(partial(self._get, path)) for path in some))
+        return found
+
+    async def _get(self, path: str) -> Node | None:
+        try:
+            return await self._store.get(path)
+        except NoNode:
+            return None
+
+    async def _children(self, path: str) -> list[str] | None:
+        try:
+            return await self._store.children(path)
+        except NoNode:
+            return None
+
+    async def _multi(self, ops: Sequence[Op]) -> KeeperError | None:
+        try:
+            await self._store.multi(ops)
+        except Unavailable as error:
+            await self._reconnected()
+            return error
+        except KeeperError as error:
+            return error
+        return None
+
+    async def _again(self, call: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await call()
+            except Unavailable:
+                await self._reconnected()
+
+    async def _reconnected(self) -> None:
+        await asyncio.sleep(RETRY_S)
+        await self._connected.wait()

@@ -1,0 +1,555 @@
+"""The keeper of a cluster: a client of ZooKeeper, on kazoo.
+
+kazoo runs one thread that speaks with the server. Everything it has to say comes to the event loop through a mailbox,
+and everything else happens there. Calls go out in the order they were made, a few at a time; when the connection is
+lost they fail: `Unavailable` if a call was not sent, `Unknown` if it was and no answer came.
+
+kazoo's watches are for one event. Here they are set again before anybody is told, on the same connection and in order,
+so that who reads after an event misses nothing. kazoo forgets them with the connection: then all are set again, and
+each is told that it may have missed something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from contextlib import suppress
+from math import ceil
+from select import POLLIN, POLLOUT, poll
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kazoo import exceptions, security
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import EventType, KazooState, KeeperState
+
+from ottla.cluster import keeper, znodes
+from ottla.cluster.keeper import ANY, Create, Delete, Event, Node, Op, SessionEvent, Set, Stat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kazoo.protocol.states import WatchedEvent, ZnodeStat
+
+    from ottla.config import BrokerConfig
+
+logger = logging.getLogger("ottla.zookeeper")
+
+REQUEST_SIZE_MAX = 1_000_000  # a little below ZooKeeper's own limit, jute.maxbuffer
+OP_SIZE = 64  # of an operation, beside its path and data
+RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}  # of connecting; seconds
+ERRORS: dict[type[Exception], type[keeper.KeeperError]] = {
+    exceptions.NoNodeError: keeper.NoNode,
+    exceptions.NodeExistsError: keeper.NodeExists,
+    exceptions.BadVersionError: keeper.BadVersion,
+    exceptions.NotEmptyError: keeper.NotEmpty,
+    exceptions.ConnectionLoss: keeper.Unknown,
+    exceptions.SessionExpiredError: keeper.Unknown,
+    exceptions.OperationTimeoutError: keeper.Unknown,
+    exceptions.ConnectionClosedError: keeper.Unknown,
+}
+STATES = {
+    KazooState.CONNECTED: SessionEvent.CONNECTED,
+    KazooState.SUSPENDED: SessionEvent.SUSPENDED,
+    KazooState.LOST: SessionEvent.LOST,
+}
+KINDS = {
+    EventType.CREATED: "created",
+    EventType.CHANGED: "changed",
+    EventType.DELETED: "deleted",
+    EventType.CHILD: "children",
+}
+
+
+class Tls(NamedTuple):
+    """Files in PEM: whom to trust, and who we are."""
+
+    trusted: str | None
+    certificate: str | None
+    password: str | None
+    check_name: bool
+
+
+class Settings(NamedTuple):
+    servers: str  # host:port[,host:port...][/path]
+    session_timeout_ms: int = 18_000
+    connection_timeout_ms: int = 18_000
+    in_flight_max: int = 10
+    credentials: str | None = None  # user:password of ZooKeeper's digest scheme
+    protect: bool = False  # nodes are for their creator to write, and the sensitive ones to read
+    tls: Tls | None = None
+
+
+class ZooKeeper:
+    def __init__(self, settings: Settings) -> None:
+        self._hosts, _, root = settings.servers.partition("/")
+        self._root = f"/{root.strip('/')}" if root.strip("/") else ""
+        self._settings = settings
+        self._client: Any = None
+        self._mailbox: Mailbox | None = None
+        self._state = SessionEvent.LOST
+        self._session = 0
+        self._waiting: deque[Call] = deque()
+        self._sent: set[Call] = set()
+        self._cut = False  # a call has failed with the connection, and the news of that is on its way
+        self._watches: dict[str, Watch] = {}
+        self._subscribers: list[Callable[[SessionEvent], None]] = []
+        self._connecting: asyncio.Future[None] | None = None
+
+    async def open(self) -> None:
+        """Connect, and make the root of all paths if it is not there. Unavailable when no server answers in time."""
+        loop = asyncio.get_running_loop()
+        self._mailbox = Mailbox(loop)
+        self._connecting = loop.create_future()
+        self._client = KazooClient(
+            self._hosts,
+            timeout=self._settings.session_timeout_ms / 1000,
+            handler=Handler(self._mailbox),
+            auth_data=[("digest", self._settings.credentials)] if self._settings.credentials else None,
+            connection_retry=dict(RETRY),
+            logger=client_logger(),
+            **secured(self._settings.tls),
+        )
+        self._client.add_listener(self._listen)
+        self._client.start_async()
+        try:
+            await asyncio.wait_for(self._connecting, self._settings.connection_timeout_ms / 1000)
+            await self._make_root()
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, TimeoutError):
+                reason = f"no ZooKeeper answers at {self._hosts}"
+                raise keeper.Unavailable(reason) from error
+            raise
+
+    async def _make_root(self) -> None:
+        names = self._root.split("/")
+        for depth in range(2, len(names) + 1):
+            path = "/".join(names[:depth])
+            request = self._client.transaction()
+            request.create(path, acl=self._acl(path))
+            (result,) = await self._call(path, request.commit_async)
+            if isinstance(result, Exception) and not isinstance(result, exceptions.NodeExistsError):
+                raise translated(result, path)
+
+    @property
+    def connected(self) -> bool:
+        return self._state is SessionEvent.CONNECTED
+
+    @property
+    def session(self) -> int:
+        return self._session
+
+    async def get(self, path: str) -> Node:
+        return node(*await self._read(path))
+
+    async def set(self, path: str, data: bytes, version: int = ANY) -> Stat:
+        results = await self._transact([Set(path, data, version)])
+        return stat(results[0])
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        return (await self.multi([Create(path, data, ephemeral, sequential)]))[0]
+
+    async def delete(self, path: str, version: int = ANY) -> None:
+        await self.multi([Delete(path, version)])
+
+    async def children(self, path: str) -> list[str]:
+        return sorted(await self._list(path))
+
+    async def tree(self, path: str) -> dict[str, Node]:
+        """Level by level, each in one go."""
+        found: dict[str, Node] = {}
+        level = [path]
+        while level:
+            nodes = await self._gather(self._read, level)
+            found |= {one: node(*read) for one, read in nodes.items()}
+            below = await self._gather(self._list, [one for one, (_, its) in nodes.items() if its.children_count])
+            level = [f"{one.rstrip('/')}/{name}" for one, names in below.items() for name in sorted(names)]
+        return found
+
+    async def _gather(self, call: Callable[[str], asyncio.Future[Any]], paths: Iterable[str]) -> dict[str, Any]:
+        """What the calls answer; nodes that are gone meanwhile are left out."""
+        calls = {path: call(path) for path in paths}
+        results = await asyncio.gather(*calls.values(), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, keeper.NoNode):
+                raise result
+        return {
+            path: result for path, result in zip(calls, results, strict=True) if not isinstance(result, BaseException)
+        }
+
+    async def multi(self, ops: Sequence[Op]) -> list[str]:
+        results = await self._transact(ops)
+        return [
+            result.removeprefix(self._root) if isinstance(op, Create) else op.path
+            for op, result in zip(ops, results, strict=True)
+        ]
+
+    async def _transact(self, ops: Sequence[Op]) -> list[Any]:
+        if not ops:
+            return []
+        if not self.connected:
+            raise keeper.Unavailable(f"{ops[0].path}: not connected to ZooKeeper")
+        size = sum(OP_SIZE + len(op.path) + len(getattr(op, "data", b"")) for op in ops)
+        if size > REQUEST_SIZE_MAX:  # the server would close the connection instead of answering
+            raise keeper.Unavailable(f"{ops[0].path}: {size} bytes are more than ZooKeeper takes at once")
+        request = self._client.transaction()
+        for op in ops:
+            path = self._full(op.path)
+            if isinstance(op, Create):
+                request.create(path, op.data, self._acl(op.path), op.ephemeral, op.sequential)
+            elif isinstance(op, Set):
+                request.set_data(path, op.data, op.version)
+            elif isinstance(op, Delete):
+                request.delete(path, op.version)
+            else:
+                request.check(path, op.version)
+        results: list[Any] = await self._call(ops[0].path, request.commit_async)
+        for op, result in zip(ops, results, strict=True):
+            # Those before the one that failed say that they were rolled back, those after that they were not tried.
+            if isinstance(result, Exception) and not isinstance(result, exceptions.RolledBackError):
+                raise translated(result, op.path)
+        return results
+
+    def _read(self, path: str) -> asyncio.Future[tuple[bytes, ZnodeStat]]:
+        return self._call(path, lambda: self._client.get_async(self._full(path)))
+
+    def _list(self, path: str) -> asyncio.Future[list[str]]:
+        return self._call(path, lambda: self._client.get_children_async(self._full(path)))
+
+    def watch(self, path: str, callback: Callable[[Event], None]) -> Callable[[], None]:
+        watch = self._watches.get(path)
+        if watch is None:
+            watch = self._watches[path] = Watch(self, path)
+            self._arm(watch)
+        watch.callbacks.append(callback)
+
+        def cancel() -> None:
+            if callback in watch.callbacks:
+                watch.callbacks.remove(callback)
+            if not watch.callbacks and self._watches.get(path) is watch:
+                del self._watches[path]
+
+        return cancel
+
+    def _arm(self, watch: Watch, *, node: bool = True, children: bool = True) -> None:
+        """Have the server tell of the next change. Without a connection it is done when there is one."""
+        if not self.connected:
+            return
+        full = self._full(watch.path)
+        if node:
+            self._call(watch.path, lambda: self._client.exists_async(full, watch.node_changed)).add_done_callback(
+                watch.armed
+            )
+        if children:
+            self._call(
+                watch.path, lambda: self._client.get_children_async(full, watch.children_changed)
+            ).add_done_callback(watch.armed)
+
+    def happened(self, watch: Watch, kind: str) -> None:
+        """A watch has fired, and with that it is gone from the server."""
+        if self._watches.get(watch.path) is not watch:
+            return
+        # The children of a new node are not watched yet, those of one that is gone cannot be.
+        self._arm(watch, node=kind != "children", children=kind in ("created", "children"))
+        watch.tell(kind)
+
+    def subscribe(self, callback: Callable[[SessionEvent], None]) -> Callable[[], None]:
+        self._subscribers.append(callback)
+
+        def cancel() -> None:
+            if callback in self._subscribers:
+                self._subscribers.remove(callback)
+
+        return cancel
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is None:
+            return
+        client.remove_listener(self._listen)
+        self._fail_calls("the store is closed")
+        self._state, self._session = SessionEvent.LOST, 0
+        self._watches.clear()
+        await asyncio.to_thread(end, client)
+        assert self._mailbox is not None
+        self._mailbox.close()
+
+    def _listen(self, state: str) -> None:
+        """Called by kazoo's thread."""
+        assert self._mailbox is not None
+        client = self._client
+        if client is not None:
+            session = client.client_id
+            refused = client.client_state == KeeperState.AUTH_FAILED
+            self._mailbox.post(self._turn, STATES[state], session[0] if session else 0, refused)
+
+    def _turn(self, state: SessionEvent, session: int, refused: bool) -> None:
+        if self._client is None or (state is self._state and session == self._session):
+            return
+        self._state, self._cut = state, False
+        if state is not SessionEvent.SUSPENDED:
+            self._session = session
+        logger.info("the session is %s", state.value, extra={"session": f"{self._session:x}"})
+        connecting = self._connecting
+        if connecting is not None and not connecting.done():
+            if refused:
+                connecting.set_exception(keeper.Unavailable(f"ZooKeeper at {self._hosts} refuses the credentials"))
+            elif state is SessionEvent.CONNECTED:
+                connecting.set_result(None)
+        if state is SessionEvent.CONNECTED:
+            for watch in tuple(self._watches.values()):
+                self._arm(watch)
+        else:
+            self._fail_calls("the connection to ZooKeeper is lost")
+        for callback in tuple(self._subscribers):
+            guarded(callback, state)
+        if state is SessionEvent.CONNECTED:
+            for watch in tuple(self._watches.values()):
+                watch.tell("missed")
+
+    def _call(self, path: str, send: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Have a call sent when its turn comes. The future has the answer or the error."""
+        call = Call(self, path, send)
+        if not self.connected:
+            call.future.set_exception(keeper.Unavailable(f"{path}: not connected to ZooKeeper"))
+        else:
+            self._waiting.append(call)
+            self._send()
+        return call.future
+
+    def _send(self) -> None:
+        # kazoo blocks whoever sends more than a few hundred calls that its thread has not taken yet.
+        while self._waiting and not self._cut and len(self._sent) < self._settings.in_flight_max:
+            call = self._waiting.popleft()
+            if not call.future.cancelled():
+                self._sent.add(call)
+                call.begin()
+
+    def answered(self, call: Call, value: object, error: Exception | None) -> None:
+        """kazoo has an answer. One that comes after the connection was lost is for a call that was given up."""
+        if call not in self._sent:
+            return
+        self._sent.discard(call)
+        failure = translated(error, call.path) if error is not None else None
+        self._cut |= isinstance(failure, keeper.Unknown)
+        if not call.future.done():
+            if failure is None:
+                call.future.set_result(value)
+            else:
+                call.future.set_exception(failure)
+        self._send()
+
+    def _fail_calls(self, reason: str) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        sent, self._sent = self._sent, set()
+        for call in sent:
+            if not call.future.done():
+                call.future.set_exception(keeper.Unknown(f"{call.path}: {reason}"))
+        for call in waiting:
+            if not call.future.done():
+                call.future.set_exception(keeper.Unavailable(f"{call.path}: {reason}"))
+
+    def _full(self, path: str) -> str:
+        return (self._root or "/") if path == "/" else self._root + path
+
+    def _acl(self, path: str) -> list[Any] | None:
+        """Kafka's rule: all for the creator, reading for everybody, but not of what may hold passwords.
+
+        Old consumers, whoever they are, make their nodes below /consumers.
+        """
+        if not self._settings.protect or path == znodes.CONSUMERS:
+            return None
+        own: list[Any] = list(security.CREATOR_ALL_ACL)
+        return own if znodes.is_sensitive(path) else own + list(security.READ_ACL_UNSAFE)
+
+
+class Watch:
+    """Those who want to know of one node. The two methods are what kazoo calls: each once for each time it is given."""
+
+    def __init__(self, owner: ZooKeeper, path: str) -> None:
+        self.path = path
+        self.callbacks: list[Callable[[Event], None]] = []
+        self._owner = owner
+
+    def node_changed(self, event: WatchedEvent) -> None:
+        if event.type in KINDS:  # others tell of the connection
+            self._owner.happened(self, KINDS[event.type])
+
+    def children_changed(self, event: WatchedEvent) -> None:
+        if event.type == EventType.CHILD:  # the end of the node is told by the other
+            self._owner.happened(self, KINDS[event.type])
+
+    def tell(self, kind: str) -> None:
+        for callback in tuple(self.callbacks):
+            guarded(callback, Event(kind, self.path))
+
+    def armed(self, answer: asyncio.Future[Any]) -> None:
+        """A node that is not there has no children; and the next connection sets every watch again."""
+        error = None if answer.cancelled() else answer.exception()
+        if error is not None and not isinstance(error, keeper.NoNode | keeper.Unavailable):
+            logger.error("a node cannot be watched", extra={"path": self.path, "reason": str(error)})
+
+
+class Call:
+    """A call on its way."""
+
+    def __init__(self, owner: ZooKeeper, path: str, send: Callable[[], Any]) -> None:
+        self.path = path
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._owner = owner
+        self._send = send
+
+    def begin(self) -> None:
+        self._send().call = self
+
+    def end(self, value: object, error: Exception | None) -> None:
+        self._owner.answered(self, value, error)
+
+
+class Answer:
+    """What kazoo fills in, in its thread."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self.call: Call | None = None
+        self._mailbox = mailbox
+
+    def set(self, value: object = None) -> None:
+        self._mailbox.post(self._deliver, value, None)
+
+    def set_exception(self, error: Exception) -> None:
+        self._mailbox.post(self._deliver, None, error)
+
+    def _deliver(self, value: object, error: Exception | None) -> None:
+        if self.call is not None:
+            self.call.end(value, error)
+
+
+class Mailbox:
+    """From kazoo's thread to the loop, in order; the loop is woken once for all that came since it looked."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._letters: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._woken = False
+        self._open = True
+
+    def post(self, call: Callable[..., None], *arguments: object) -> None:
+        self._letters.append((call, arguments))
+        if not self._woken:
+            self._woken = True
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._read)
+
+    def _read(self) -> None:
+        self._woken = False
+        while self._letters and self._open:
+            call, arguments = self._letters.popleft()
+            guarded(call, *arguments)
+
+    def close(self) -> None:
+        self._open = False
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's way of running things, with a mailbox in place of its two worker threads."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        super().__init__()
+        self._mailbox = mailbox
+
+    def start(self) -> None:
+        self._running = True
+
+    def stop(self) -> None:
+        self._running = False
+
+    def select(
+        self, readers: Sequence[Any], writers: Sequence[Any], errors: Sequence[Any], timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Wait for sockets. kazoo's own way makes and closes a selector each time: half the cost of a call."""
+        ready = poll()
+        for sockets, mask in ((readers, POLLIN), (writers, POLLOUT)):
+            for one in sockets:
+                ready.register(one, mask)
+        found = dict(ready.poll(None if timeout is None else max(0, ceil(timeout * 1000))))
+        return [one for one in readers if one.fileno() in found], [one for one in writers if one.fileno() in found], []
+
+    def async_result(self) -> Answer:
+        return Answer(self._mailbox)
+
+    def dispatch_callback(self, callback: Any) -> None:
+        self._mailbox.post(callback.func, *callback.args)
+
+
+def guarded(call: Callable[..., None], *arguments: object) -> None:
+    """One listener's trouble is its own: the others still hear."""
+    try:
+        call(*arguments)
+    except Exception:
+        logger.exception("a listener failed")
+
+
+def end(client: Any) -> None:
+    """Close the session, which removes its ephemeral nodes at once. Takes a moment: not on the loop."""
+    try:
+        client.stop()
+    finally:
+        client.close()
+
+
+def client_logger() -> logging.Logger:
+    """kazoo says the same at every try to connect: only its failures are kept, unless somebody wants it all."""
+    kazoo = logger.getChild("client")
+    kazoo.setLevel(logging.NOTSET if logger.isEnabledFor(logging.DEBUG) else logging.ERROR)
+    return kazoo
+
+
+def node(data: bytes | None, its: ZnodeStat) -> Node:
+    return Node(data or b"", stat(its))
+
+
+def stat(its: ZnodeStat) -> Stat:
+    owner = its.ephemeralOwner
+    return Stat(its.version, its.czxid, owner != 0, owner)
+
+
+def translated(error: Exception, path: str) -> keeper.KeeperError:
+    kind = ERRORS.get(type(error))
+    if kind is not None:
+        return kind(path)
+    return keeper.Unavailable(f"{path}: {type(error).__name__} {error}".rstrip())
+
+
+def settings_of(config: BrokerConfig) -> Settings:
+    """What the broker's options say of ZooKeeper."""
+    assert config.zookeeper_connect, "a member has a ZooKeeper"
+    tls = Tls(
+        config.zookeeper_ssl_truststore_location,
+        config.zookeeper_ssl_keystore_location,
+        config.zookeeper_ssl_keystore_password,
+        bool(config.zookeeper_ssl_endpoint_identification_algorithm),
+    )
+    return Settings(
+        config.zookeeper_connect,
+        config.zookeeper_session_timeout_ms,
+        config.zookeeper_connection_timeout_ms,
+        config.zookeeper_max_in_flight_requests,
+        config.ottla_zookeeper_credentials,
+        config.zookeeper_set_acl,
+        tls if config.zookeeper_ssl_client_enable else None,
+    )
+
+
+def secured(tls: Tls | None) -> dict[str, Any]:
+    if tls is None:
+        return {}
+    return {
+        "use_ssl": True,
+        "ca": tls.trusted,
+        "certfile": tls.certificate,
+        "keyfile": tls.certificate,
+        "keyfile_password": tls.password,
+        "check_hostname": tls.check_name,
+    }

@@ -1,0 +1,464 @@
+"""The keeper on a real ZooKeeper: the port's promises, and what is left of them when the server or the session goes."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from cluster.zookeepers import SESSION_MS, WAIT_S, expire, opened, run, until
+
+from ottla.cluster import znodes
+from ottla.cluster.keeper import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    Event,
+    KeeperError,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Op,
+    SessionEvent,
+    Set,
+    Unavailable,
+    Unknown,
+)
+from ottla.cluster.zookeeper import Settings, Tls, ZooKeeper, settings_of, translated
+from ottla.config import load
+from ottla.testing.links import Links
+from ottla.testing.zookeeper import ZooKeeperServer, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer() as server:
+        yield server
+
+
+@pytest.fixture
+def own_server() -> Iterator[ZooKeeperServer]:
+    """For tests that stop it."""
+    with ZooKeeperServer() as server:
+        yield server
+
+
+def test_a_node_has_data_a_version_and_children(server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper:
+            assert await keeper.create("/a", b"one") == "/a"
+            await keeper.create("/a/y")
+            await keeper.create("/a/x")
+            await keeper.create("/ab")
+            assert (await keeper.get("/a")).data == b"one"
+            assert (await keeper.get("/a")).stat.version == 0
+            assert (await keeper.get("/a/x")).data == b""
+            assert (await keeper.set("/a", b"two")).version == 1
+            assert (await keeper.set("/a", b"three", version=1)).version == 2
+            assert await keeper.children("/a") == ["x", "y"]
+            assert await keeper.children("/") == ["a", "ab"]
+            assert set(await keeper.tree("/a")) == {"/a", "/a/x", "/a/y"}
+            assert set(await keeper.tree("/")) == {"/", "/a", "/a/x", "/a/y", "/ab"}
+            assert set(await keeper.tree("/nothing")) == set()
+            await keeper.delete("/a/x")
+            assert await keeper.children("/a") == ["y"]
+            assert await keeper.multi([]) == []
+            with pytest.raises(NoNode):
+                await keeper.get("/nothing")
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("op", "error"),
+    [
+        (Create("/a"), NodeExists),
+        (Create("/no/parent"), NoNode),
+        (Set("/no", b""), NoNode),
+        (Set("/a", b"", version=7), BadVersion),
+        (Delete("/no"), NoNode),
+        (Delete("/a"), NotEmpty),
+        (Delete("/a/b", version=3), BadVersion),
+        (Check("/a", 4), BadVersion),
+        (Check("/no", 0), NoNode),
+    ],
+)
+def test_a_refusal_leaves_everything_as_it_was(server: ZooKeeperServer, op: Op, error: type[KeeperError]) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper:
+            await keeper.multi([Create("/a"), Create("/a/b")])
+            before = await keeper.tree("/")
+            with pytest.raises(error, match=op.path) as refused:
+                await keeper.multi([Create("/c"), Set("/a", b"changed"), op, Create("/d")])
+            assert refused.value.path == op.path
+            assert await keeper.tree("/") == before
+
+    run(story())
+
+
+def test_ephemeral_and_sequential_nodes(server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper:
+            await keeper.create("/q")
+            async with opened(server, keeper._root) as other:
+                first = await other.create("/q/n_", b"x", ephemeral=True, sequential=True)
+                assert first == "/q/n_0000000000"
+                stat = (await keeper.get(first)).stat
+                assert stat.ephemeral
+                assert stat.owner == other.session != keeper.session
+                assert stat.czxid > (await keeper.get("/q")).stat.czxid
+                paths = await keeper.multi([Create("/q/n_", sequential=True), Create("/r"), Delete("/r")])
+                assert paths == ["/q/n_0000000001", "/r", "/r"]
+            assert await keeper.children("/q") == ["n_0000000001"], "the session was closed"
+
+    run(story())
+
+
+def test_watches_tell_of_the_node_and_of_its_children_until_cancelled(server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper:
+            seen: list[str] = []
+            cancel = keeper.watch("/a", lambda event: seen.append(event.kind))
+
+            async def after(change: Coroutine[None, None, object], kind: str) -> None:
+                before = len(seen)
+                await change
+                await until(lambda: len(seen) > before)
+                assert seen[before:] == [kind]
+
+            await after(keeper.create("/a"), "created")
+            await after(keeper.set("/a", b"x"), "changed")
+            await after(keeper.set("/a", b"y"), "changed")
+            await after(keeper.create("/a/b"), "children")
+            await after(keeper.create("/a/c"), "children")
+            await after(keeper.multi([Delete("/a/b"), Delete("/a/c")]), "children")
+            await after(keeper.delete("/a"), "deleted")
+            await after(keeper.create("/a"), "created")
+            await after(keeper.create("/a/d"), "children")
+            cancel()
+            cancel()
+            await keeper.set("/a", b"z")
+            await keeper.get("/a")
+            assert len(seen) == 9
+
+    run(story())
+
+
+def test_whoever_reads_after_an_event_misses_nothing(server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper, opened(server, keeper._root) as writer:
+            await keeper.create("/a", b"0")
+            changed = asyncio.Event()
+            changed.set()
+            keeper.watch("/a", lambda event: changed.set())
+
+            async def write() -> None:
+                for number in range(1, 301):
+                    await writer.set("/a", b"%d" % number)
+
+            writing = asyncio.ensure_future(write())
+            data = b""
+            while data != b"300":
+                await asyncio.wait_for(changed.wait(), WAIT_S)
+                changed.clear()
+                data = (await keeper.get("/a")).data
+            await writing
+
+    run(story())
+
+
+def test_one_listener_that_fails_keeps_nothing_from_the_others(server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper:
+            seen: list[Event] = []
+
+            def fail(event: Event) -> None:
+                raise RuntimeError("a bug")
+
+            keeper.watch("/a", fail)
+            keeper.watch("/a", seen.append)
+            await keeper.create("/a")
+            await until(lambda: seen)
+            await keeper.set("/a", b"x")
+            await until(lambda: len(seen) == 2)
+
+    run(story())
+
+
+def test_calls_are_carried_out_in_order_however_many_they_are(server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper:
+            await keeper.create("/a")
+            await asyncio.gather(*(keeper.set("/a", b"%d" % number) for number in range(1000)))
+            assert (await keeper.get("/a")).data == b"999"
+            assert (await keeper.get("/a")).stat.version == 1000
+
+    run(story())
+
+
+def test_what_is_too_large_is_refused_and_the_connection_stays(server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper:
+            events: list[SessionEvent] = []
+            keeper.subscribe(events.append)
+            await keeper.create("/large", bytes(990_000))
+            with pytest.raises(Unavailable, match="more than ZooKeeper takes"):
+                await keeper.create("/larger", bytes(1_100_000))
+            assert len((await keeper.get("/large")).data) == 990_000
+            assert not events
+
+    run(story())
+
+
+def test_an_expired_session_is_lost_and_a_new_one_begins(server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper:
+            events: list[SessionEvent] = []
+            seen: list[Event] = []
+            await keeper.create("/me", ephemeral=True)
+            keeper.subscribe(events.append)
+            keeper.watch("/me", seen.append)
+            session = keeper.session
+            await asyncio.to_thread(expire, keeper, server)
+            await until(lambda: SessionEvent.LOST in events and keeper.connected)
+            assert events[-2:] == [SessionEvent.LOST, SessionEvent.CONNECTED]
+            assert keeper.session not in (0, session)
+            with pytest.raises(NoNode):
+                await keeper.get("/me")
+            assert seen[-1] == Event("missed", "/me")
+            seen.clear()
+            await keeper.create("/me", ephemeral=True)
+            await until(lambda: seen)
+            assert seen == [Event("created", "/me")], "the watch holds in the new session"
+
+    run(story())
+
+
+def test_a_restarted_server_suspends_the_session_and_keeps_it(own_server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(own_server) as keeper:
+            events: list[SessionEvent] = []
+            seen: list[Event] = []
+            await keeper.create("/me", ephemeral=True)
+            keeper.subscribe(events.append)
+            keeper.watch("/me", seen.append)
+            session = keeper.session
+            await asyncio.to_thread(own_server.kill)
+            await until(lambda: events)
+            assert events == [SessionEvent.SUSPENDED]
+            assert (keeper.connected, keeper.session) == (False, session)
+            late = keeper.watch("/late", seen.append)
+            with pytest.raises(Unavailable):
+                await keeper.get("/me")
+            with pytest.raises(Unavailable):
+                await keeper.multi([Set("/me", b"x")])
+            await asyncio.to_thread(own_server.start)
+            await until(lambda: len(events) == 2)
+            assert events == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
+            assert keeper.session == (await keeper.get("/me")).stat.owner == session
+            assert sorted(seen) == [Event("missed", "/late"), Event("missed", "/me")]
+            await keeper.set("/me", b"x")
+            await until(lambda: len(seen) == 3)
+            assert seen[2] == Event("changed", "/me")
+            late()
+
+    run(story())
+
+
+def test_a_write_without_an_answer_may_have_happened(own_server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(own_server, in_flight_max=2) as keeper:
+            await keeper.create("/a")
+            own_server.pause()
+            writes = [asyncio.ensure_future(keeper.set("/a", b"%d" % number)) for number in range(4)]
+            results = await asyncio.gather(*writes, return_exceptions=True)
+            # Two were sent; the others were still waiting for their turn, so they cannot have happened.
+            assert [type(result) for result in results] == [Unknown, Unknown, Unavailable, Unavailable]
+            own_server.resume()
+            await until(lambda: keeper.connected)
+            assert (await keeper.get("/a")).data in (b"", b"0", b"1")
+
+    run(story())
+
+
+def test_a_client_that_was_cut_off_finds_its_session_gone(server: ZooKeeperServer) -> None:
+    async def story(links: Links) -> None:
+        port = links.open("store", server.port, source="me")
+        root = f"/test-{secrets.token_hex(8)}"
+        keeper = ZooKeeper(Settings(f"127.0.0.1:{port}{root}", session_timeout_ms=SESSION_MS))
+        await keeper.open()
+        events: list[SessionEvent] = []
+        keeper.subscribe(events.append)
+        async with opened(server, root) as other:
+            await keeper.create("/me", ephemeral=True)
+            gone = asyncio.Event()
+            other.watch("/me", lambda event: gone.set())
+            await asyncio.to_thread(links.cut, [("me", "store"), ("store", "me")])
+            writing = asyncio.ensure_future(keeper.set("/me", b"x"))
+            await asyncio.wait_for(gone.wait(), WAIT_S)
+            with pytest.raises(Unknown):
+                await writing
+            assert events == [SessionEvent.SUSPENDED], "the server knows that the session is over, the client not yet"
+            await asyncio.to_thread(links.heal)
+            await until(lambda: keeper.connected)
+            assert events == [SessionEvent.SUSPENDED, SessionEvent.LOST, SessionEvent.CONNECTED]
+            with pytest.raises(NoNode):
+                await keeper.get("/me")
+        await keeper.close()
+
+    with Links(dict) as links:
+        run(story(links))
+
+
+def test_no_server_is_one_clear_line() -> None:
+    async def story() -> None:
+        keeper = ZooKeeper(Settings("127.0.0.1:1", connection_timeout_ms=200))
+        with pytest.raises(Unavailable, match=r"no ZooKeeper answers at 127\.0\.0\.1:1"):
+            await keeper.open()
+        with pytest.raises(Unavailable):
+            await keeper.get("/")
+        await keeper.close()
+
+    run(story())
+
+
+def test_any_of_several_servers_will_do(server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        keeper = ZooKeeper(Settings(f"127.0.0.1:1,{server.address}", session_timeout_ms=SESSION_MS))
+        await keeper.open()
+        assert "zookeeper" in await keeper.children("/")
+        await keeper.close()
+
+    run(story())
+
+
+def test_a_closed_store_answers_no_more(server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper:
+            pass
+        assert (keeper.connected, keeper.session) == (False, 0)
+        for call in (keeper.get("/"), keeper.create("/a"), keeper.tree("/")):
+            with pytest.raises(Unavailable):
+                await call
+        await keeper.close()
+
+    run(story())
+
+
+def test_nodes_belong_to_who_has_the_password(server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(server, credentials="kafka:secret", protect=True) as keeper:
+            await keeper.multi([Create(path) for path in znodes.PARENTS])
+            await keeper.create(znodes.topic_config_path("T"), b"open")
+            await keeper.create(znodes.broker_config_path("1"), b"password=x")
+            async with opened(server, keeper._root) as stranger:
+                assert (await stranger.get(znodes.topic_config_path("T"))).data == b"open"
+                for refused in (
+                    stranger.set(znodes.topic_config_path("T"), b"changed"),
+                    stranger.create(znodes.topic_config_path("U")),
+                    stranger.get(znodes.broker_config_path("1")),
+                    stranger.create("/new"),
+                ):
+                    with pytest.raises(Unavailable, match="NoAuth"):
+                        await refused
+                await stranger.create(znodes.consumer_path("G"))
+                with pytest.raises(Unavailable, match="NoAuth"):
+                    await stranger.tree("/")
+            async with opened(server, keeper._root, credentials="kafka:secret", protect=True) as friend:
+                assert (await friend.set(znodes.topic_config_path("T"), b"changed")).version == 1
+                assert znodes.broker_config_path("1") in await friend.tree("/")
+
+    run(story())
+
+
+def test_tls_needs_whom_to_trust(tmp_path: Path) -> None:
+    """The certificate is signed by itself; who trusts it gets through, who does not is refused."""
+    store, trusted = tmp_path / "server.p12", tmp_path / "trusted.pem"
+    keytool = ["keytool", "-keystore", str(store), "-storepass", "secret", "-alias", "zk"]
+    name = ["-dname", "CN=localhost", "-ext", "san=dns:localhost,ip:127.0.0.1"]
+    subprocess.run([*keytool, "-genkeypair", "-keyalg", "EC", *name], check=True, capture_output=True)
+    subprocess.run([*keytool, "-exportcert", "-rfc", "-file", str(trusted)], check=True, capture_output=True)
+    port = free_port()
+    settings = {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "secureClientPort": str(port),
+        "secureClientPortAddress": "127.0.0.1",
+        "ssl.keyStore.location": str(store),
+        "ssl.keyStore.password": "secret",
+        "ssl.clientAuth": "none",
+    }
+
+    async def story() -> None:
+        options = {
+            "zookeeper.connect": f"127.0.0.1:{port}/secure",
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.ssl.truststore.location": str(trusted),
+        }
+        keeper = ZooKeeper(settings_of(load(options)))
+        await keeper.open()
+        await keeper.create("/a", b"x" * 100_000)
+        assert (await keeper.get("/a")).data == b"x" * 100_000
+        await keeper.close()
+        del options["zookeeper.ssl.truststore.location"]
+        stranger = ZooKeeper(settings_of(load({**options, "zookeeper.connection.timeout.ms": "300"})))
+        with pytest.raises(Unavailable, match="no ZooKeeper answers"):
+            await stranger.open()
+
+    with ZooKeeperServer(settings=settings):
+        run(story())
+
+
+def test_what_the_options_say() -> None:
+    options = {
+        "zookeeper.connect": "a:1,b:2/c",
+        "zookeeper.session.timeout.ms": "7000",
+        "zookeeper.set.acl": "true",
+        "ottla.zookeeper.credentials": "user:password",
+    }
+    said = settings_of(load(options))
+    assert said == Settings("a:1,b:2/c", 7000, 7000, 100, "user:password", protect=True, tls=None)
+    secure = {
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.keystore.location": "me.pem",
+        "zookeeper.ssl.keystore.password": "secret",
+        "zookeeper.ssl.endpoint.identification.algorithm": "",
+    }
+    assert settings_of(load({**options, **secure})).tls == Tls(None, "me.pem", "secret", check_name=False)
+
+
+def test_an_error_of_no_known_kind_names_itself() -> None:
+    error = translated(ValueError("odd"), "/a")
+    assert type(error) is Unavailable
+    assert str(error) == "/a: ValueError odd"
+
+
+def test_two_thousand_partitions_are_read_with_few_calls(server: ZooKeeperServer) -> None:
+    """A leaf costs one call, any other node two: what cannot be less is not more."""
+
+    async def story() -> None:
+        async with opened(server) as keeper:
+            await keeper.multi([Create(path) for path in ("/t", "/t/p")])
+            for start in range(0, 2000, 500):
+                paths = [f"/t/p/{index}" for index in range(start, start + 500)]
+                await keeper.multi([Create(path) for path in paths])
+                await keeper.multi([Create(f"{path}/state", b"x" * 70) for path in paths])
+            calls = 0
+            begin = keeper._call
+
+            def counted(path: str, send: Callable[[], object]) -> asyncio.Future[object]:
+                nonlocal calls
+                calls += 1
+                return begin(path, send)
+
+            keeper._call = counted  # type: ignore[method-assign]
+            assert len(await keeper.tree("/t")) == 4002
+            assert calls == 2 * 2002 + 2000
+
+    run(story())
