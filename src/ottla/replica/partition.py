@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.clock import steady_ms
 from ottla.cluster.topic_names import is_internal
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from ottla.clock import Clock
     from ottla.log.flush import Flusher
@@ -221,16 +221,6 @@ class Partition:
         self._commits = [commit for commit in self._commits if not commit[2].done()]
         heapify(self._commits)
         self._commits_max = max(COMMITS_KEPT, 2 * len(self._commits))
-
-    def forced(self) -> Coroutine[Any, Any, None] | None:
-        """To be awaited before what was appended is acknowledged, where `flush.messages` asks for that."""
-        log = self.log
-        if log.owed <= log.recovery_point:
-            return None
-        if self.flusher is None:
-            log.flush(log.flushed_ms)
-            return None
-        return self.flusher.flushed(log, log.owed)
 
     # Committing.
 

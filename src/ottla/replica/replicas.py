@@ -104,9 +104,6 @@ class Replicas:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
         return self._absent(name, index)
 
-    get = led
-    get_by_id = led_by_id
-
     def _only_led(self, partition: Partition) -> Partition:
         if not partition.led:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
