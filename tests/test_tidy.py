@@ -36,7 +36,8 @@ ARROWS = {
     "coord": GROUND | {"wire", "records", "log", "cluster", "replica"},
     "handlers": GROUND | {"wire", "records", "log", "cluster", "replica", "coord"},
     "net": GROUND | {"wire", "handlers"},
-    "broker": GROUND | {"wire", "records", "log", "cluster", "replica", "coord", "handlers", "net"},
+    "founding": GROUND | {"log", "cluster", "replica"},
+    "broker": GROUND | {"wire", "records", "log", "cluster", "replica", "coord", "handlers", "net", "founding"},
     # Beside the broker: what talks to any cluster knows bytes and codes, and nothing of how a broker works.
     "client": {"errors", "wire", "records"},
     "spark": {"errors", "wire", "records", "client"},
@@ -61,6 +62,7 @@ DRIVERS = {
     "cluster/control/awaiting.py",
     "cluster/control/changes.py",
     "cluster/control/channel.py",
+    "cluster/control/departure.py",
     "cluster/control/driver.py",
     "cluster/control/engine.py",
     "cluster/control/office.py",

@@ -136,10 +136,14 @@ class BrokerConfig(Table):
     ottla_zookeeper_credentials: str | None = secret("user:password for ZooKeeper's digest authentication.")
     zookeeper_ssl_client_enable: bool = boolean(False, "Whether to speak TLS with ZooKeeper.")
     zookeeper_ssl_truststore_location: str | None = maybe("A PEM file with the authorities that sign its certificate.")
-    zookeeper_ssl_truststore_type: str | None = maybe("", choices=("PEM",), idle="Files are in PEM.")
+    zookeeper_ssl_truststore_type: str | None = maybe(
+        "The kind of that file.", choices=("PEM",), idle="Files are in PEM."
+    )
     zookeeper_ssl_keystore_location: str | None = maybe("A PEM file with this broker's certificate and its key.")
     zookeeper_ssl_keystore_password: str | None = secret("Opens the key.")
-    zookeeper_ssl_keystore_type: str | None = maybe("", choices=("PEM",), idle="Files are in PEM.")
+    zookeeper_ssl_keystore_type: str | None = maybe(
+        "The kind of that file.", choices=("PEM",), idle="Files are in PEM."
+    )
     zookeeper_ssl_endpoint_identification_algorithm: str = string(
         "HTTPS", "Empty: the name in the certificate may be another.", importance=LOW
     )

@@ -94,6 +94,11 @@ class Client:
     def anybody(self) -> Address:
         return self.chance.choice(sorted({*self._bootstrap, *self._brokers.values()}))
 
+    @property
+    def known(self) -> list[int]:
+        """The brokers that we were told of last."""
+        return sorted(self._brokers)
+
     def address(self, broker: int) -> Address | None:
         return self._brokers.get(broker)
 

@@ -90,6 +90,7 @@ class SimStore:
         self.sessions: dict[int, Session] = {}
         self.changes: list[Callable[[int, str, Znode | None], None]] = []  # told of every change: zxid, path, node
         self._tree: dict[str, Znode] = {"/": Znode(b"", 0, 0)}
+        self.writer = 0  # the session whose write is being told
         self._numbers = 0
         self._touched: dict[str, str] = {}
 
@@ -115,6 +116,10 @@ class SimStore:
         mine = sorted((path for path, node in self._tree.items() if node.owner == number), reverse=True)
         if mine:
             self._commit([Delete(path) for path in mine], 0)
+
+    def remove(self, path: str) -> None:
+        """Somebody deletes a node by hand."""
+        self._commit([Delete(path)], 0)
 
     # Sessions.
 
@@ -145,6 +150,11 @@ class SimStore:
             self._watch_over(session)
 
     # Reading.
+
+    def owner(self, path: str) -> int:
+        """The session that created an ephemeral node, 0 if there is none."""
+        node = self._tree.get(path)
+        return 0 if node is None else node.owner
 
     def get(self, path: str) -> Node:
         if path not in self._tree:
@@ -198,6 +208,7 @@ class SimStore:
         self._touched = {}
         paths = [self._apply(op, session) for op in ops]
         touched, self._touched = self._touched, {}
+        self.writer = session
         for path in paths:
             for tell in self.changes:
                 tell(self.zxid, path, self._tree.get(path))

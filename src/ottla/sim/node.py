@@ -109,9 +109,7 @@ class Node:
         self._loop.create_task(self._live(self.broker), name=f"{self.name} lives")
 
     def _make(self, pairs: Mapping[str, str]) -> SimBroker:
-        broker = SimBroker(load(pairs), clock=self.clock, disk=self._disk)
-        broker._keeper = cast("Any", self._keeper)
-        return broker
+        return SimBroker(load(pairs), clock=self.clock, disk=self._disk, keeper=self._keeper)
 
     async def _live(self, broker: SimBroker) -> None:
         try:
