@@ -61,6 +61,7 @@ DRIVERS = {
     "cluster/control/awaiting.py",
     "cluster/control/changes.py",
     "cluster/control/channel.py",
+    "cluster/control/departure.py",
     "cluster/control/driver.py",
     "cluster/control/engine.py",
     "cluster/control/office.py",

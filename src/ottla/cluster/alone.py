@@ -38,17 +38,17 @@ class Alone:
         return results
 
     async def move_partitions(
-        self, wishes: Mapping[Key, Sequence[int] | None], *, resize: bool = True
-    ) -> Mapping[Key, BrokerError | None]:
+        self, wishes: Sequence[tuple[Key, Sequence[int] | None]], *, resize: bool = True
+    ) -> Sequence[BrokerError | None]:
         """Moving a partition to the broker it is on is done at once; there is no other broker to move it to."""
-        results: dict[Key, BrokerError | None] = {}
-        for key, target in wishes.items():
+        results: list[BrokerError | None] = []
+        for key, target in wishes:
             await self.metadata.turns.pause()
             try:
                 check_move(self.metadata.image, key, target)
-                results[key] = None
+                results.append(None)
             except BrokerError as error:
-                results[key] = error
+                results.append(error)
         return results
 
     def moving_partitions(self, keys: Sequence[Key] | None) -> Mapping[Key, Partition]:

@@ -6,6 +6,8 @@ In a cluster the controller elects and moves; any other broker answers NOT_CONTR
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED, brokers
@@ -24,6 +26,9 @@ from ottla.wire.messages.topics import (
     ReassignableTopicResponse,
     ReplicaElectionResult,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Key = tuple[str, int]  # topic and partition
 BROKERS, CONTROLLERS = 1, 2  # kinds of endpoints
@@ -95,21 +100,19 @@ def election(index: int, error: BrokerError | None) -> PartitionResult:
 async def alter_partition_reassignments(
     parts: Parts, call: Call, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    wishes = {(topic.name, one.partition_index): one.replicas for topic in request.topics for one in topic.partitions}
+    wishes = [((topic.name, one.partition_index), one.replicas) for topic in request.topics for one in topic.partitions]
     code, message = ErrorCode.NONE, None
-    results: dict[Key, BrokerError | None] = {}
+    results: Iterator[BrokerError | None] = iter(())
     try:
         parts.controller.check_controller()
-        moved = await parts.controller.move_partitions(wishes, resize=request.allow_replication_factor_change)
-        results.update(moved)
+        resize = request.allow_replication_factor_change
+        results = iter(await parts.controller.move_partitions(wishes, resize=resize))
     except BrokerError as error:
         code, message = error.code, error.message or None
     responses = []
     for topic in request.topics if code == ErrorCode.NONE else ():
         await parts.metadata.turns.pause()
-        partitions = [
-            reassigned(one.partition_index, results[topic.name, one.partition_index]) for one in topic.partitions
-        ]
+        partitions = [reassigned(one.partition_index, next(results)) for one in topic.partitions]
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
