@@ -2,21 +2,25 @@
 
 PYTHON ?= python3
 SEEDS ?= 200
+MINUTES ?= 60
 ARGS ?=
+CLUSTER ?= 1
 SPARK_ARGS ?= $(filter --quick --list,$(ARGS))
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Start-up time is a promise: let Python keep what it compiled, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-test run test check format bench sim fuzz docs clean
+.PHONY: help setup setup-test run test check format bench sim chaos fuzz docs clean
 
 help:
-	@echo "make run      set up, then the demo: brokers, Spark, three groups on a topic (DEMO_SECONDS=60 ends it)"
+	@echo "make run      set up, then the demo: brokers, Spark, three groups on a topic (DEMO_SECONDS=60 ends it,"
+	@echo "              CLUSTER=3 runs it on three brokers and a real ZooKeeper)"
 	@echo "make test     set up with the test components, then the whole suite"
 	@echo "make check    format, lint, types, tidy rules; prints the largest files and functions"
 	@echo "make format   put every file into shape"
-	@echo "make sim      the seeded and property suites with SEEDS=$(SEEDS) worlds each"
+	@echo "make sim      SEEDS=$(SEEDS) simulated clusters, then the seeded and property suites with as many worlds each"
+	@echo "make chaos    MINUTES=$(MINUTES) of chaos in a real cluster: brokers killed, paused, cut off, ZooKeeper restarted"
 	@echo "make fuzz     hostile bytes at every API, SEEDS=$(SEEDS) times"
 	@echo "make bench    Ottla and Apache Kafka side by side on this machine, then our Spark source and Spark's own connector"
 	@echo "              (ARGS=... and SPARK_ARGS=... to choose rows)"
@@ -29,7 +33,7 @@ setup-test:
 	@$(PYTHON) scripts/setup.py test
 
 run: setup
-	@python -m ottla.demo
+	@CLUSTER=$(CLUSTER) python -m ottla.demo
 
 test: setup-test
 	@python -m pytest -n 2 --dist loadgroup $(ARGS)
@@ -45,7 +49,11 @@ format: setup-test
 	ruff check --fix .
 
 sim: setup-test
+	@python -m ottla.sim --seeds $(SEEDS)
 	@SEEDS=$(SEEDS) python -m pytest -n 2 --dist loadgroup -m "seeded or hypothesis" $(ARGS)
+
+chaos: setup-test
+	@cd tests && python -m cluster_faults.chaos --minutes $(MINUTES) $(ARGS)
 
 fuzz: setup-test
 	@SEEDS=$(SEEDS) python -m pytest -n 2 --dist loadgroup tests/fuzz $(ARGS)

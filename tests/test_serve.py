@@ -285,3 +285,21 @@ def test_readiness_goes_to_a_descriptor() -> None:
         assert process.stdin
         process.stdin.close()
         assert process.wait(TIMEOUT_S) == 0, "stopped when its input ended"
+
+
+def test_a_node_that_ran_alone_does_not_join_by_accident(tmp_path: Path) -> None:
+    with Serve("--port", "0", "--data", str(tmp_path)) as alone:
+        alone.block()
+        assert alone.stop()[0] == 0
+    with Serve("--port", "0", "--data", str(tmp_path), "--zookeeper", "127.0.0.1:1") as member:
+        code, err = member.end()
+    assert code == 2
+    assert f"ottla cluster join --data {tmp_path} --zookeeper 127.0.0.1:1" in err
+
+
+def test_one_zookeeper_is_enough(tmp_path: Path) -> None:
+    twice = ("--zookeeper", "127.0.0.1:1", "--set", "zookeeper.connect=127.0.0.1:2")
+    with Serve("--data", str(tmp_path), *twice) as serve:
+        code, err = serve.end()
+    assert code == 2
+    assert "choose one" in err

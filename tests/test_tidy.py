@@ -36,7 +36,8 @@ ARROWS = {
     "coord": GROUND | {"wire", "records", "log", "cluster", "replica"},
     "handlers": GROUND | {"wire", "records", "log", "cluster", "replica", "coord"},
     "net": GROUND | {"wire", "handlers"},
-    "broker": GROUND | {"wire", "records", "log", "cluster", "replica", "coord", "handlers", "net"},
+    "founding": GROUND | {"log", "cluster", "replica"},
+    "broker": GROUND | {"wire", "records", "log", "cluster", "replica", "coord", "handlers", "net", "founding"},
     # Beside the broker: what talks to any cluster knows bytes and codes, and nothing of how a broker works.
     "client": {"errors", "wire", "records"},
     "spark": {"errors", "wire", "records", "client"},
@@ -68,7 +69,9 @@ DRIVERS = {
     "cluster/control/performer.py",
     "coord/groups/coordinator.py",
     "coord/transactions/coordinator.py",
+    "coord/transactions/ending.py",
     "coord/transactions/markers.py",
+    "coord/transactions/verification.py",
 }
 PURE_ARROWS = {"errors", "wire"}
 SATELLITES = {
@@ -81,6 +84,7 @@ SATELLITES = {
     "logs",
     "pytest_plugin",
     "serve",
+    "sim",
     "spark",
     "testing",
     "tools",
@@ -129,7 +133,6 @@ ADAPTORS = {
 }
 # Where a task, a thread or a request begins: what nobody foresaw ends there, with a line in the log.
 ROOTS = {
-    "coord/transactions/markers.py",
     "net/connection.py",
     "net/dispatch.py",
     "net/turns.py",
@@ -137,8 +140,11 @@ ROOTS = {
     "coord/runtime.py",
     "log/store.py",
     "steps.py",
+    "cluster/live_configs.py",
+    "cluster/member.py",
     "cluster/zookeeper.py",
     "embed.py",
+    "sim/loop.py",
     "demo/parts.py",  # opening is a task for each log
 }
 

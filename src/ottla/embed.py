@@ -11,6 +11,7 @@ Without arguments a broker listens on a free port of the loopback and keeps noth
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -173,6 +174,11 @@ class BrokerProcess:
         return self._process.pid
 
     @property
+    def running(self) -> bool:
+        """Whether the process is there; it may be paused."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def log(self) -> str:
         """What the broker has written to its log so far."""
         if self._log is None:
@@ -207,7 +213,9 @@ class BrokerProcess:
 
     def _arguments(self) -> list[str]:
         chosen = self._settings
-        arguments = ["--until-eof", "--log-level", "warning", "--host", chosen.host, "--port", str(chosen.port)]
+        arguments = ["--until-eof", "--log-level", "warning"]
+        if "listeners" not in chosen.options:
+            arguments += ["--host", chosen.host, "--port", str(chosen.port)]
         arguments += ["--data", str(chosen.data)] if chosen.data else ["--memory"]
         for name, value in chosen.options.items():
             arguments += ["--set", f"{name}={value}"]
@@ -217,6 +225,7 @@ class BrokerProcess:
         """Ask the broker to finish, and wait for it."""
         if self._process is None:
             return
+        self.resume()
         self._process.terminate()
         try:
             self._process.wait(STOP_TIMEOUT_S)
@@ -231,6 +240,14 @@ class BrokerProcess:
         if self._process is not None:
             self._process.kill()
             self._close()
+
+    def pause(self) -> None:
+        """Have the broker do nothing at all until `resume`; its connections stay open (SIGSTOP)."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self.running:
+            os.kill(self.pid, signal.SIGCONT)
 
     def _close(self) -> None:
         process, self._process = self._process, None

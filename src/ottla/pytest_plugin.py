@@ -6,6 +6,7 @@
 
     ottla_broker            one broker for the whole run, started when the first test asks for it
     ottla_broker_per_test   a broker of the test's own, empty, gone afterwards
+    ottla_cluster           three brokers and a real ZooKeeper of the test's own, to kill, pause and cut off; needs Java
     ottla_namespace         names of topics, groups and transactions that no other test has
 
 In the ini file: `ottla_mode = process` (default; a core of its own) or `thread` (starts a little faster), and
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ottla.embed import BrokerProcess, BrokerThread
+    from ottla.testing import Cluster
 
 MODES = ("process", "thread")
 NAME_MAX = 100  # of Kafka's 249 characters for a topic; the rest is the test's
@@ -65,6 +67,15 @@ def ottla_broker_per_test(pytestconfig: pytest.Config) -> Iterator[BrokerProcess
 
 
 @pytest.fixture
+def ottla_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """Three brokers on a real ZooKeeper: `.bootstrap`, and what `ottla.testing.Cluster` can do to them."""
+    from ottla.testing import Cluster
+
+    with Cluster(3, options=options_of(pytestconfig), cuts=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
 def ottla_namespace(request: pytest.FixtureRequest) -> Namespace:
     """Fresh names, so that tests share one broker and not their records."""
     import secrets
@@ -80,7 +91,11 @@ def new_broker(config: pytest.Config) -> BrokerProcess | BrokerThread:
     if mode not in MODES:
         raise pytest.UsageError(f"ottla_mode = {mode}: expected {' or '.join(MODES)}")
     kind = BrokerProcess if mode == "process" else BrokerThread
-    return kind(options=dict(option(line) for line in config.getini("ottla_options")))
+    return kind(options=options_of(config))
+
+
+def options_of(config: pytest.Config) -> dict[str, str]:
+    return dict(option(line) for line in config.getini("ottla_options"))
 
 
 def option(line: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """`ottla serve`: one broker as a process, from the command line to the exit code.
 
-    defaults < --config FILE < OTTLA_* in the environment < --set name=value < --data, --port, --host, --node-id
+    defaults < --config FILE < OTTLA_* in the environment < --set name=value < --data, --port, --host, --node-id,
+    --zookeeper
 
 Prints one block for people on stdout when the broker answers, log lines on stderr. SIGTERM and SIGINT drain and stop;
 a second one stops at once. Exit codes: 0 stopped when asked to, 1 could not run, 2 asked for something impossible.
@@ -86,7 +87,13 @@ def parser() -> argparse.ArgumentParser:
     add("--memory", action="store_true", help="keep nothing: a folder in memory, gone when the broker stops")
     add("--port", type=int, metavar="N", help=f"listen on this port, 0 for any free one (default: {PORT})")
     add("--host", metavar="ADDRESS", help="listen on this address (default: all)")
-    add("--node-id", type=int, metavar="N", help="the number of this broker in its cluster (default: 0)")
+    add(
+        "--node-id",
+        type=int,
+        metavar="N",
+        help="the number of this broker in its cluster (default: 1; in a cluster a new one)",
+    )
+    add("--zookeeper", metavar="HOST:PORT[,...][/PATH]", help="be a member of the cluster that this ZooKeeper keeps")
     add("--config", metavar="FILE", help="a server.properties file with Kafka's option names")
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="one option by Kafka's name; may be repeated")
     add("--log-level", choices=logs.LEVELS, default="info")
@@ -108,6 +115,10 @@ def planned(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan
     if options.node_id is not None:
         pairs.pop("broker.id", None)
         pairs["node.id"] = str(options.node_id)
+    if options.zookeeper is not None:
+        if "zookeeper.connect" in settings:
+            raise Refused("--set zookeeper.connect and --zookeeper name different clusters: choose one")
+        pairs["zookeeper.connect"] = options.zookeeper
     if options.port is not None or options.host is not None or "listeners" not in pairs:
         pairs["listeners"] = listener(options.host or "", PORT if options.port is None else options.port)
     return placed(options, environment, pairs)
@@ -125,7 +136,20 @@ def placed(options: argparse.Namespace, environment: Mapping[str, str], pairs: d
     if memory:
         pairs["log.dirs"] = str(memory)
     config = load(pairs)
+    check_alone(config)
     return Plan(config, [Path(name) for name in config.log_dirs], memory, options.ready_fd, options.until_eof)
+
+
+def check_alone(config: BrokerConfig) -> None:
+    """Refuse to make a node a member that knows of topics that the cluster does not."""
+    if not config.zookeeper_connect:
+        return
+    from ottla.founding import METADATA_FILE
+
+    folder = config.log_dirs[0]
+    if os.path.exists(os.path.join(folder, METADATA_FILE)):
+        command = f"ottla cluster join --data {folder} --zookeeper {config.zookeeper_connect}"
+        raise Refused(f"{folder} is of a broker that ran alone. To make it the first member of a cluster: {command}")
 
 
 def from_file(name: str) -> dict[str, str]:
@@ -237,7 +261,7 @@ def announce(broker: "Broker", plan: Plan) -> None:
         "",
         f"  address   {', '.join(addresses)}",
         f"  data      {place}",
-        f"  node      {broker.node_id} of cluster {broker.cluster_id}",
+        f"  node      {broker.node_id} of cluster {broker.cluster_id}{kept_by(plan.config)}",
         f"  try       ottla produce greetings hello --bootstrap {addresses[0]}",
         f"            ottla consume greetings --bootstrap {addresses[0]}",
         f"            kcat -b {addresses[0]} -L",
@@ -251,6 +275,10 @@ def announce(broker: "Broker", plan: Plan) -> None:
         facts = {"bootstrap": addresses[0], "node_id": broker.node_id, "cluster_id": broker.cluster_id}
         with open(plan.ready, "w", encoding="utf-8") as ready:
             ready.write(json.dumps(facts) + "\n")
+
+
+def kept_by(config: BrokerConfig) -> str:
+    return f", kept by ZooKeeper at {config.zookeeper_connect}" if config.zookeeper_connect else ""
 
 
 def reachable(host: str) -> str:

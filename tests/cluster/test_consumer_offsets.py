@@ -6,11 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from cluster.zookeepers import opened, run
 
 from ottla.cluster.consumer_offsets import ConsumerOffsets
 from ottla.cluster.embedded import Embedded
 from ottla.cluster.keeper import NoNode
+from ottla.cluster.producer_ids import ProducerIds
 from ottla.errors import BrokerError, ErrorCode
+from ottla.testing.zookeeper import ZooKeeperServer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -75,3 +78,26 @@ def test_a_store_that_fails_says_so(tmp_path: Path) -> None:
                 await call
 
     asyncio.run(scene())
+
+
+def test_on_zookeeper_they_lie_where_old_consumers_look_for_them() -> None:
+    """A group's name may be nothing that ZooKeeper takes for a path: that is the client's trouble alone."""
+
+    async def story() -> None:
+        async with opened(server) as keeper:
+            offsets = ConsumerOffsets(keeper)
+            assert await offsets.get("g", "t", 0) is None
+            await asyncio.gather(*(offsets.set("g", "t", index, 10 + index) for index in range(3)))
+            await offsets.set("g", "t", 0, 20)
+            assert (await keeper.get("/consumers/g/offsets/t/0")).data == b"20"
+            assert [await offsets.get("g", "t", index) for index in range(3)] == [20, 11, 12]
+            for group in ("a\0b", "\ud7ff\ue000", "..", "a/../b"):
+                with pytest.raises(BrokerError):
+                    await offsets.set(group, "t", 0, 1)
+            ids = [ProducerIds(keeper, node_id) for node_id in (1, 2)]
+            taken = await asyncio.gather(*(one.take() for one in ids))
+            assert sorted(taken) == [0, 1000]
+            assert await offsets.get("g", "t", 0) == 20
+
+    with ZooKeeperServer() as server:
+        run(story())

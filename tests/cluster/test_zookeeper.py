@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import asynccontextmanager
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from kazoo.client import KazooClient
+from cluster.zookeepers import SESSION_MS, WAIT_S, expire, opened, run, until
 
 from ottla.cluster import znodes
 from ottla.cluster.keeper import (
@@ -27,14 +27,14 @@ from ottla.cluster.keeper import (
     Unavailable,
     Unknown,
 )
-from ottla.cluster.zookeeper import Settings, ZooKeeper, translated
-from ottla.testing.zookeeper import ZooKeeperServer
+from ottla.cluster.zookeeper import Settings, Tls, ZooKeeper, settings_of, translated
+from ottla.config import load
+from ottla.testing.links import Links
+from ottla.testing.zookeeper import ZooKeeperServer, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-
-WAIT_S = 60
-SESSION_MS = 2000
+    from collections.abc import Callable, Coroutine, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -48,36 +48,6 @@ def own_server() -> Iterator[ZooKeeperServer]:
     """For tests that stop it."""
     with ZooKeeperServer() as server:
         yield server
-
-
-def run(story: Coroutine[None, None, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 2 * WAIT_S))
-
-
-@asynccontextmanager
-async def opened(server: ZooKeeperServer, root: str | None = None, **settings: object) -> AsyncIterator[ZooKeeper]:
-    place = f"{server.address}/test-{secrets.token_hex(8)}" if root is None else f"{server.address}{root}"
-    keeper = ZooKeeper(Settings(place, session_timeout_ms=SESSION_MS, **settings))  # type: ignore[arg-type]
-    await keeper.open()
-    try:
-        yield keeper
-    finally:
-        await keeper.close()
-
-
-async def until(ready: Callable[[], object]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not ready():
-            await asyncio.sleep(0.01)
-
-
-def expire(keeper: ZooKeeper, server: ZooKeeperServer) -> None:
-    """End a session as the server would: a second client takes it over and closes it."""
-    session = (keeper._client._session_id, keeper._client._session_passwd)
-    thief = KazooClient(server.address, client_id=session)
-    thief.start()
-    thief.stop()
-    thief.close()
 
 
 def test_a_node_has_data_a_version_and_children(server: ZooKeeperServer) -> None:
@@ -318,6 +288,35 @@ def test_a_write_without_an_answer_may_have_happened(own_server: ZooKeeperServer
     run(story())
 
 
+def test_a_client_that_was_cut_off_finds_its_session_gone(server: ZooKeeperServer) -> None:
+    async def story(links: Links) -> None:
+        port = links.open("store", server.port, source="me")
+        root = f"/test-{secrets.token_hex(8)}"
+        keeper = ZooKeeper(Settings(f"127.0.0.1:{port}{root}", session_timeout_ms=SESSION_MS))
+        await keeper.open()
+        events: list[SessionEvent] = []
+        keeper.subscribe(events.append)
+        async with opened(server, root) as other:
+            await keeper.create("/me", ephemeral=True)
+            gone = asyncio.Event()
+            other.watch("/me", lambda event: gone.set())
+            await asyncio.to_thread(links.cut, [("me", "store"), ("store", "me")])
+            writing = asyncio.ensure_future(keeper.set("/me", b"x"))
+            await asyncio.wait_for(gone.wait(), WAIT_S)
+            with pytest.raises(Unknown):
+                await writing
+            assert events == [SessionEvent.SUSPENDED], "the server knows that the session is over, the client not yet"
+            await asyncio.to_thread(links.heal)
+            await until(lambda: keeper.connected)
+            assert events == [SessionEvent.SUSPENDED, SessionEvent.LOST, SessionEvent.CONNECTED]
+            with pytest.raises(NoNode):
+                await keeper.get("/me")
+        await keeper.close()
+
+    with Links(dict) as links:
+        run(story(links))
+
+
 def test_no_server_is_one_clear_line() -> None:
     async def story() -> None:
         keeper = ZooKeeper(Settings("127.0.0.1:1", connection_timeout_ms=200))
@@ -377,6 +376,61 @@ def test_nodes_belong_to_who_has_the_password(server: ZooKeeperServer) -> None:
                 assert znodes.broker_config_path("1") in await friend.tree("/")
 
     run(story())
+
+
+def test_tls_needs_whom_to_trust(tmp_path: Path) -> None:
+    """The certificate is signed by itself; who trusts it gets through, who does not is refused."""
+    store, trusted = tmp_path / "server.p12", tmp_path / "trusted.pem"
+    keytool = ["keytool", "-keystore", str(store), "-storepass", "secret", "-alias", "zk"]
+    name = ["-dname", "CN=localhost", "-ext", "san=dns:localhost,ip:127.0.0.1"]
+    subprocess.run([*keytool, "-genkeypair", "-keyalg", "EC", *name], check=True, capture_output=True)
+    subprocess.run([*keytool, "-exportcert", "-rfc", "-file", str(trusted)], check=True, capture_output=True)
+    port = free_port()
+    settings = {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "secureClientPort": str(port),
+        "secureClientPortAddress": "127.0.0.1",
+        "ssl.keyStore.location": str(store),
+        "ssl.keyStore.password": "secret",
+        "ssl.clientAuth": "none",
+    }
+
+    async def story() -> None:
+        options = {
+            "zookeeper.connect": f"127.0.0.1:{port}/secure",
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.ssl.truststore.location": str(trusted),
+        }
+        keeper = ZooKeeper(settings_of(load(options)))
+        await keeper.open()
+        await keeper.create("/a", b"x" * 100_000)
+        assert (await keeper.get("/a")).data == b"x" * 100_000
+        await keeper.close()
+        del options["zookeeper.ssl.truststore.location"]
+        stranger = ZooKeeper(settings_of(load({**options, "zookeeper.connection.timeout.ms": "300"})))
+        with pytest.raises(Unavailable, match="no ZooKeeper answers"):
+            await stranger.open()
+
+    with ZooKeeperServer(settings=settings):
+        run(story())
+
+
+def test_what_the_options_say() -> None:
+    options = {
+        "zookeeper.connect": "a:1,b:2/c",
+        "zookeeper.session.timeout.ms": "7000",
+        "zookeeper.set.acl": "true",
+        "ottla.zookeeper.credentials": "user:password",
+    }
+    said = settings_of(load(options))
+    assert said == Settings("a:1,b:2/c", 7000, 7000, 100, "user:password", protect=True, tls=None)
+    secure = {
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.keystore.location": "me.pem",
+        "zookeeper.ssl.keystore.password": "secret",
+        "zookeeper.ssl.endpoint.identification.algorithm": "",
+    }
+    assert settings_of(load({**options, **secure})).tls == Tls(None, "me.pem", "secret", check_name=False)
 
 
 def test_an_error_of_no_known_kind_names_itself() -> None:

@@ -59,6 +59,7 @@ ROWS: Final[dict[str, Row]] = {
         "10.0.0.1:5", lambda broker: broker._admission._overrides, as_read={"10.0.0.1": 5}
     ),
     "num.recovery.threads.per.data.dir": Row("3", store("num_recovery_threads_per_data_dir")),
+    "min.insync.replicas": Row("2"),
     "log.segment.bytes": Row("2000000", lambda broker: log_of(broker)._segment_bytes),
     "log.roll.ms": Row("5000"),
     "log.roll.jitter.ms": Row("700"),

@@ -13,7 +13,7 @@ from ottla.config import ConfigError, load
         ("authorizer.class.name", "a.B", "Security is not built"),
         ("super.users", "User:root", "Security is not built"),
         ("listener.name.plaintext.ssl.keystore.location", "x", "Security is not built"),
-        ("zookeeper.connect", "localhost:2181", "ZooKeeper are not built"),
+        ("zookeeper.ssl.crl.enable", "true", "client of ZooKeeper cannot"),
         ("create.topic.policy.class.name", "a.B", "Java classes cannot be loaded"),
         ("config.providers", "file", "Java classes cannot be loaded"),
         ("cordoned.log.dirs", "/a", "closed to new partitions"),

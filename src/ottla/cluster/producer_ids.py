@@ -1,27 +1,43 @@
 """Producer ids, unique in the cluster for ever: brokers take blocks of a thousand from the store.
 
+In a cluster the controller takes them for the others (AllocateProducerIds). A controller that does not answer, or that
+is too old for the question, is no obstacle: whoever takes a block does so by a conditional write of the same node, so
+no block is taken twice.
+
 A block that was taken is never given back: a restart leaves a gap, never a duplicate.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
 from ottla.cluster.keeper import BadVersion, KeeperError, NodeExists, NoNode
+from ottla.cluster.peers import PeerError
 from ottla.errors import BrokerError, ErrorCode
+from ottla.wire.messages.transactions import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.cluster.keeper import Keeper
+    from ottla.cluster.metadata import Metadata
+    from ottla.cluster.peers import Peers
+
+logger = logging.getLogger("ottla.producer_ids")
 
 BLOCK_SIZE = 1000
+CHANNEL = "producer ids"
+TIMEOUT_S = 5.0  # then the store is asked
 
 
 class ProducerIds:
-    def __init__(self, keeper: Keeper, node_id: int) -> None:
+    def __init__(self, keeper: Keeper, node_id: int, controller: ControllerBlocks | None = None) -> None:
         self._keeper = keeper
         self._node_id = node_id
+        self._controller = controller  # of a cluster
         self._next = self._end = 0
         self._taking = asyncio.Lock()  # one block at a time, however many producers wait for it
 
@@ -39,17 +55,50 @@ class ProducerIds:
         return self._next - 1
 
     async def _take_block(self) -> tuple[int, int]:
-        while True:
+        block = None if self._controller is None else await self._controller.ask()
+        return block or await take_block(self._keeper, self._node_id)
+
+
+class ControllerBlocks:
+    """Blocks of ids that the controller of a cluster takes for this broker."""
+
+    def __init__(self, metadata: Metadata, peers: Peers, broker_epoch: Callable[[], int]) -> None:
+        self._metadata = metadata
+        self._peers = peers
+        self._broker_epoch = broker_epoch
+
+    async def ask(self) -> tuple[int, int] | None:
+        """The first id of a block and the one after its last; None when this broker is to take it itself."""
+        node_id, image = self._metadata.node_id, self._metadata.image
+        broker = image.brokers.get(image.controller_id)
+        if broker is None or broker.id == node_id:
+            return None
+        request = AllocateProducerIdsRequest(broker_id=node_id, broker_epoch=self._broker_epoch())
+        try:
+            answer: AllocateProducerIdsResponse = await self._peers.ask(
+                broker, request, timeout_s=TIMEOUT_S, client_id=str(node_id), channel=CHANNEL
+            )
+        except PeerError as error:
+            logger.debug("no producer ids from the controller: %s", error)
+            return None
+        if answer.error_code or answer.producer_id_len <= 0:
+            return None
+        return answer.producer_id_start, answer.producer_id_start + answer.producer_id_len
+
+
+async def take_block(keeper: Keeper, node_id: int) -> tuple[int, int]:
+    """Take the next block for a broker: its first id, and the one after its last."""
+    while True:
+        try:
+            data, stat = await keeper.get(znodes.PRODUCER_IDS)
+            start = znodes.decode_producer_ids(data) + 1 if data else 0
+            block = znodes.encode_producer_ids(node_id, start, start + BLOCK_SIZE - 1)
+            await keeper.set(znodes.PRODUCER_IDS, block, stat.version)
+            return start, start + BLOCK_SIZE
+        except NoNode:
             try:
-                data, stat = await self._keeper.get(znodes.PRODUCER_IDS)
-                start = znodes.decode_producer_ids(data) + 1 if data else 0
-                block = znodes.encode_producer_ids(self._node_id, start, start + BLOCK_SIZE - 1)
-                await self._keeper.set(znodes.PRODUCER_IDS, block, stat.version)
-                return start, start + BLOCK_SIZE
-            except NoNode:
-                try:
-                    await self._keeper.create(znodes.PRODUCER_IDS, b"")
-                except NodeExists:
-                    continue
-            except BadVersion:  # another broker was quicker: the next block
+                await keeper.create(znodes.PRODUCER_IDS, b"")
+            except NodeExists:
                 continue
+        except BadVersion:  # another broker was quicker: the next block
+            continue

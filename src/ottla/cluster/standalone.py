@@ -246,7 +246,7 @@ class Standalone(Alone):
         if self._host is not None:
             self._host.abandon(topic)
 
-    async def auto_create(self, name: str, wish: plans.NewTopic | None = None) -> Topic:
+    async def auto_create(self, name: str, wish: NewTopic | None = None) -> Topic:
         """A topic that is needed: as wished, or with the broker's defaults; BrokerError when it cannot be."""
         if wish is None:
             wish = plans.NewTopic(name, configs=plans.INTERNAL_CONFIGS.get(name, {}))

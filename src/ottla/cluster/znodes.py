@@ -409,7 +409,7 @@ def image_of(nodes: Mapping[str, Node]) -> Image:
         EVERY_BROKER if name == DEFAULT_ENTITY else name: decode_configs(node.data)
         for name, node in below[BROKER_CONFIGS]
     }
-    group_configs = {_group_name(name): decode_configs(node.data) for name, node in below[GROUP_CONFIGS]}
+    group_configs = {group_name(name): decode_configs(node.data) for name, node in below[GROUP_CONFIGS]}
     return EMPTY._replace(
         cluster_id=decode_cluster_id(nodes[CLUSTER_ID].data) if CLUSTER_ID in nodes else "",
         controller_id=decode_controller(nodes[CONTROLLER].data) if CONTROLLER in nodes else NO_LEADER,
@@ -429,7 +429,7 @@ def topic_of(name: str, assignment: Assignment, states: Mapping[int, Node | None
     return Topic(name, assignment.id or bytes(16), partitions, configs)
 
 
-def _group_name(name: str) -> str:
+def group_name(name: str) -> str:
     from urllib.parse import unquote
 
     return unquote(name)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
+    from ottla.config import BrokerConfig
+
 logger = logging.getLogger("ottla.zookeeper")
 
 REQUEST_SIZE_MAX = 1_000_000  # a little below ZooKeeper's own limit, jute.maxbuffer
@@ -518,6 +520,26 @@ def translated(error: Exception, path: str) -> keeper.KeeperError:
     if kind is not None:
         return kind(path)
     return keeper.Unavailable(f"{path}: {type(error).__name__} {error}".rstrip())
+
+
+def settings_of(config: BrokerConfig) -> Settings:
+    """What the broker's options say of ZooKeeper."""
+    assert config.zookeeper_connect, "a member has a ZooKeeper"
+    tls = Tls(
+        config.zookeeper_ssl_truststore_location,
+        config.zookeeper_ssl_keystore_location,
+        config.zookeeper_ssl_keystore_password,
+        bool(config.zookeeper_ssl_endpoint_identification_algorithm),
+    )
+    return Settings(
+        config.zookeeper_connect,
+        config.zookeeper_session_timeout_ms,
+        config.zookeeper_connection_timeout_ms,
+        config.zookeeper_max_in_flight_requests,
+        config.ottla_zookeeper_credentials,
+        config.zookeeper_set_acl,
+        tls if config.zookeeper_ssl_client_enable else None,
+    )
 
 
 def secured(tls: Tls | None) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from ottla.config.option import (
     long,
     maybe,
     rows,
+    secret,
     short,
     string,
     strings,
@@ -63,11 +64,15 @@ class BrokerConfig(Table):
     )
     broker_id: int = integer(
         1,
-        "The older name of node.id; -1 takes the default.",
+        "The older name of node.id; -1 takes the default, or in a cluster a number that is made up.",
         least=-1,
         importance=HIGH,
-        differs="Kafka's default of -1 stands for a generated number.",
+        differs="Kafka's default of -1 stands for a generated number, and so it does here in a cluster.",
     )
+    broker_id_generation_enable: bool = boolean(
+        True, "Whether a broker without a number gets one from ZooKeeper when it joins a cluster."
+    )
+    reserved_broker_max_id: int = integer(1000, "Numbers that are made up begin above this one.", least=0)
     broker_rack: str | None = maybe("Where the broker stands; replicas of a partition are spread over racks.")
     process_roles: tuple[str, ...] = strings(
         ("broker", "controller"),
@@ -94,13 +99,53 @@ class BrokerConfig(Table):
         importance=LOW,
     )
     inter_broker_listener_name: str | None = maybe(
-        "The listener that brokers use among themselves, which must be one of the listeners; there is one broker."
+        "The listener that brokers use among themselves, which must be one of the listeners. Unset: the first."
     )
     controller_listener_names: tuple[str, ...] = strings(
         (),
         "Listeners meant for a KRaft quorum. Ottla has none, so sockets of these names are not opened.",
         importance=HIGH,
         differs="Kafka demands one.",
+    )
+
+    # The cluster it is a member of
+    zookeeper_connect: str | None = maybe(
+        "Where ZooKeeper is: host:port[,host:port...][/path]. Unset: the broker is a cluster of its own.",
+        importance=HIGH,
+    )
+    zookeeper_session_timeout_ms: int = integer(
+        18 * SECOND_MS, "How long a broker that is not heard of still counts as alive.", importance=HIGH
+    )
+    zookeeper_connection_timeout_ms: int = integer(
+        None,
+        "How long to wait for ZooKeeper at start. Unset: zookeeper.session.timeout.ms.",
+        importance=HIGH,
+        chain=(("zookeeper.session.timeout.ms", 1),),
+    )
+    zookeeper_max_in_flight_requests: int = integer(
+        100,
+        "Requests that may be on their way to ZooKeeper.",
+        least=1,
+        most=200,
+        importance=HIGH,
+        differs="Kafka's 10 takes twice the time for the start of a controller of many partitions.",
+    )
+    zookeeper_set_acl: bool = boolean(
+        False, "Whether only the brokers may write the nodes that they make; needs credentials.", importance=HIGH
+    )
+    ottla_zookeeper_credentials: str | None = secret("user:password for ZooKeeper's digest authentication.")
+    zookeeper_ssl_client_enable: bool = boolean(False, "Whether to speak TLS with ZooKeeper.")
+    zookeeper_ssl_truststore_location: str | None = maybe("A PEM file with the authorities that sign its certificate.")
+    zookeeper_ssl_truststore_type: str | None = maybe(
+        "The kind of that file.", choices=("PEM",), idle="Files are in PEM."
+    )
+    zookeeper_ssl_keystore_location: str | None = maybe("A PEM file with this broker's certificate and its key.")
+    zookeeper_ssl_keystore_password: str | None = secret("Opens the key.")
+    zookeeper_ssl_keystore_type: str | None = maybe(
+        "The kind of that file.", choices=("PEM",), idle="Files are in PEM."
+    )
+    zookeeper_ssl_endpoint_identification_algorithm: str = string(
+        "HTTPS", "Empty: the name in the certificate may be another.", importance=LOW
     )
 
     # Connections
@@ -152,7 +197,6 @@ class BrokerConfig(Table):
         least=1,
         live=CLUSTER_WIDE,
         importance=HIGH,
-        idle="Never more than a partition has replicas, as in Kafka, and here each has one.",
     )
     unclean_leader_election_enable: bool = boolean(
         False,
@@ -283,6 +327,11 @@ class BrokerConfig(Table):
     )
     replica_high_watermark_checkpoint_interval_ms: int = long(
         5 * SECOND_MS, "How often high watermarks are written down.", importance=HIGH
+    )
+
+    # Copies on other brokers
+    replica_lag_time_max_ms: int = long(
+        30 * SECOND_MS, "A follower that has not had everything for so long is no longer in sync.", importance=HIGH
     )
 
     # Compaction

@@ -219,6 +219,11 @@ def maybe(doc: str, **rest: Any) -> str | None:
     return cast("str | None", Option(STRING, None, doc, **rest))
 
 
+def secret(doc: str, **rest: Any) -> str | None:
+    """A string that may be absent and is never shown."""
+    return cast("str | None", Option(PASSWORD, None, doc, **rest))
+
+
 def strings(default: tuple[str, ...] | None, doc: str, **rest: Any) -> tuple[str, ...]:
     return cast("tuple[str, ...]", Option(LIST, default, doc, **rest))
 

@@ -21,6 +21,9 @@ background.threads INT 10
 num.io.threads INT 8
 num.network.threads INT 3
 num.replica.alter.log.dirs.threads INT -
+# Ottla's client of ZooKeeper has one kind of connection, and reads certificates that are not locked.
+zookeeper.clientCnxnSocket STRING -
+zookeeper.ssl.truststore.password PASSWORD -
 # Each connection is bounded by itself: it is read no further while its answers are on their way.
 queued.max.request.bytes LONG -1
 queued.max.requests INT 500
@@ -36,7 +39,6 @@ replica.fetch.max.bytes INT 1048576
 replica.fetch.min.bytes INT 1
 replica.fetch.response.max.bytes INT 10485760
 replica.fetch.wait.max.ms INT 500
-replica.lag.time.max.ms LONG 30000
 replica.socket.receive.buffer.bytes INT 65536
 replica.socket.timeout.ms INT 30000
 request.timeout.ms INT 30000
@@ -205,9 +207,6 @@ metrics.num.samples INT 2
 metrics.recording.level STRING INFO
 metrics.sample.window.ms LONG 30000
 telemetry.max.bytes INT 1048576
-# Broker numbers are given, not generated.
-broker.id.generation.enable BOOLEAN true
-reserved.broker.max.id INT 1000
 # There is no authentication that could fail.
 connection.failed.authentication.delay.ms INT 100
 """
@@ -304,28 +303,14 @@ ssl.truststore.location STRING -
 ssl.truststore.password PASSWORD -
 ssl.truststore.type STRING JKS
 super.users STRING -
-# Clusters on ZooKeeper are not built yet: leave zookeeper.* out to run one node on its own.
-zookeeper.clientCnxnSocket STRING -
-zookeeper.connect STRING -
-zookeeper.connection.timeout.ms INT -
-zookeeper.max.in.flight.requests INT 10
+# Ottla's client of ZooKeeper cannot do this.
 zookeeper.metadata.migration.enable BOOLEAN false
 zookeeper.metadata.migration.min.batch.size INT 200
-zookeeper.session.timeout.ms INT 18000
-zookeeper.set.acl BOOLEAN false
 zookeeper.ssl.cipher.suites LIST -
-zookeeper.ssl.client.enable BOOLEAN false
 zookeeper.ssl.crl.enable BOOLEAN false
 zookeeper.ssl.enabled.protocols LIST -
-zookeeper.ssl.endpoint.identification.algorithm STRING HTTPS
-zookeeper.ssl.keystore.location STRING -
-zookeeper.ssl.keystore.password PASSWORD -
-zookeeper.ssl.keystore.type STRING -
 zookeeper.ssl.ocsp.enable BOOLEAN false
 zookeeper.ssl.protocol STRING TLSv1.2
-zookeeper.ssl.truststore.location STRING -
-zookeeper.ssl.truststore.password PASSWORD -
-zookeeper.ssl.truststore.type STRING -
 # Java classes cannot be loaded.
 alter.config.policy.class.name CLASS -
 alter.config.policy.kraft.compatibility.enable BOOLEAN false

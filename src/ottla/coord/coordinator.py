@@ -94,6 +94,10 @@ class Coordinator(Generic[M]):
     def peek(self, key: str) -> M:
         return self.runtime.peek(self._index_here(key))
 
+    def committed(self, key: str, machine: M) -> asyncio.Future[None] | None:
+        """`Runtime.committed` for the machine that holds the key."""
+        return self.runtime.committed(self.index_of(key), machine)
+
     def wait_committed(self, key: str, machine: M) -> Generator[asyncio.Future[None], None, None]:
         """`Runtime.wait_committed` for the machine that holds the key."""
         return self.runtime.wait_committed(self.index_of(key), machine)
@@ -108,6 +112,9 @@ class Coordinator(Generic[M]):
     def start(self) -> None:
         """Follow the roles of the topic's partitions from now on."""
         self._replicas.subscribe_roles(self.follow)
+
+    async def stop(self) -> None:
+        await self.runtime.stop()
 
     def follow(self, partition: Partition, led: bool) -> None:
         """A partition has become led here, or has stopped being led."""

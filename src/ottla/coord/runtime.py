@@ -153,6 +153,10 @@ class Runtime(Generic[M]):
         self._retries.pop(partition.index, None)
         self.elected(partition)
 
+    def epoch(self, index: int) -> int:
+        """In which epoch this broker leads a partition: that of its decisions."""
+        return self._shards[index].partition.epoch
+
     def partitions(self) -> list[Partition]:
         """Those that this broker leads."""
         return [shard.partition for shard in self._shards.values()]

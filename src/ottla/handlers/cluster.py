@@ -6,6 +6,7 @@ In a cluster the controller elects and moves; any other broker answers NOT_CONTR
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ottla.errors import BrokerError, ErrorCode
@@ -27,10 +28,11 @@ from ottla.wire.messages.topics import (
     ReplicaElectionResult,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 Key = tuple[str, int]  # topic and partition
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
 BROKERS, CONTROLLERS = 1, 2  # kinds of endpoints
 TIMEOUT_MS_MAX = 300_000  # nobody waits longer for a controller than that
 
@@ -100,26 +102,44 @@ def election(index: int, error: BrokerError | None) -> PartitionResult:
 async def alter_partition_reassignments(
     parts: Parts, call: Call, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    wishes = [((topic.name, one.partition_index), one.replicas) for topic in request.topics for one in topic.partitions]
     code, message = ErrorCode.NONE, None
-    results: Iterator[BrokerError | None] = iter(())
+    responses = []
     try:
         parts.controller.check_controller()
-        resize = request.allow_replication_factor_change
-        results = iter(await parts.controller.move_partitions(wishes, resize=resize))
+        results: list[Mapping[Key, BrokerError | None]] = [
+            await parts.controller.move_partitions(wishes, resize=request.allow_replication_factor_change)
+            for wishes in rounds(request)
+        ]
+        told: Counter[Key] = Counter()
+        for topic in request.topics:
+            await parts.metadata.turns.pause()
+            partitions = []
+            for index in (one.partition_index for one in topic.partitions):
+                partitions.append(reassigned(index, results[told[topic.name, index]][topic.name, index]))
+                told[topic.name, index] += 1
+            responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
     except BrokerError as error:
         code, message = error.code, error.message or None
-    responses = []
-    for topic in request.topics if code == ErrorCode.NONE else ():
-        await parts.metadata.turns.pause()
-        partitions = [reassigned(one.partition_index, next(results)) for one in topic.partitions]
-        responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=code,
         error_message=message,
         responses=responses,
     )
+
+
+def rounds(request: AlterPartitionReassignmentsRequest) -> list[dict[Key, Sequence[int] | None]]:
+    """What is wished for. A partition that is named twice is moved twice, so that each wish has its answer."""
+    found: list[dict[Key, Sequence[int] | None]] = [{}]
+    named: Counter[Key] = Counter()
+    for topic in request.topics:
+        for one in topic.partitions:
+            key = (topic.name, one.partition_index)
+            if named[key] == len(found):
+                found.append({})
+            found[named[key]][key] = one.replicas
+            named[key] += 1
+    return found
 
 
 def reassigned(index: int, error: BrokerError | None) -> ReassignablePartitionResponse:

@@ -17,10 +17,8 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import Call, Parts, handles
-from ottla.handlers.transactions import add, verified
 from ottla.records import aside, batch
 from ottla.records.validate import LargeError, MalformedError, validate
 from ottla.wire.messages.produce import (
@@ -89,10 +87,18 @@ def produce(
                 if work.results and clock.monotonic() >= until:
                     return work.put_off()
                 work.append(topic, data)
-            except LargeError:
+            except (LargeError, Undecided):
                 return work.put_off()
     answer = work.answer()
     return work.force(answer) if work.unforced else answer
+
+
+class Undecided(Exception):
+    """The coordinator of the batch's transaction is being asked; append again when the future is done."""
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        super().__init__()
+        self.future = future
 
 
 class Work:
@@ -118,7 +124,10 @@ class Work:
         return self.parts.replicas.get(topic.name, data.index)
 
     def append(self, topic: TopicProduceData, data: PartitionProduceData, accepted: Accepted | None = None) -> None:
-        """Append what is sent to one partition. LargeError: it must be checked in a thread; then it is `accepted`."""
+        """Append what is sent to one partition. LargeError: it must be checked in a thread; then it is `accepted`.
+
+        Undecided: it belongs to a transaction, and whether it may be appended is not known yet.
+        """
         version, partition = self.call.version, None
         try:
             partition = self.find(topic, data)
@@ -130,7 +139,7 @@ class Work:
             if version >= BATCHES and len(records) > ATTRIBUTES and records[ATTRIBUTES] & TRANSACTIONAL:
                 admit(self.parts, self.request.transactional_id, partition, records, version)
             appended = partition.append(records, self.now_ms, version, accepted=accepted)
-        except LargeError:
+        except (LargeError, Undecided):
             raise
         except BrokerError as error:
             self.results.append(refused(data.index, error, partition))
@@ -156,10 +165,7 @@ class Work:
     def _finish(self) -> Steps[ProduceResponse | None]:
         """The rest of a request: in slices, and large batches in a thread. The connection waits, so order is kept."""
         for topic, data in self.left():
-            try:
-                self.append(topic, data)
-            except LargeError as large:
-                yield from self._append_slowly(topic, data, large)
+            yield from self._append_later(topic, data)
             yield None
         answer = self.answer()
         if self.unforced:
@@ -167,6 +173,19 @@ class Work:
             yield forced
             answer = forced.result()
         return answer
+
+    def _append_later(
+        self, topic: TopicProduceData, data: PartitionProduceData, accepted: Accepted | None = None
+    ) -> Steps[None]:
+        while True:
+            try:
+                self.append(topic, data, accepted)
+                return
+            except Undecided as undecided:
+                yield undecided.future
+            except LargeError as large:
+                yield from self._append_slowly(topic, data, large)
+                return
 
     def _append_slowly(self, topic: TopicProduceData, data: PartitionProduceData, large: LargeError) -> Steps[None]:
         partition = self.find(topic, data)
@@ -193,7 +212,7 @@ class Work:
         except BrokerError as error:
             self.results.append(refused(data.index, error, partition))
             return
-        self.append(topic, data, accepted)
+        yield from self._append_later(topic, data, accepted)
 
     def answer(self) -> ProduceResponse | None:
         if self.request.acks == 0:
@@ -245,17 +264,17 @@ def admit(parts: Parts, name: str | None, partition: Partition, records: memoryv
     producer = (head.producer_id, head.producer_epoch)
     if partition.log.producers.in_transaction(*producer):
         return
-    wanted = (partition.topic, partition.index)
+    adds = version >= NEWER_TRANSACTIONS
     if name is None:
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    elif version >= NEWER_TRANSACTIONS:
-        answer = add(parts, name, producer, frozenset((wanted,)), EPOCH_PER_TRANSACTION)
-        code = answer if isinstance(answer, ErrorCode) else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        unknown = head.base_sequence > 0 and not partition.log.producers.knows(head.producer_id)
+    elif adds or parts.metadata.config.transaction_partition_verification_enable:
+        answer = parts.transactions.verification.admit(partition, name, producer, adds=adds)
+        if not isinstance(answer, ErrorCode):
+            raise Undecided(answer)
+        code = answer
+        unknown = adds and head.base_sequence > 0 and not partition.log.producers.knows(head.producer_id)
         if code is ErrorCode.NONE and unknown:
             code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # it overtook the retry of the batch before it
-    elif parts.metadata.config.transaction_partition_verification_enable:
-        code = verified(parts, name, producer, frozenset((wanted,)))[wanted]
     else:
         return
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE:

@@ -53,7 +53,7 @@ from ottla.wire.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Iterable
 
     from ottla.coord.machine import Decision
     from ottla.coord.patterns import Pattern
@@ -155,7 +155,9 @@ def add_partitions(parts: Parts, call: Call, request: AddPartitionsToTxnRequest)
     answers = []
     for one in request.transactions:
         producer = (one.producer_id, one.producer_epoch)
-        codes = yield from codes_of(parts, one.transactional_id, producer, one.topics, verify_only=one.verify_only)
+        codes = yield from codes_of(
+            parts, one.transactional_id, producer, one.topics, EPOCH_PER_TRANSACTION, verify_only=one.verify_only
+        )
         results = yield from by_topic(one.topics, codes, call)
         answers.append(AddPartitionsToTxnResult(transactional_id=one.transactional_id, topic_results=results))
         yield
@@ -167,19 +169,20 @@ def codes_of(
     name: str,
     producer: tuple[int, int],
     topics: Iterable[AddPartitionsToTxnTopic],
+    version: int = 0,
     *,
     verify_only: bool = False,
 ) -> Steps[dict[tuple[str, int], ErrorCode]]:
     """The code of each partition: that it is part of the transaction, or, unless that is all, becomes so."""
     codes: dict[tuple[str, int], ErrorCode] = {}
+    if verify_only:
+        return (yield from verified(parts, name, producer, topics))
     missing = False
     for topic in topics:
         yield
         for index in topic.partitions:
             one = (topic.name, index)
-            if verify_only:
-                codes |= verified(parts, name, producer, frozenset((one,)))
-            elif not name:
+            if not name:
                 codes[one] = ErrorCode.INVALID_REQUEST
             elif exists(parts, one):
                 codes[one] = ErrorCode.NONE
@@ -187,7 +190,7 @@ def codes_of(
                 codes[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 missing = True
             yield
-    if verify_only or not name:
+    if not name:
         return codes
     if missing:  # all or none
         for one, code in codes.items():
@@ -195,7 +198,7 @@ def codes_of(
             yield
         return codes
     adding: asyncio.Future[dict[tuple[str, int], ErrorCode]] = asyncio.ensure_future(
-        added(parts, name, producer, frozenset(codes))
+        added(parts, name, producer, frozenset(codes), version)
     )
     yield asyncio.shield(adding)
     return adding.result()
@@ -228,13 +231,20 @@ def add(parts: Parts, name: str, producer: tuple[int, int], wanted: Partitions, 
 
 
 def verified(
-    parts: Parts, name: str, producer: tuple[int, int], wanted: Partitions
-) -> dict[tuple[str, int], ErrorCode]:
-    """Whether each of these partitions is part of the transaction."""
+    parts: Parts, name: str, producer: tuple[int, int], topics: Iterable[AddPartitionsToTxnTopic]
+) -> Steps[dict[tuple[str, int], ErrorCode]]:
+    """Whether each of these partitions is part of the transaction, as far as that is committed."""
+    wanted = [(topic.name, index) for topic in topics for index in topic.partitions]
+    codes: dict[tuple[str, int], ErrorCode] = {}
     try:
-        return parts.transactions.peek(name).verify(name, *producer, wanted)
+        machine = parts.transactions.peek(name)
+        for one in wanted:
+            codes |= machine.verify(name, *producer, frozenset((one,)))
+            yield
+        yield from parts.transactions.wait_committed(name, machine)
     except BrokerError as error:
         return dict.fromkeys(wanted, error.code)
+    return codes
 
 
 def exists(parts: Parts, partition: tuple[str, int]) -> bool:
@@ -306,10 +316,10 @@ async def txn_offset_commit(parts: Parts, call: Call, request: TxnOffsetCommitRe
     except BrokerError as error:
         missing, _ = missing_of(parts.metadata.image, request.topics)
         return refused_in_transaction(request, error.code, missing)
-    code = await admitted(parts, call, request, (request.producer_id, request.producer_epoch))
     answers = []
     for portion in portions(request):
-        answers.append(await commit_portion(parts, call, portion, code))
+        code = await admitted(parts, call, portion, (request.producer_id, request.producer_epoch))
+        answers.append(await commit_portion(parts, call, portion, code))  # appends before it waits for anything
         await asyncio.sleep(0)
     return joined(answers)
 
@@ -336,16 +346,21 @@ async def commit_portion(
 
 async def admitted(parts: Parts, call: Call, request: TxnOffsetCommitRequest, producer: tuple[int, int]) -> ErrorCode:
     """Whether the offsets are part of the transaction; the newer protocol makes them so by this request."""
-    name = request.transactional_id
+    name, adds = request.transactional_id, call.version >= NEWER_COMMIT
     if not name:
         return ErrorCode.INVALID_REQUEST
-    if call.version >= NEWER_COMMIT:
-        code = await add_group(parts, name, producer, request.group_id, EPOCH_PER_TRANSACTION)
-        return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code
-    if not parts.metadata.config.transaction_partition_verification_enable:
+    if not adds and not parts.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
-    partition = (parts.groups.topic, parts.groups.index_of(request.group_id))
-    code = verified(parts, name, producer, frozenset((partition,)))[partition]
+    try:
+        parts.groups.peek(request.group_id)  # while it is being loaded nothing can be appended
+        while True:
+            partition = parts.replicas.led(parts.groups.topic, parts.groups.index_of(request.group_id))
+            code = parts.transactions.verification.admit(partition, name, producer, adds=adds)
+            if isinstance(code, ErrorCode):
+                break
+            await code
+    except BrokerError as error:
+        return ErrorCode.NOT_COORDINATOR if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else error.code
     if code is ErrorCode.TRANSACTION_ABORTABLE and call.version < ABORTABLE_COMMIT:
         return ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.PRODUCER_FENCED:
@@ -355,32 +370,34 @@ async def admitted(parts: Parts, call: Call, request: TxnOffsetCommitRequest, pr
 
 @handles(WriteTxnMarkersRequest)
 def write_txn_markers(parts: Parts, call: Call, request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse]:
+    """Write markers for another broker's coordinator; the answer says which of them are committed."""
     markers = []
+    uncommitted: list[tuple[WritableTxnMarkerPartitionResult, asyncio.Future[None]]] = []
     for one in request.markers:
-        markers.append((yield from written(parts, one)))
+        markers.append((yield from written(parts, one, uncommitted)))
         yield
-    answer = WriteTxnMarkersResponse(markers=markers)
-    unforced = [
-        (result, forced)
-        for marker in markers
-        for topic in marker.topics
-        for result in topic.partitions
-        if not result.error_code and (forced := parts.markers.forced(topic.name, result.partition_index)) is not None
-    ]
-    if unforced:
-        yield asyncio.get_running_loop().create_task(force(unforced))
-    return answer
+    for result, future in uncommitted:
+        if not future.done():
+            yield future
+        result.error_code = code_of(future)
+    return WriteTxnMarkersResponse(markers=markers)
 
 
-async def force(unforced: list[tuple[WritableTxnMarkerPartitionResult, Coroutine[Any, Any, None]]]) -> None:
-    """Wait until the markers are on disk, where `flush.messages` asks for that."""
-    outcomes = await asyncio.gather(*(forced for _, forced in unforced), return_exceptions=True)
-    for (result, _), outcome in zip(unforced, outcomes, strict=True):
-        if outcome is not None:
-            result.error_code = outcome.code if isinstance(outcome, BrokerError) else ErrorCode.UNKNOWN_SERVER_ERROR
+def code_of(future: asyncio.Future[None]) -> ErrorCode:
+    """What a future of a commit has come to."""
+    if future.cancelled():
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    error = future.exception()
+    if error is None:
+        return ErrorCode.NONE
+    return error.code if isinstance(error, BrokerError) else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def written(parts: Parts, asked: WritableTxnMarker) -> Steps[WritableTxnMarkerResult]:
+def written(
+    parts: Parts,
+    asked: WritableTxnMarker,
+    uncommitted: list[tuple[WritableTxnMarkerPartitionResult, asyncio.Future[None]]],
+) -> Steps[WritableTxnMarkerResult]:
     marker = Marker(
         asked.producer_id,
         asked.producer_epoch,
@@ -392,12 +409,14 @@ def written(parts: Parts, asked: WritableTxnMarker) -> Steps[WritableTxnMarkerRe
     for topic in asked.topics:
         partitions = []
         for index in topic.partition_indexes:
-            code = ErrorCode.NONE
+            result = WritableTxnMarkerPartitionResult(partition_index=index, error_code=ErrorCode.NONE)
             try:
-                parts.markers.write(topic.name, index, marker)
+                future = parts.markers.write(topic.name, index, marker)
+                if future is not None:
+                    uncommitted.append((result, future))
             except BrokerError as error:
-                code = error.code
-            partitions.append(WritableTxnMarkerPartitionResult(partition_index=index, error_code=code))
+                result.error_code = error.code
+            partitions.append(result)
             yield
         topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
         yield

@@ -116,12 +116,16 @@ class Log:
 
     @property
     def high(self) -> int:
-        """The high watermark, as last set; without replication it is the end of the log."""
+        """The high watermark, as last set, or the end of the log after `commit_all`."""
         return self.end if self._high is None else min(self._high, self.end)
 
     @high.setter
     def high(self, offset: int) -> None:
         self._high = offset
+
+    def commit_all(self) -> None:
+        """There is no other replica: from now on the high watermark is the end of the log."""
+        self._high = None
 
     def __repr__(self) -> str:
         return f"Log({self.topic}-{self.index}, {self.start}..{self.end})"
@@ -446,6 +450,7 @@ class Log:
     def truncate(self, offset: int, *, now_ms: int) -> None:
         """Cut off everything at or above `offset`, as a follower does to agree with its leader."""
         if offset >= self.end:
+            self.epochs.cut_end(offset)  # one in which nothing was written may be unknown to the leader
             return
         try:
             if offset < self.segments[0].base:
@@ -473,6 +478,8 @@ class Log:
         self.active = Segment.create(str(self.folder), offset, self.disk, self.config, now_ms=now_ms)
         self.segments = [self.active]
         self.start = self.end = offset
+        if self._high is not None:
+            self._high = offset
         self.epochs.clear()
         self.producers.reset()
         self._settle(now_ms)

@@ -79,7 +79,8 @@ def create(
     disk.make_folder(folder)
     try:
         segment = Segment.create(folder, 0, disk, config, now_ms=now_ms)
-        write_topic_id(disk, folder, topic_id)
+        if any(topic_id):  # the controller of a cluster before 2.8 gives none
+            write_topic_id(disk, folder, topic_id)
     except OSError:
         disk.remove_folder(folder)
         raise

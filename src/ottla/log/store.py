@@ -85,6 +85,7 @@ class Store:
         self.preferred: dict[tuple[str, int], Directory] = {}  # where partitions go that are not here yet
         self.recovered_s = 0.0  # how long opening took
         self._opened = False
+        self._replicated = False
         self.cleaner = Cleaner(self)
         self.flusher = Flusher(clock)
         self.housekeeping = Housekeeping(self)
@@ -94,9 +95,13 @@ class Store:
 
     # Opening.
 
-    def open(self, config_for: Callable[[str], TopicConfig]) -> None:
-        """Load every log of every directory; a directory that cannot be read goes offline."""
+    def open(self, config_for: Callable[[str], TopicConfig], *, replicated: bool = False) -> None:
+        """Load every log of every directory; a directory that cannot be read goes offline.
+
+        `replicated`: others have replicas too, so that only what the high watermark says is committed.
+        """
         begin = self.clock.monotonic()
+        self._replicated = replicated
         for directory in self.directories:
             try:
                 self.disk.make_folder(directory.path, parents=True)
@@ -151,6 +156,8 @@ class Store:
                 return None
             log = Log(directory, path, topic, partition, config, loaded)
             log.compacted = said[COMPACTED].get(key)
+            if self._replicated:
+                log.high = max(said[HIGH_WATERMARKS].get(key, 0), log.start)
             log.flushed_ms = steady_ms(self.clock)
             return log
 
@@ -393,7 +400,9 @@ class Store:
         key = log.topic, log.index
         log.seal()
         move.finish()
-        said = {name: offset for name in (LOG_STARTS, COMPACTED) if (offset := SAYS[name](log)) is not None}
+        said = {
+            name: offset for name in (LOG_STARTS, HIGH_WATERMARKS, COMPACTED) if (offset := SAYS[name](log)) is not None
+        }
         directory.ledger.make_way(key, directory.logs, said)
         folder, old_folder = os.path.join(directory.path, log.folder.name), str(log.folder)
         self.disk.rename(move.folder, folder)

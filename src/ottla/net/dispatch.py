@@ -87,7 +87,7 @@ class Dispatch:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._routes: dict[int, Route] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order in which they began
         self._lane = Lane()  # of requests with many elements, which may take long
         self._short_lane = Lane()  # of small ones: they ask for much at most, and do not wait behind the others
 
@@ -174,8 +174,8 @@ class Dispatch:
             return response
         assert inspect.iscoroutine(response), f"a handler answered with {type(response)}"
         task = asyncio.get_running_loop().create_task(response)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         # A client that leaves gives up its answer, not the work: a change that is half written must be finished.
         return asyncio.shield(task)
 

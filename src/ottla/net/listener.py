@@ -79,7 +79,7 @@ class Listener:
         receive_buffer_size: int,
     ) -> None:
         self.name = name
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order in which they came
         self._empty = asyncio.Event()
         self._handle = handle
         self._admission = admission
@@ -158,11 +158,11 @@ class Listener:
             if isinstance(error, OSError):  # the peer was gone before we looked
                 return
             raise
-        self.connections.add(connection)
+        self.connections[connection] = None
         self._empty.clear()
 
     def _closed(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if not self.connections:
             self._empty.set()
         self._admission.release(connection.host)

@@ -1,31 +1,76 @@
-"""One partition that this broker leads: its log, its epoch, its high watermark, and who waits for it.
+"""One partition that this broker hosts: its log, its role, its high watermark, and who waits for it.
 
-With one replica the in-sync set is this broker alone, so whatever is in the log is committed: the high watermark is the
-log's end.
+    led, followers is None     this broker is the only replica: what is in the log is committed
+    led, followers             it leads others: `leader.Leader` says what is committed
+    not led                    it follows another broker, or nobody for now: the fetcher moves the high watermark
+
+The high watermark is stored in one place, `log.high`. Who reads up to the end of the log (followers, the debugging
+consumer) waits in `waits`, which every append wakes; who reads up to the high watermark waits in `commit_waits`. For
+the only replica both ends are one, and all of them are in `waits`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.clock import steady_ms
 from ottla.cluster.topic_names import is_internal
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
+    from ottla.clock import Clock
     from ottla.log.flush import Flusher
     from ottla.log.log import Appended, Log
     from ottla.records.validate import Accepted
+    from ottla.replica.leader import Leader
     from ottla.replica.waits import Wait
+
+NOBODY = -1
+ALL = -1  # acks: every replica that is in sync
+SIZE_MAX = 0x7FFFFFFF
+
+
+class Site(NamedTuple):
+    """What a leader of several replicas needs of its broker."""
+
+    clock: Clock
+    propose: Callable[[Partition], None]  # the in-sync set may have to change
 
 
 class Partition:
-    __slots__ = ("epoch", "flusher", "index", "internal", "log", "topic", "topic_id", "waits")
+    __slots__ = (
+        "_commits",
+        "_count",
+        "_site",
+        "commit_waits",
+        "epoch",
+        "flusher",
+        "followers",
+        "index",
+        "internal",
+        "leader_id",
+        "led",
+        "log",
+        "topic",
+        "topic_id",
+        "version",
+        "waits",
+    )
 
     def __init__(
-        self, topic: str, index: int, topic_id: bytes, log: Log, epoch: int, flusher: Flusher | None = None
+        self,
+        topic: str,
+        index: int,
+        topic_id: bytes,
+        log: Log,
+        epoch: int,
+        flusher: Flusher | None = None,
+        *,
+        led: bool = True,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -34,9 +79,50 @@ class Partition:
         self.log = log
         self.flusher = flusher
         self.epoch = epoch
-        if log.fault is None:
-            log.assign_epoch(epoch)  # a consumer may ask where it began before anything is written in it
+        self.version = -1  # of the partition's state, as the controller told it
+        self.leader_id = NOBODY  # while another broker leads
+        self.followers: Leader | None = None
         self.waits: list[Wait] = []
+        self.commit_waits: list[Wait] = []
+        self._commits: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap
+        self._count = 0
+        self._site: Site | None = None
+        self.led = False
+        if led:
+            self.lead(epoch)
+
+    # Roles.
+
+    def lead(self, epoch: int, followers: Leader | None = None, site: Site | None = None) -> None:
+        """Lead in this epoch, with followers or as the only replica."""
+        self.epoch, self.led, self.leader_id = epoch, True, NOBODY
+        self.followers, self._site = followers, site
+        if self.log.fault is None:
+            self.log.assign_epoch(epoch)  # a consumer may ask where it began before anything is written in it
+        if followers is None:
+            self.log.commit_all()
+        else:
+            self.log.high = followers.high
+        self._release()
+        self.wake()
+
+    def follow(self, epoch: int, leader_id: int) -> None:
+        """Follow another broker, or nobody: what waits to be committed here will not be by us."""
+        high = self.log.high
+        self.epoch, self.led, self.leader_id = epoch, False, leader_id
+        self.followers, self._site = None, None
+        self.log.high = high
+        self.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self.wake()
+
+    def fail(self, code: ErrorCode) -> None:
+        """Whoever waits for a commit is told this."""
+        commits, self._commits = self._commits, []
+        for _, _, future in commits:
+            if not future.done():
+                future.set_exception(BrokerError(code))
+
+    # Writing.
 
     def append(
         self,
@@ -46,7 +132,13 @@ class Partition:
         *,
         client: bool = True,
         accepted: Accepted | None = None,
+        acks: int = ALL,
     ) -> Appended:
+        followers = self.followers
+        if not self.led:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if followers is not None and acks == ALL and not self.has_enough():
+            raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, f"in sync are only {list(followers.isr)}")
         appended = self.log.append(
             data,
             epoch=self.epoch,
@@ -55,11 +147,63 @@ class Partition:
             client=client,
             accepted=accepted,
         )
+        if followers is not None:
+            assert self._site is not None
+            if followers.appended(self.log.end, steady_ms(self._site.clock)):
+                self._moved(followers.high)
         if self.waits and not appended.duplicate:
             size = len(data)
             for wait in self.waits:
                 wait.grow(self, size)
         return appended
+
+    def has_enough(self) -> bool:
+        """Whether as many replicas are in sync as `min.insync.replicas` asks for, or all there are."""
+        followers = self.followers
+        if followers is None:
+            return True
+        return len(followers.isr) >= min(self.log.config.min_insync_replicas, len(followers.followers) + 1)
+
+    def committed(self, offset: int) -> asyncio.Future[None] | None:
+        """None if everything below offset is committed, and on disk where `flush.messages` asks for it.
+
+        Else a future that is done then, or fails with NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND or
+        KAFKA_STORAGE_ERROR.
+        """
+        log = self.log
+        if log.owed > log.recovery_point:
+            if self.flusher is not None:
+                return asyncio.ensure_future(self._forced_and_committed(offset))
+            log.flush(log.flushed_ms)
+        if self.followers is None and self.led:
+            return None
+        return self._replicated(offset)
+
+    async def _forced_and_committed(self, offset: int) -> None:
+        assert self.flusher is not None
+        replicated = self._replicated(offset)
+        try:
+            await self.flusher.flushed(self.log, self.log.owed)
+        except BaseException:
+            if replicated is not None:
+                replicated.cancel()
+            raise
+        if replicated is not None:
+            await replicated
+
+    def _replicated(self, offset: int) -> asyncio.Future[None] | None:
+        enough = self.has_enough()
+        if self.led and offset <= self.log.high and enough:
+            return None
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self.led:
+            future.set_exception(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        elif offset <= self.log.high:
+            future.set_exception(BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+        else:
+            self._count += 1
+            heappush(self._commits, (offset, self._count, future))
+        return future
 
     def forced(self) -> Coroutine[Any, Any, None] | None:
         """To be awaited before what was appended is acknowledged, where `flush.messages` asks for that."""
@@ -71,18 +215,66 @@ class Partition:
             return None
         return self.flusher.flushed(log, log.owed)
 
-    def committed(self, offset: int) -> asyncio.Future[None] | None:
-        """None: everything below the offset is committed. Else a future that is done then."""
-        forced = self.forced()
-        return None if forced is None else asyncio.ensure_future(forced)
-
-    @property
-    def led(self) -> bool:
-        return True
+    # Committing.
 
     @property
     def high(self) -> int:
-        return self.log.end
+        return self.log.high
+
+    def fetched(self, replica: int, offset: int, start: int, broker_epoch: int, *, epoch_known: bool) -> None:
+        """A follower has everything below offset. `epoch_known`: it named the leader epoch that it means."""
+        followers, site = self.followers, self._site
+        if followers is None or site is None or replica not in followers.followers:
+            unknown = ErrorCode.UNKNOWN_LEADER_EPOCH if epoch_known else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            raise BrokerError(unknown, f"broker {replica} is no replica of {self.topic}-{self.index} that we know of")
+        now_ms = steady_ms(site.clock)
+        if followers.fetched(replica, offset, start=start, broker_epoch=broker_epoch, now_ms=now_ms):
+            self._moved(followers.high)
+        if followers.may_propose(replica):
+            site.propose(self)
+
+    def settled(self, *, moved: bool) -> None:
+        """The in-sync set is another now, and with it perhaps what is committed."""
+        if self.followers is not None:
+            self.version = self.followers.version
+            if moved:
+                self._moved(self.followers.high)
+
+    def advance(self, high: int) -> None:
+        """As a follower: the leader says that everything below is committed."""
+        if high > self.log.high:
+            self._moved(high)
+
+    def _moved(self, high: int) -> None:
+        before, self.log.high = self.log.high, high
+        if self._commits:
+            self._release()
+        if self.commit_waits:
+            size = self._size(before, high)
+            for wait in self.commit_waits:
+                wait.grow(self, size)
+
+    def _release(self) -> None:
+        """Tell those whose offsets are committed."""
+        commits, high, enough = self._commits, self.log.high, self.has_enough()
+        while commits and commits[0][0] <= high:
+            future = heappop(commits)[2]
+            if future.done():
+                continue
+            if enough:
+                future.set_result(None)
+            else:
+                future.set_exception(BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+
+    def _size(self, start: int, end: int) -> int:
+        """About how many bytes lie between two offsets: those of one segment, at least 1."""
+        try:
+            found = self.log.read(max(start, self.log.start), SIZE_MAX, offset_max=end)
+        except BrokerError:  # the fetch will say so, not whoever moved the high watermark
+            return SIZE_MAX
+        return 1 if found is None else found.size
+
+    # Waiting.
 
     def check_epoch(self, epoch: int) -> None:
         """Refuse a client that knows an older or a newer leader than we are; a negative epoch does not ask."""
@@ -90,7 +282,17 @@ class Partition:
             return
         raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH if epoch < self.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
+    def expect(self, wait: Wait, *, to_end: bool) -> None:
+        """Have this wait told what comes: every append, or only what is committed."""
+        alone = self.led and self.followers is None
+        (self.waits if to_end or alone else self.commit_waits).append(wait)
+
+    def forget(self, wait: Wait) -> None:
+        for waits in (self.waits, self.commit_waits):
+            if wait in waits:
+                waits.remove(wait)
+
     def wake(self) -> None:
         """Something other than an append happened that waiting fetches must report."""
-        for wait in self.waits:
+        for wait in (*self.waits, *self.commit_waits):
             wait.wake()

@@ -1,8 +1,11 @@
-"""The partitions hosted here: follows the cluster's image, finds a partition for a request.
+"""The partitions hosted here: finds a partition for a request, and follows the cluster's image.
 
-The logs of a new topic are made before it is published (`prepare`), so that one that cannot have them is refused.
-`apply` is told the old and the new image: what was prepared is served, partitions of deleted topics are gone at once,
-and topic configs reach the logs while they are in use. The files of what is gone follow in `settle`.
+On one node the image says everything: this broker leads every partition in it. The logs of a new topic are made before
+it is published (`prepare`), so that one that cannot have them is refused. `apply` is told the old and the new image:
+what was prepared is served, partitions of deleted topics are gone at once, and topic configs reach the logs while they
+are in use. The files of what is gone follow in `settle`.
+
+In a cluster the controller gives each partition its role: `assigned.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING
 from ottla import descriptors
 from ottla.cluster.turns import Turns
 from ottla.errors import BrokerError, ErrorCode
-from ottla.replica.partition import Partition
+from ottla.replica.partition import NOBODY, Partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from ottla.log.store import Store
     from ottla.replica.waits import Waits
 
+    Roles = Callable[[Partition, bool], None]
+
 logger = logging.getLogger("ottla.replicas")
 
 LOST = "its log is in a directory that is offline"
@@ -34,6 +39,7 @@ GONE = "its topic was deleted"
 # a connection or open a checkpoint is of no use to anybody.
 DESCRIPTORS_SPARE = 32
 TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+NONE: dict[int, Partition] = {}
 
 
 class Replicas:
@@ -49,7 +55,7 @@ class Replicas:
         self._stale: list[str] = []  # topics whose configs may be others now
         self._offline: tuple[object, frozenset[tuple[str, int]]] = None, frozenset()  # as of when, and which
         self._turns = Turns(store.clock)
-        self._followers: list[Callable[[Partition, bool], None]] = []
+        self._roles: list[Roles] = []
 
     def lose(self, partitions: Iterable[tuple[str, int]]) -> None:
         """These have logs in a directory that could not be read at start: they wait for it, and are not begun anew."""
@@ -70,44 +76,75 @@ class Replicas:
         for partitions in self._by_name.values():
             yield from partitions.values()
 
-    def subscribe_roles(self, callback: Callable[[Partition, bool], None]) -> None:
-        """Be called after a partition became led here, or stopped being led."""
-        self._followers.append(callback)
-        for partition in list(self):
-            callback(partition, True)
-
-    def _tell(self, partition: Partition, *, led: bool) -> None:
-        for callback in self._followers:
-            callback(partition, led)
+    # Finding.
 
     def led(self, topic: str, index: int) -> Partition:
-        return self.get(topic, index)
+        """The partition, if this broker leads it; else BrokerError."""
+        partitions = self._by_name.get(topic)
+        partition = partitions.get(index) if partitions is not None else None
+        if partition is None or not partition.led:
+            return self._only_led(partition or self._absent(topic, index))
+        return partition
 
-    def get(self, topic: str, index: int) -> Partition:
+    def led_by_id(self, topic_id: bytes, index: int) -> Partition:
+        return self._only_led(self.hosted_by_id(topic_id, index))
+
+    def hosted(self, topic: str, index: int) -> Partition:
+        """The partition, if a replica of it is here."""
         partitions = self._by_name.get(topic)
         partition = partitions.get(index) if partitions is not None else None
         return partition or self._absent(topic, index)
 
-    def get_by_id(self, topic_id: bytes, index: int) -> Partition:
-        partitions = self._by_id.get(topic_id)
-        if partitions is None:
+    def hosted_by_id(self, topic_id: bytes, index: int) -> Partition:
+        partition = self._by_id.get(topic_id, NONE).get(index)
+        if partition is not None:
+            return partition
+        name = self._metadata.image.names_by_id.get(topic_id)
+        if name is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
-        return partitions.get(index) or self._absent(self._metadata.image.names_by_id[topic_id], index)
+        return self._absent(name, index)
+
+    get = led
+    get_by_id = led_by_id
+
+    def _only_led(self, partition: Partition) -> Partition:
+        if not partition.led:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
 
     def _absent(self, name: str, index: int) -> Partition:
         """A partition that is not there. If it should be (the disk was full when it came), it gets another chance."""
+        if (name, index) in self._lost:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
         topic = self._metadata.image.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self._metadata.node_id not in topic.partitions[index].replicas:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if (name, index) in self._lost:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
+        return self._another_chance(topic, index)
+
+    def _another_chance(self, topic: Topic, index: int) -> Partition:
         self._host(topic)
-        partition = self._by_name[name].get(index)
+        partition = self._by_name[topic.name].get(index)
         if partition is None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
         return partition
+
+    def subscribe_roles(self, callback: Roles) -> None:
+        """Be called when a partition is led here (a new epoch too), and when it no longer is; now for those that are.
+
+        The partition has the new epoch already. One that was led before and is led in a new epoch is told once.
+        """
+        self._roles.append(callback)
+        for partition in list(self):
+            if partition.led:
+                callback(partition, True)
+
+    def _tell(self, partition: Partition) -> None:
+        for callback in self._roles:
+            callback(partition, partition.led)
+
+    # One node.
 
     async def prepare(self, topic: Topic, first: int) -> None:
         """Make the logs of the partitions from `first` on. BrokerError when one cannot be made; then there are none."""
@@ -162,16 +199,19 @@ class Replicas:
             await self._turns.pause()
             topic = self._metadata.image.topics.get(name)
             if topic is not None:
-                config = self._metadata.topic_config(topic)
-                for partition in self._by_name.get(name, {}).values():
-                    partition.log.reconfigure(config)
+                self._reconfigure(topic)
+
+    def _reconfigure(self, topic: Topic) -> None:
+        config = self._metadata.topic_config(topic)
+        for partition in self._by_name.get(topic.name, NONE).values():
+            partition.log.reconfigure(config)
 
     def _host(self, topic: Topic, before: Topic | None = None) -> None:
         """Serve a topic's partitions; `before` is the same topic as it was, and served, already."""
         hosted = self._by_name.setdefault(topic.name, {})
         self._by_id[topic.id] = hosted
-        prepared = self._prepared.pop(topic.id, {})
-        hosted.update(prepared)
+        fresh = self._prepared.pop(topic.id, {})
+        hosted.update(fresh)
         config = self._metadata.topic_config(topic)
         same = before is not None and before.configs == topic.configs
         known = before.partitions if before is not None else ()
@@ -180,36 +220,36 @@ class Replicas:
                 continue
             partition = hosted.get(state.index)
             if partition is not None:
-                partition.epoch = state.leader_epoch
+                if partition.epoch != state.leader_epoch:
+                    partition.lead(state.leader_epoch)
+                    fresh[state.index] = partition
                 partition.log.reconfigure(config)
                 continue
             try:
-                prepared[state.index] = hosted[state.index] = self._partition(topic, state)
+                fresh[state.index] = hosted[state.index] = self._partition(topic, state)
             except BrokerError as error:
                 logger.error("cannot host %s-%d: %s", topic.name, state.index, error)
-        for partition in prepared.values():
-            self._tell(partition, led=True)
+        for partition in fresh.values():
+            self._tell(partition)
 
     def _partition(self, topic: Topic, state: State) -> Partition:
-        return Partition(
-            topic.name, state.index, topic.id, self._log(topic, state), state.leader_epoch, self._store.flusher
-        )
+        epoch = state.leader_epoch
+        log = self._log(topic, state, epoch)
+        return Partition(topic.name, state.index, topic.id, log, epoch, self._store.flusher)
 
-    def _log(self, topic: Topic, state: State) -> Log:
+    def _log(self, topic: Topic, state: State, epoch: int) -> Log:
         """The log of this partition: found on disk, or new. One of an older topic of the same name is put away."""
         found = self._store.logs.get((topic.name, state.index))
         if found is not None:
             if not any(found.topic_id):  # from before there were topic ids
                 found.set_topic_id(topic.id)
-            if found.topic_id == topic.id:
+            if found.topic_id == topic.id or not any(topic.id):
                 found.reconfigure(self._metadata.topic_config(topic))  # it was opened before the image was read
                 return found
             self._store.set_aside([found])
         if (topic.name, state.index) in self._lost:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
-        return self._store.create(
-            topic.name, state.index, topic.id, self._metadata.topic_config(topic), state.leader_epoch
-        )
+        return self._store.create(topic.name, state.index, topic.id, self._metadata.topic_config(topic), epoch)
 
     def _drop(self, topic: Topic) -> None:
         self._by_id.pop(topic.id, None)
@@ -217,8 +257,8 @@ class Replicas:
         for partition in self._by_name.pop(topic.name, {}).values():
             partition.log.fault = partition.log.fault or GONE  # for who still holds it
             self._leaving.append(partition)
-            partition.wake()
-            self._tell(partition, led=False)
+            partition.follow(partition.epoch, NOBODY)
+            self._tell(partition)
 
     def _remove(self, partition: Partition) -> None:
         try:

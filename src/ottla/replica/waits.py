@@ -1,7 +1,8 @@
 """Fetches that wait: for enough bytes that they may read in their partitions, or for their time to pass.
 
-What a fetch may read ends at the high watermark, or at the last stable offset for one that reads committed records.
-An append counts only as far as that end has moved: behind an open transaction any number of records may come.
+What a fetch may read ends at the end of the log for a follower, else at the high watermark, or at the last stable
+offset for one that reads committed records. What comes counts only as far as that end has moved: behind an open
+transaction any number of records may come.
 
 A wait is woken at most once. The answer is built on a later turn of the loop, not inside the append that woke it: the
 producer's acknowledgement goes first, and what else arrives in the same turn travels in the same answer.
@@ -25,7 +26,7 @@ class Waits:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._open: set[Wait] = set()
+        self._open: dict[Wait, None] = {}  # in the order in which they came
 
     def __len__(self) -> int:
         return len(self._open)
@@ -38,16 +39,17 @@ class Waits:
         answer: Callable[[], Any],
         *,
         committed: bool = False,
+        to_end: bool = False,
     ) -> asyncio.Future[Any]:
         """A future of `answer()`, taken when size_missing bytes can be read in the partitions, or at the timeout.
 
-        `committed`: only what lies below the last stable offset can be read.
+        `committed`: only what lies below the last stable offset can be read; `to_end`: all there is, as by a follower.
         """
         wait = Wait(self, tuple(partitions), size_missing, answer, committed=committed)
-        self._open.add(wait)
+        self._open[wait] = None
         wait.timer = self._loop.call_later(timeout_ms / 1000, wait.finish)
         for partition in wait.partitions:
-            partition.waits.append(wait)
+            partition.expect(wait, to_end=to_end)
         wait.future.add_done_callback(wait.forget)
         return wait.future
 
@@ -119,8 +121,8 @@ class Wait:
             self.future.set_exception(error)
 
     def forget(self, _: asyncio.Future[Any]) -> None:
-        self._waits._open.discard(self)
+        self._waits._open.pop(self, None)
         if self.timer is not None:
             self.timer.cancel()
         for partition in self.partitions:
-            partition.waits.remove(self)
+            partition.forget(self)

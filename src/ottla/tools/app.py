@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.tools import configs, groups, perf, pipeline, topics, transactions
+from ottla.tools import cluster, configs, groups, perf, pipeline, topics, transactions
 from ottla.tools.consume import consume
 from ottla.tools.produce import produce
 
@@ -17,6 +17,7 @@ app = typer.Typer(
     help="Ottla: Kafka in Python. Works against Ottla and Apache Kafka alike.",
 )
 app.add_typer(topics.app, name="topics")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(configs.app, name="configs")
 app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")

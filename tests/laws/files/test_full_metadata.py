@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.broker import METADATA_FILE, Broker
+from ottla.broker import Broker
 from ottla.cluster import embedded
 from ottla.cluster.alterations import SET, Change
 from ottla.cluster.embedded import Embedded
@@ -18,6 +18,7 @@ from ottla.cluster.keeper import Create, Delete, Unavailable
 from ottla.cluster.plans import NewTopic
 from ottla.config import load
 from ottla.errors import BrokerError, ErrorCode
+from ottla.founding import METADATA_FILE
 from ottla.handlers.call import Call
 from ottla.handlers.transactions import init_producer_id
 from ottla.wire.messages.transactions import InitProducerIdRequest
@@ -106,7 +107,7 @@ def test_a_broker_on_a_full_disk_deletes_topics_and_answers_who_wants_a_producer
         assert broker._dispatch is not None
         parts = broker._dispatch._parts
         await parts.controller.create_topics([NewTopic("a", 3, 1), NewTopic("b", 1, 1)])
-        disk = fill(broker._keeper, tmp_path / METADATA_FILE, monkeypatch)
+        disk = fill(broker._founding.keeper, tmp_path / METADATA_FILE, monkeypatch)
         call = Call(22, 4, "", "", "PLAINTEXT", ("", 0))
         for name, code in ((None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), ("x", ErrorCode.COORDINATOR_NOT_AVAILABLE)):
             request = InitProducerIdRequest(

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ottla.broker import JOURNAL_FILE, METADATA_FILE, Broker
+from ottla.broker import Broker
 from ottla.cluster.alterations import SET, Change
 from ottla.cluster.image import EVERY_BROKER, Topic
 from ottla.cluster.keeper import Unavailable
 from ottla.cluster.plans import NewTopic
 from ottla.config import load
 from ottla.errors import BrokerError
+from ottla.founding import JOURNAL_FILE, METADATA_FILE
 from ottla.records import batch
 
 if TYPE_CHECKING:

@@ -44,6 +44,12 @@ class Part:
     def high(self) -> int:
         return self.log.end
 
+    def expect(self, wait: Any, *, to_end: bool) -> None:
+        self.waits.append(wait)
+
+    def forget(self, wait: Any) -> None:
+        self.waits.remove(wait)
+
     def append(self, size: int, *, stable: int | None = None) -> None:
         self.log.end += size
         self.log.stable = self.log.end if stable is None else stable

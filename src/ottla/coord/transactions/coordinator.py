@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.coord.coordinator import Coordinator, Shape
+from ottla.coord.transactions.ending import Endings
 from ottla.coord.transactions.machine import Settings, TransactionMachine
+from ottla.coord.transactions.verification import Verification
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.cluster.commands import Commands
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.peers import Peers
     from ottla.config import BrokerConfig
     from ottla.coord.transactions.markers import MarkerWriter
     from ottla.replica.replicas import Replicas
@@ -27,6 +30,7 @@ class Transactions(Coordinator[TransactionMachine]):
         replicas: Replicas,
         markers: MarkerWriter,
         clock: Clock,
+        peers: Peers | None = None,
     ) -> None:
         settings = Settings(
             config.transaction_max_timeout_ms,
@@ -40,7 +44,14 @@ class Transactions(Coordinator[TransactionMachine]):
             config.transaction_state_log_replication_factor,
             {"segment.bytes": str(config.transaction_state_log_segment_bytes)},
         )
+        self._endings = Endings(metadata, markers, peers, TOPIC)
         super().__init__(
-            shape, lambda _: TransactionMachine(settings), metadata, controller, replicas, clock, markers.perform
+            shape, lambda _: TransactionMachine(settings), metadata, controller, replicas, clock, self._endings.perform
         )
-        markers.transactions = self
+        self._endings.runtime = self.runtime
+        self.verification = markers.verification = Verification(self, metadata, peers)
+
+    async def stop(self) -> None:
+        await super().stop()
+        await self._endings.stop()
+        await self.verification.stop()

@@ -235,6 +235,15 @@ class TransactionMachine:
                 return ErrorCode.NONE if newer and not commit else ErrorCode.INVALID_TXN_STATE
         return ErrorCode.INVALID_TXN_STATE
 
+    def is_ending(self, effect: Markers) -> bool:
+        """Whether these markers are still to be written."""
+        known = self.transactions.get(effect.transactional_id)
+        return (
+            known is not None
+            and known.state in ENDING
+            and (known.producer_id, known.epoch) == (effect.producer_id, effect.epoch)
+        )
+
     def marked(self, name: str, producer_id: int, epoch: int, now_ms: int) -> Decision:
         """Every marker is written: the transaction is over."""
         known = self.transactions.get(name)

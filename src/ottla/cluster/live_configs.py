@@ -1,0 +1,213 @@
+"""Options that are set while the cluster runs, as every member follows them: read from the store, put into the image.
+
+A change of a topic's or a broker's options comes with a numbered notice below /config/changes that says whose they are.
+Each member reads the notices that are new to it, then the options, and publishes an image with them. Groups have no
+notices (`znodes.notify_of_config` says why): their parent node is written with each change, and all are read again.
+
+A topic may be new: its options are read by whoever hears of it from the controller, with `read_topic_configs`. A notice
+that comes in between would be lost, so its name is kept, and the options are read again when the topic is in the image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ottla.cluster import znodes
+from ottla.cluster.image import EVERY_BROKER
+from ottla.cluster.keeper import KeeperError, NoNode, SessionEvent, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ottla.clock import Clock
+    from ottla.cluster.image import Image, Topic
+    from ottla.cluster.keeper import Keeper, Node
+    from ottla.cluster.metadata import Metadata
+
+logger = logging.getLogger("ottla.member")
+
+NOTICES_KEPT_S = 15 * 60.0  # as Kafka keeps them: a member that was away for longer reads everything again
+EARLY_MAX = 1000  # topics whose options were heard of before the topic
+RETRY_S = 1.0
+
+Configs = dict[str, str]
+
+
+class LiveConfigs:
+    def __init__(self, store: Keeper, metadata: Metadata, clock: Clock) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._clock = clock
+        self._seen: dict[str, float] = {}  # notices by name, and since when they are known
+        self._early: dict[str, None] = {}  # topics in notices that are not in the image yet
+        self._come: dict[str, None] = {}  # those that are now
+        self._changed = asyncio.Event()
+        self._all = False  # whether notices may have gone unseen
+        self._groups_changed = False
+        self._task: asyncio.Task[None] | None = None
+        self._cancels: list[Callable[[], None]] = []
+
+    async def start(self, image: Image) -> None:
+        """Publish the image with the options of brokers and groups, and from now on what changes of them."""
+        self._cancels = [
+            self._store.watch(znodes.CONFIG_CHANGES, lambda event: self._changed.set()),
+            self._store.watch(znodes.GROUP_CONFIGS, lambda event: self._look_at_groups()),
+            self._store.subscribe(self._listen),
+        ]
+        now = self._clock.monotonic()
+        self._seen = dict.fromkeys(await self._store.children(znodes.CONFIG_CHANGES), now)
+        brokers, groups = await self._read_brokers(), await self._read_groups()
+        self._metadata.subscribe(self._catch_up)
+        self._metadata.publish(image._replace(broker_configs=brokers, group_configs=groups))
+        self._task = asyncio.get_running_loop().create_task(self._follow())
+
+    async def read_topic_configs(self, names: Iterable[str]) -> dict[str, Configs]:
+        """The options of topics, as of now. Those that have none are in it, too."""
+        wanted = tuple(names)
+        found = await asyncio.gather(*(self._read(znodes.topic_config_path(name)) for name in wanted))
+        return dict(zip(wanted, found, strict=True))
+
+    def _look_at_groups(self) -> None:
+        self._groups_changed = True
+        self._changed.set()
+
+    def _listen(self, event: SessionEvent) -> None:
+        if event is SessionEvent.LOST:
+            self._all = True
+
+    async def _follow(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._take()
+            except Unavailable:  # the watch tells when the connection is back; and if it was something else, soon
+                await asyncio.sleep(RETRY_S)
+                self._changed.set()
+            except Exception:
+                logger.exception("changed options could not be taken")
+                await asyncio.sleep(RETRY_S)
+
+    async def _take(self) -> None:
+        """Read what the notices name, and publish it."""
+        everything, self._all = self._all, False
+        groups, self._groups_changed = self._groups_changed or everything, False
+        come, self._come = self._come, {}
+        try:
+            names = await self._store.children(znodes.CONFIG_CHANGES)
+            fresh = [name for name in names if name not in self._seen]
+            nodes = await asyncio.gather(*(self._notice(name) for name in fresh))
+            changes = dict.fromkeys(change for node in nodes for change in decoded(node))
+            topics = {change.name: None for change in changes if change.kind == "topics"}
+            topics |= come
+            if everything:
+                topics |= dict.fromkeys(self._metadata.image.topics)
+            configs = await self.read_topic_configs(topics)
+            brokers = everything or any(change.kind == "brokers" for change in changes)
+            broker_configs = await self._read_brokers() if brokers else None
+            group_configs = await self._read_groups() if groups else None
+        except KeeperError:
+            self._all |= everything
+            self._groups_changed |= groups
+            self._come |= come
+            raise
+        now = self._clock.monotonic()
+        self._seen = {name: self._seen.get(name, now) for name in names}
+        self._publish(configs, broker_configs, group_configs)
+        await self._remove_old(now)
+
+    def _publish(
+        self,
+        topics: Mapping[str, Configs],
+        brokers: Mapping[str, Configs] | None,
+        groups: Mapping[str, Configs] | None,
+    ) -> None:
+        image = self._metadata.image
+        changed: list[Topic] = []
+        for name, configs in topics.items():
+            topic = image.topics.get(name)
+            if topic is None:
+                self._keep(name)
+            elif topic.configs != configs:
+                changed.append(topic._replace(configs=configs))
+        new = image.with_topics(*changed) if changed else image
+        if brokers is not None and brokers != image.broker_configs:
+            new = new._replace(broker_configs=brokers)
+        if groups is not None and groups != image.group_configs:
+            new = new._replace(group_configs=groups)
+        if new is not image:
+            self._metadata.publish(new)
+
+    def _keep(self, name: str) -> None:
+        if len(self._early) >= EARLY_MAX:
+            self._early.pop(next(iter(self._early)))
+        self._early[name] = None
+
+    def _catch_up(self, old: Image | None, new: Image) -> None:
+        """A topic has come whose options were heard of before."""
+        if self._early and (come := [name for name in new.topics_changed_since(old) if name in self._early]):
+            for name in sorted(come):
+                self._come[name] = self._early.pop(name)
+            self._changed.set()
+
+    async def _remove_old(self, now: float) -> None:
+        """Every member removes notices that it has known for long; whoever comes first."""
+        for name in [name for name, since in self._seen.items() if now - since > NOTICES_KEPT_S]:
+            try:
+                await self._store.delete(f"{znodes.CONFIG_CHANGES}/{name}")
+            except NoNode:
+                continue
+
+    async def _notice(self, name: str) -> Node | None:
+        try:
+            return await self._store.get(f"{znodes.CONFIG_CHANGES}/{name}")
+        except NoNode:
+            return None
+
+    async def _read(self, path: str) -> Configs:
+        try:
+            data = (await self._store.get(path)).data
+        except NoNode:
+            return {}
+        try:
+            return znodes.decode_configs(data)
+        except (ValueError, AttributeError):
+            logger.error("options that cannot be understood count as none", extra={"path": path})
+            return {}
+
+    async def _read_brokers(self) -> dict[str, Configs]:
+        names = await self._children(znodes.BROKER_CONFIGS)
+        found = await asyncio.gather(*(self._read(f"{znodes.BROKER_CONFIGS}/{name}") for name in names))
+        kept = (EVERY_BROKER if name == znodes.DEFAULT_ENTITY else name for name in names)
+        return dict(zip(kept, found, strict=True))
+
+    async def _read_groups(self) -> dict[str, Configs]:
+        names = await self._children(znodes.GROUP_CONFIGS)
+        found = await asyncio.gather(*(self._read(f"{znodes.GROUP_CONFIGS}/{name}") for name in names))
+        return {znodes.group_name(name): pairs for name, pairs in zip(names, found, strict=True) if pairs}
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return await self._store.children(path)
+        except NoNode:
+            return []
+
+    async def close(self) -> None:
+        for cancel in self._cancels:
+            cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+def decoded(node: Node | None) -> list[znodes.ConfigChange]:
+    """What a notice says; nothing when it is gone, or cannot be understood: the others still count."""
+    if node is None:
+        return []
+    try:
+        return [znodes.decode_config_change(node.data)]
+    except (ValueError, KeyError, TypeError):
+        logger.warning("a notice of changed options cannot be understood", extra={"data": repr(node.data[:80])})
+        return []

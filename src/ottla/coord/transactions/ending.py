@@ -1,0 +1,288 @@
+"""How the end of a transaction reaches every partition that it wrote to, wherever that is led.
+
+A coordinator's machine decides on an end once; here it is carried out. Partitions that are led here get their markers
+at once, the others through their leaders, with what else those are to be told in one request. What cannot be written
+now is tried again, at whoever leads by then, for as long as this broker coordinates the transaction: what was decided
+must reach every partition, or readers of committed records would wait there for ever. A partition that is gone needs no
+marker. One that refuses because it has seen a newer epoch needs none either: the transaction is over there.
+
+When every marker is committed the machine is told, and writes that down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.cluster.image import NO_LEADER
+from ottla.cluster.peers import PeerError
+from ottla.coord.transactions.markers import Marker
+from ottla.errors import BrokerError, ErrorCode
+from ottla.steps import Steps
+from ottla.wire.messages.transactions import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.cluster.metadata import Metadata
+    from ottla.cluster.peers import Peers
+    from ottla.coord.runtime import Runtime
+    from ottla.coord.transactions.machine import TransactionMachine
+    from ottla.coord.transactions.markers import MarkerWriter
+    from ottla.coord.transactions.transaction import Markers
+
+logger = logging.getLogger("ottla.coord")
+
+RETRY_S = 0.1  # after the first failure; then twice as long each time, up to
+RETRY_S_MAX = 1.0
+CHANNEL = "markers"
+MARKERS_MAX = 1000  # in one request
+WRITTEN = frozenset(
+    (
+        ErrorCode.NONE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,  # no transaction can have written there
+    )
+)
+
+Place = tuple[str, int]  # topic and partition
+
+
+class Endings:
+    def __init__(self, metadata: Metadata, markers: MarkerWriter, peers: Peers | None, topic: str) -> None:
+        self.runtime: Runtime[TransactionMachine] | None = None  # set once, by whoever builds both
+        self._metadata = metadata
+        self._markers = markers
+        self._peers = peers
+        self._topic = topic  # of the coordinator
+        self._senders: dict[int, Sender] = {}
+        self._steps = Steps("ottla.coord")
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def perform(self, index: int, effect: Markers) -> None:
+        """Write what the machine of a partition has decided, and tell it when everything is written."""
+        machine = self._machine(index)
+        if machine is None:
+            return  # another broker leads by now: it finds the decision in its log
+        written, awaited = self._begin(index, effect, effect.partitions)
+        left = effect.partitions - written
+        if not left:
+            self._marked(index, effect)
+            return
+        task = asyncio.get_running_loop().create_task(self._finish(index, machine, effect, set(left), awaited))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        tasks = [*self._tasks, *(sender.task for sender in self._senders.values() if sender.task is not None)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _machine(self, index: int) -> TransactionMachine | None:
+        assert self.runtime is not None
+        try:
+            return self.runtime.peek(index)
+        except BrokerError:
+            return None
+
+    async def _finish(
+        self,
+        index: int,
+        machine: TransactionMachine,
+        effect: Markers,
+        left: set[Place],
+        awaited: list[asyncio.Future[set[Place]]],
+    ) -> None:
+        delay_s = RETRY_S
+        while True:
+            for written in await asyncio.gather(*awaited):
+                left -= written
+            if not left:
+                break
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, RETRY_S_MAX)
+            if self._machine(index) is not machine or not machine.is_ending(effect):
+                return
+            written, awaited = self._begin(index, effect, left)
+            left -= written
+        if self._machine(index) is machine:
+            self._marked(index, effect)
+
+    def _marked(self, index: int, effect: Markers) -> None:
+        assert self.runtime is not None
+        self.runtime.decide(
+            index,
+            lambda machine, now_ms: machine.marked(effect.transactional_id, effect.producer_id, effect.epoch, now_ms),
+        )
+
+    def _begin(
+        self, index: int, effect: Markers, places: Iterable[Place]
+    ) -> tuple[set[Place], list[asyncio.Future[set[Place]]]]:
+        """Write or send what can be. Returns the partitions that are done with, and futures of others that will be."""
+        assert self.runtime is not None
+        epoch = self.runtime.epoch(index)
+        marker = Marker(effect.producer_id, effect.epoch, epoch, effect.version, commits=effect.commits)
+        done: set[Place] = set()
+        awaited: list[asyncio.Future[set[Place]]] = []
+        elsewhere: dict[int, list[Place]] = {}
+        for place in sorted(places):
+            leader = self._leader(place)
+            if leader is None:
+                done.add(place)
+            elif leader == self._metadata.node_id:
+                waiting = self._write(place, marker)
+                if isinstance(waiting, asyncio.Future):
+                    awaited.append(waiting)
+                elif waiting:
+                    done.add(place)
+            elif leader != NO_LEADER:
+                elsewhere.setdefault(leader, []).append(place)
+        for leader, sent in elsewhere.items():
+            awaited.append(self._sender(leader).send(marker, sent))
+        return done, awaited
+
+    def _leader(self, place: Place) -> int | None:
+        """Who leads a partition; None when there is no such partition any more."""
+        topics = self._metadata.image.topics
+        topic = topics.get(place[0])
+        if topic is not None and 0 <= place[1] < len(topic.partitions):
+            return topic.partitions[place[1]].leader
+        return None if self._topic in topics else NO_LEADER  # else we know nothing of the cluster yet
+
+    def _write(self, place: Place, marker: Marker) -> bool | asyncio.Future[set[Place]]:
+        """Write a marker here: whether that is done with, or a future of it."""
+        topic, index = place
+        with self._steps.attempt(f"marker in {topic}-{index}"):
+            try:
+                uncommitted = self._markers.write(topic, index, marker)
+            except BrokerError as error:
+                return settled(place, marker, error, self._steps)
+            if uncommitted is None:
+                return True
+            return asyncio.ensure_future(self._commit(place, marker, uncommitted))
+        return False
+
+    async def _commit(self, place: Place, marker: Marker, uncommitted: asyncio.Future[None]) -> set[Place]:
+        try:
+            await uncommitted
+        except BrokerError as error:
+            return {place} if settled(place, marker, error, self._steps) else set()
+        return {place}
+
+    def _sender(self, broker_id: int) -> Sender:
+        sender = self._senders.get(broker_id)
+        if sender is None:
+            assert self._peers is not None, "another broker leads a partition, and there is no way to ask it"
+            sender = self._senders[broker_id] = Sender(broker_id, self._metadata, self._peers, self._steps)
+        return sender
+
+
+class Sending(NamedTuple):
+    marker: Marker
+    places: list[Place]
+    future: asyncio.Future[set[Place]]  # of those that are done with
+
+
+class Sender:
+    """What one other broker is to be told. One request is on its way at a time; what comes meanwhile is in the next."""
+
+    def __init__(self, broker_id: int, metadata: Metadata, peers: Peers, steps: Steps) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._peers = peers
+        self._steps = steps
+        self._queue: list[Sending] = []
+
+    def send(self, marker: Marker, places: list[Place]) -> asyncio.Future[set[Place]]:
+        loop = asyncio.get_running_loop()
+        sending = Sending(marker, places, loop.create_future())
+        self._queue.append(sending)
+        if self.task is None or self.task.done():
+            self.task = loop.create_task(self._run())
+        return sending.future
+
+    async def _run(self) -> None:
+        while self._queue:
+            batch = self._take()
+            done: dict[int, set[Place]] = {}
+            with self._steps.attempt(f"markers to broker {self._broker_id}"):
+                done = await self._ask(batch)
+            for sending in batch:
+                if not sending.future.done():
+                    sending.future.set_result(done.get(sending.marker.producer_id, set()))
+
+    def _take(self) -> list[Sending]:
+        """The next of the queue; answers are by producer, so there is one of each."""
+        taken: dict[int, Sending] = {}
+        later = []
+        for sending in self._queue:
+            if len(taken) < MARKERS_MAX and sending.marker.producer_id not in taken:
+                taken[sending.marker.producer_id] = sending
+            else:
+                later.append(sending)
+        self._queue = later
+        return list(taken.values())
+
+    async def _ask(self, batch: list[Sending]) -> dict[int, set[Place]]:
+        broker = self._metadata.image.brokers.get(self._broker_id)
+        if broker is None:
+            raise PeerError(f"broker {self._broker_id} is not there")
+        answer: WriteTxnMarkersResponse = await self._peers.ask(
+            broker,
+            WriteTxnMarkersRequest(markers=[told(one.marker, one.places) for one in batch]),
+            client_id=f"broker-{self._metadata.node_id}-txn-marker-sender",
+            channel=CHANNEL,
+        )
+        markers = {one.marker.producer_id: one.marker for one in batch}
+        done: dict[int, set[Place]] = {}
+        for result in answer.markers:
+            marker = markers.get(result.producer_id)
+            if marker is None:
+                continue
+            written = done.setdefault(result.producer_id, set())
+            for topic in result.topics:
+                for one in topic.partitions:
+                    place = (topic.name, one.partition_index)
+                    if one.error_code == 0 or settled(place, marker, refusal(one.error_code), self._steps):
+                        written.add(place)
+        return done
+
+
+def told(marker: Marker, places: list[Place]) -> WritableTxnMarker:
+    topics: dict[str, list[int]] = {}
+    for topic, index in places:
+        topics.setdefault(topic, []).append(index)
+    return WritableTxnMarker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.epoch,
+        transaction_result=marker.commits,
+        topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=indexes) for topic, indexes in topics.items()],
+        coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.version,
+    )
+
+
+def refusal(code: int) -> BrokerError:
+    """An error code of another broker, which may be newer than we are."""
+    try:
+        return BrokerError(ErrorCode(code))
+    except ValueError:
+        return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code}")
+
+
+def settled(place: Place, marker: Marker, error: BrokerError, steps: Steps) -> bool:
+    """Whether a refusal means that there is nothing more to do for this partition."""
+    if error.code in WRITTEN:
+        logger.warning("no marker of producer %d in %s-%d: %s", marker.producer_id, *place, error)
+        return True
+    steps.failed(f"marker in {place[0]}-{place[1]}", error)
+    return False

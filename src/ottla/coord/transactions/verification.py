@@ -1,0 +1,262 @@
+"""Before the first batch of a transaction in a partition: the partition must be part of the transaction, or becomes so.
+
+Without this a batch that was delayed on its way could open a transaction that nobody will end. The coordinator knows;
+if that is another broker it is asked, with AddPartitionsToTxn, about many transactions at once. A coordinator that is
+too old to be asked is not, as in Kafka.
+
+Between the answer and the append a marker may end the transaction. So a verdict is kept here, not handed out: who was
+told to wait asks again when the future is done, and appends in the same turn if the verdict is NONE. A marker takes the
+verdict away, and the question is asked anew.
+
+    code = verification.admit(partition, name, producer, adds=...)
+    while not isinstance(code, ErrorCode):
+        await code                                          # what is to be appended must be a copy by now
+        code = verification.admit(partition, name, producer, adds=...)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.cluster.peers import PeerError, UnsupportedError
+from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION
+from ottla.errors import BrokerError, ErrorCode
+from ottla.steps import Steps
+from ottla.wire.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ottla.cluster.metadata import Metadata
+    from ottla.cluster.peers import Peers
+    from ottla.coord.coordinator import Coordinator
+    from ottla.coord.transactions.machine import TransactionMachine
+    from ottla.replica.partition import Partition
+
+CHANNEL = "verification"
+LEAST_VERSION = 4  # of AddPartitionsToTxn: what brokers ask each other
+TRANSACTIONS_MAX = 1000  # in one request
+
+Place = tuple[str, int]  # topic and partition
+Identity = tuple[int, int]  # id and epoch of a producer
+
+
+class Question(NamedTuple):
+    name: str
+    producer: Identity
+    place: Place
+    adds: bool  # make the partition part of the transaction, instead of only asking whether it is
+
+
+class Check:
+    """A question that is being asked, or has been, and what it was about."""
+
+    __slots__ = ("about", "future", "verdict")
+
+    def __init__(self, about: tuple[int, Question]) -> None:
+        self.about = about  # with the epoch of the leader who asks
+        self.future: asyncio.Task[None] | None = None
+        self.verdict: ErrorCode | None = None
+
+
+class Verification:
+    def __init__(
+        self, transactions: Coordinator[TransactionMachine], metadata: Metadata, peers: Peers | None = None
+    ) -> None:
+        self._transactions = transactions
+        self._metadata = metadata
+        self._peers = peers
+        self._checks: dict[tuple[Partition, int], Check] = {}  # by partition and producer id
+        self._askers: dict[int, Asker] = {}
+
+    def admit(
+        self, partition: Partition, name: str, producer: Identity, *, adds: bool
+    ) -> ErrorCode | asyncio.Future[None]:
+        """Whether this producer may append to a partition that is led here: a code, or what to wait for before asking
+        again. `adds`: it speaks the protocol in which partitions become part of a transaction by being written to."""
+        key = (partition, producer[0])
+        question = Question(name, producer, (partition.topic, partition.index), adds)
+        check = self._checks.get(key)
+        if check is not None and check.about == (partition.epoch, question):
+            if check.verdict is None:
+                assert check.future is not None
+                return asyncio.shield(check.future)
+            del self._checks[key]
+            return check.verdict
+        if partition.log.producers.in_transaction(*producer):
+            return ErrorCode.NONE
+        answer = self._ask(question)
+        if isinstance(answer, ErrorCode):
+            return answer
+        check = self._checks[key] = Check((partition.epoch, question))
+        check.future = asyncio.ensure_future(settle(check, answer))
+        return asyncio.shield(check.future)
+
+    def ended(self, partition: Partition, producer_id: int) -> None:
+        """A marker was written: what was known of this producer's transaction holds no more."""
+        self._checks.pop((partition, producer_id), None)
+
+    async def stop(self) -> None:
+        tasks = [check.future for check in self._checks.values() if check.future is not None]
+        tasks += [asker.task for asker in self._askers.values() if asker.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ask(self, question: Question) -> ErrorCode | Awaitable[ErrorCode]:
+        try:
+            leader = self._transactions.leader_of(question.name)
+            if leader == self._metadata.node_id:
+                return self._ask_here(question)
+        except BrokerError as error:
+            return error.code
+        if self._peers is None or leader not in self._metadata.image.brokers:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        asker = self._askers.get(leader)
+        if asker is None:
+            asker = self._askers[leader] = Asker(leader, self._metadata, self._peers)
+        return asker.ask(question)
+
+    def _ask_here(self, question: Question) -> ErrorCode | Awaitable[ErrorCode]:
+        name, producer, place, adds = question
+        if adds:
+            answer: ErrorCode | Awaitable[ErrorCode] = self._transactions.run(
+                name,
+                lambda machine, token, now_ms: machine.add(
+                    name, *producer, frozenset((place,)), EPOCH_PER_TRANSACTION, token, now_ms
+                ),
+            )
+            return answer
+        machine = self._transactions.peek(name)
+        code = machine.verify(name, *producer, frozenset((place,)))[place]
+        uncommitted = self._transactions.committed(name, machine)
+        return code if uncommitted is None else later(code, uncommitted)
+
+
+async def later(code: ErrorCode, uncommitted: Awaitable[None]) -> ErrorCode:
+    await uncommitted
+    return code
+
+
+async def settle(check: Check, answer: Awaitable[ErrorCode]) -> None:
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # should the broker stop meanwhile
+    try:
+        code = await answer
+    except BrokerError as error:
+        code = error.code
+    finally:
+        check.verdict = code
+
+
+class Asking(NamedTuple):
+    question: Question
+    future: asyncio.Future[ErrorCode]
+
+
+class Asker:
+    """What one other coordinator is to be asked. One request is on its way at a time; what comes meanwhile is next."""
+
+    def __init__(self, broker_id: int, metadata: Metadata, peers: Peers) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._peers = peers
+        self._steps = Steps("ottla.coord")
+        self._queue: list[Asking] = []
+
+    def ask(self, question: Question) -> asyncio.Future[ErrorCode]:
+        loop = asyncio.get_running_loop()
+        asking = Asking(question, loop.create_future())
+        self._queue.append(asking)
+        if self.task is None or self.task.done():
+            self.task = loop.create_task(self._run())
+        return asking.future
+
+    async def _run(self) -> None:
+        while self._queue:
+            batch = self._take()
+            codes: dict[tuple[str, Place], ErrorCode] = {}
+            with self._steps.attempt(f"verification by broker {self._broker_id}"):
+                codes = await self._send(batch)
+            for asking in batch:
+                if not asking.future.done():
+                    about = (asking.question.name, asking.question.place)
+                    asking.future.set_result(codes.get(about, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+    def _take(self) -> list[Asking]:
+        """The next of the queue. Answers are by transactional id, so each has one producer in it."""
+        producers: dict[str, tuple[Identity, bool]] = {}
+        taken, left = [], []
+        for asking in self._queue:
+            name, producer, _, adds = asking.question
+            room = len(producers) < TRANSACTIONS_MAX or name in producers
+            if room and producers.setdefault(name, (producer, adds)) == (producer, adds):
+                taken.append(asking)
+            else:
+                left.append(asking)
+        self._queue = left
+        return taken
+
+    async def _send(self, batch: list[Asking]) -> dict[tuple[str, Place], ErrorCode]:
+        broker = self._metadata.image.brokers.get(self._broker_id)
+        if broker is None:
+            raise PeerError(f"broker {self._broker_id} is not there")
+        try:
+            answer: AddPartitionsToTxnResponse = await self._peers.ask(
+                broker,
+                AddPartitionsToTxnRequest(transactions=transactions_of(batch)),
+                least=LEAST_VERSION,
+                client_id=f"AddPartitionsManager-client-{self._metadata.node_id}",
+                channel=CHANNEL,
+            )
+        except UnsupportedError:
+            return {(one.question.name, one.question.place): unasked(one.question) for one in batch}
+        if answer.error_code:
+            code = known(answer.error_code)
+            if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                code = ErrorCode.INVALID_TXN_STATE  # the client has nothing to do with what brokers may do
+            return {(one.question.name, one.question.place): code for one in batch}
+        return {
+            (result.transactional_id, (topic.name, one.partition_index)): known(one.partition_error_code)
+            for result in answer.results_by_transaction
+            for topic in result.topic_results
+            for one in topic.results_by_partition
+        }
+
+
+def unasked(question: Question) -> ErrorCode:
+    """A coordinator of an older Kafka cannot be asked: the check is left out, but nothing can be added without it."""
+    return ErrorCode.UNSUPPORTED_VERSION if question.adds else ErrorCode.NONE
+
+
+def known(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:  # of a newer broker
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def transactions_of(batch: list[Asking]) -> list[AddPartitionsToTxnTransaction]:
+    transactions: dict[str, AddPartitionsToTxnTransaction] = {}
+    topics: dict[tuple[str, str], AddPartitionsToTxnTopic] = {}
+    for (name, producer, (topic, index), adds), _ in batch:
+        if name not in transactions:
+            transactions[name] = AddPartitionsToTxnTransaction(
+                transactional_id=name,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                verify_only=not adds,
+                topics=[],
+            )
+        if (name, topic) not in topics:
+            topics[name, topic] = AddPartitionsToTxnTopic(name=topic, partitions=[])
+            transactions[name].topics.append(topics[name, topic])
+        if index not in topics[name, topic].partitions:
+            topics[name, topic].partitions.append(index)
+    return list(transactions.values())

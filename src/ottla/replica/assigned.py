@@ -1,0 +1,184 @@
+"""The replicas of a cluster's member: the controller gives each its role, with LeaderAndIsr and StopReplica.
+
+The image brings topic configs and the epochs of the other brokers, and nothing else: a topic that is gone from it is
+still hosted until the controller says stop. What is said in an older leader epoch, or of an older state in the same
+one, is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.clock import steady_ms
+from ottla.errors import BrokerError, ErrorCode
+from ottla.replica.leader import Leader
+from ottla.replica.partition import NOBODY, Partition, Site
+from ottla.replica.replicas import GONE, LOST, NONE, Replicas
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from ottla.cluster.image import Image, Topic
+    from ottla.cluster.image import Partition as State
+    from ottla.cluster.metadata import Metadata
+    from ottla.log.store import Store
+    from ottla.replica.waits import Waits
+
+    class Fetchers(Protocol):
+        """Who copies from leaders: `fetcher.Fetchers`."""
+
+        def follow(self, partition: Partition) -> None: ...
+
+        def forget(self, partition: Partition) -> None: ...
+
+    class Proposals(Protocol):
+        """Who asks the controller for other in-sync sets: `isr.Proposals`."""
+
+        def propose(self, partition: Partition) -> None: ...
+
+
+class Assigned(Replicas):
+    def __init__(
+        self, metadata: Metadata, store: Store, waits: Waits, fetchers: Fetchers, proposals: Proposals
+    ) -> None:
+        super().__init__(metadata, store, waits)
+        self._fetchers = fetchers
+        self._proposals = proposals
+
+    def apply(self, old: Image | None, new: Image) -> None:
+        for name in new.topics_changed_since(old):
+            before = None if old is None else old.topics.get(name)
+            after = new.topics.get(name)
+            if after is not None and (before is None or before.configs != after.configs):
+                self._reconfigure(after)
+        if old is not None and old.broker_configs is not new.broker_configs:
+            self._stale = list(new.topics)
+
+    def _another_chance(self, topic: Topic, index: int) -> Partition:
+        raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the controller has not told us to host it
+
+    def assign(self, topic: Topic, state: State, *, new: bool = False) -> None:
+        """LeaderAndIsr: take the role that the controller gives. BrokerError says why not.
+
+        `new`: the partition has just been created, so it cannot have been in a directory that is offline now.
+        """
+        if self._metadata.node_id not in state.replicas:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = self._by_name.get(topic.name, NONE).get(state.index)
+        if partition is None:
+            partition = self._receive(topic, state, new=new)
+        else:
+            self._adopt(partition, topic)
+            if state.leader_epoch < partition.epoch or (
+                state.leader_epoch == partition.epoch and state.version <= partition.version
+            ):
+                raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
+        if partition.log.fault is not None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, partition.log.fault)
+        if state.leader == self._metadata.node_id:
+            self._lead(partition, state)
+        else:
+            self._follow(partition, state)
+
+    def _lead(self, partition: Partition, state: State) -> None:
+        """Lead in a new epoch, or with another in-sync set in the same one."""
+        me, now_ms, anew = self._metadata.node_id, steady_ms(self._store.clock), partition.epoch != state.leader_epoch
+        self._fetchers.forget(partition)
+        partition.version = state.version
+        followers = partition.followers
+        if state.replicas == (me,):
+            followers = None
+        elif followers is None:
+            log = partition.log
+            followers = Leader(
+                me,
+                replicas=state.replicas,
+                isr=state.isr,
+                epoch=state.leader_epoch,
+                version=state.version,
+                end=log.end,
+                high=log.high,
+                now_ms=now_ms,
+                lag_ms=self._metadata.config.replica_lag_time_max_ms,
+                epoch_of=self._epoch_of,
+            )
+        else:
+            followers.lead(
+                replicas=state.replicas,
+                isr=state.isr,
+                epoch=state.leader_epoch,
+                version=state.version,
+                now_ms=now_ms,
+            )
+        partition.lead(state.leader_epoch, followers, Site(self._store.clock, self._proposals.propose))
+        if anew:
+            self._tell(partition)
+
+    def _follow(self, partition: Partition, state: State) -> None:
+        """Follow the leader, or nobody while there is none."""
+        led = partition.led
+        partition.version = state.version
+        partition.follow(state.leader_epoch, state.leader)
+        if state.leader >= 0:
+            self._fetchers.follow(partition)
+        else:
+            self._fetchers.forget(partition)
+        if led:
+            self._tell(partition)
+
+    def stop(self, name: str, index: int, *, delete: bool, epoch: int = NOBODY) -> None:
+        """StopReplica: host no longer, or only not for now. A negative epoch does not ask for ours."""
+        partition = self._by_name.get(name, NONE).get(index)
+        if partition is not None:
+            if 0 <= epoch < partition.epoch:
+                raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
+            self._fetchers.forget(partition)
+            led = partition.led
+            partition.follow(max(partition.epoch, epoch), NOBODY)
+            if led:
+                self._tell(partition)
+        if not delete:
+            return
+        if partition is not None:
+            partition.log.fault = partition.log.fault or GONE
+            hosted = self._by_name[name]
+            del hosted[index]
+            if not hosted:
+                del self._by_name[name]
+                self._by_id.pop(partition.topic_id, None)
+        self._lost.discard((name, index))
+        log = self._store.logs.get((name, index))
+        if log is not None:
+            self._store.delete(log)
+
+    def _receive(self, topic: Topic, state: State, *, new: bool) -> Partition:
+        """A partition of which nothing was said since this broker started."""
+        found = self._store.logs.get((topic.name, state.index))
+        if found is None and not new and not all(directory.online for directory in self._store.directories):
+            self._lost.add((topic.name, state.index))
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
+        if found is not None and any(topic.id) and any(found.topic_id) and found.topic_id != topic.id:
+            raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        log = self._log(topic, state, NOBODY)  # its epochs are those of the records it will get
+        if found is None:
+            log.high = 0
+        partition = Partition(topic.name, state.index, log.topic_id, log, NOBODY, self._store.flusher, led=False)
+        hosted = self._by_name.setdefault(topic.name, {})
+        hosted[state.index] = partition
+        if any(log.topic_id):
+            self._by_id[log.topic_id] = hosted
+        return partition
+
+    def _adopt(self, partition: Partition, topic: Topic) -> None:
+        """A topic that had no id may have been given one."""
+        if not any(topic.id) or topic.id == partition.topic_id:
+            return
+        if any(partition.topic_id):
+            raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        partition.log.set_topic_id(topic.id)
+        partition.topic_id = topic.id
+        self._by_id[topic.id] = self._by_name[topic.name]
+
+    def _epoch_of(self, broker: int) -> int | None:
+        found = self._metadata.image.brokers.get(broker)
+        return None if found is None else found.epoch

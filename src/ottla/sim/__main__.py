@@ -1,0 +1,57 @@
+"""`python -m ottla.sim`: stories of simulated clusters, one for each seed.
+
+    python -m ottla.sim --seed 42 --trace        one story, with everything that happens in it
+    python -m ottla.sim --seeds 1000 --jobs 2    many, each in a process with others; exit code 1 if one goes wrong
+
+A seed is the same story on every run: the order in which Python goes through sets of text is fixed for that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from ottla.sim.trial import Outcome, tell
+
+HASH_SEED = "0"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m ottla.sim", description="Clusters in a simulated world.")
+    parser.add_argument("--seed", type=int, help="one story")
+    parser.add_argument("--seeds", type=int, default=100, help="how many stories")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--trace", action="store_true", help="say everything that happens")
+    options = parser.parse_args()
+    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
+        environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
+        os.execve(sys.executable, [sys.executable, "-m", "ottla.sim", *sys.argv[1:]], environment)
+    if options.seed is not None:
+        outcome = tell(options.seed, trace=print if options.trace else None)
+        print(outcome)
+        return 0 if outcome.wrong is None else 1
+    return many(range(options.first, options.first + options.seeds), options.jobs)
+
+
+def many(seeds: range, jobs: int) -> int:
+    began, wrong, acked = time.monotonic(), list[Outcome](), 0
+    with ProcessPoolExecutor(jobs) as pool:
+        for count, outcome in enumerate(pool.map(tell, seeds), 1):
+            acked += outcome.acked
+            if outcome.wrong is not None:
+                wrong.append(outcome)
+                print(outcome, flush=True)
+            if count % 50 == 0:
+                print(f"{count} stories, {len(wrong)} wrong, {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{len(seeds)} stories, {acked} records acknowledged, {len(wrong)} wrong, {time.monotonic() - began:.0f} s")
+    for outcome in wrong:
+        print(f"again: python -m ottla.sim --seed {outcome.seed} --trace")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

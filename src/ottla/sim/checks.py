@@ -1,0 +1,246 @@
+"""What must hold in a cluster at every moment, looked at from outside the code under test.
+
+After every callback of a broker its partitions are compared with what was seen before, and every change in the store
+is looked at as it happens. The truth is kept here: what was committed, byte for byte, from the first replica that
+raised its high watermark over it.
+
+    V2, V5   below its high watermark every replica has the same bytes
+    V3       a high watermark does not go back within the life of a process
+    V4       a leader commits only what every in-sync replica of its epoch has
+    V6       an epoch has one leader, a broker's epoch never goes back, and who begins to lead has all that is committed
+    V7       who joins the in-sync set has all that is committed
+    V15      the state in the store: epochs rise, one leader for each, an in-sync set of assigned replicas; a new leader
+             comes from the last in-sync set; only the controller writes it; topics come and go only when asked for
+
+What clients were told is checked by `history.py` (V1, V2, V3, V8, V9, V13).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.records import batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ottla.sim.history import Partition as Key
+    from ottla.sim.keeper import SimStore, Znode
+    from ottla.sim.loop import Process
+    from ottla.sim.node import Node
+
+READ_SIZE = 1 << 20
+
+
+class Seen(NamedTuple):
+    """A replica as it was after the last callback of its broker."""
+
+    high: int
+    end: int
+    epoch: int
+    led: bool
+
+
+class State(NamedTuple):
+    """What the store says of a partition."""
+
+    leader: int
+    epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+
+
+class Truth:
+    """What is committed in one partition: the bytes of its batches, and where the batch at an offset begins."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.positions: dict[int, int] = {0: 0}
+        self.high = 0
+
+
+class Checks:
+    def __init__(self, store: SimStore, wrong: Callable[[str], None]) -> None:
+        self.truths: dict[Key, Truth] = defaultdict(Truth)
+        self.states: dict[Key, State] = {}
+        self.ends: dict[tuple[int, Key], int] = {}  # the end of each replica's log; none after its power was lost
+        self.deletable: set[str] = set()  # topics that somebody has asked to delete
+        self.unclean = False  # leaders from outside the in-sync set are allowed
+        self._store = store
+        self._wrong = wrong
+        self._of: dict[Process, Node] = {}
+        self._seen: dict[tuple[int, Key], Seen] = {}
+        self._verified: dict[tuple[int, Key], int] = {}
+        self._leaders: dict[tuple[Key, int], int] = {}
+        self._isrs: dict[tuple[Key, int], tuple[int, ...]] = {}  # the last in-sync set of each epoch
+        self._assigned: dict[str, dict[str, list[int]]] = {}
+        store.changes.append(self._changed)
+
+    # Brokers.
+
+    def begins(self, node: Node) -> None:
+        """A new process: what the old one had in mind counts no more."""
+        assert node.process is not None
+        self._of[node.process] = node
+        for key in [key for key in self._seen if key[0] == node.number]:
+            del self._seen[key]
+            self._verified.pop(key, None)
+
+    def lost_power(self, node: Node) -> None:
+        for key in [key for key in self.ends if key[0] == node.number]:
+            del self.ends[key]
+
+    def after(self, process: Process) -> None:
+        """A callback of this process has run."""
+        node = self._of.get(process)
+        if node is None or process.dead:
+            return
+        for partition in hosted(node):
+            seen = Seen(partition.high, partition.log.end, partition.epoch, partition.led)
+            key = (partition.topic, partition.index)
+            before = self._seen.get((node.number, key))
+            if seen != before:
+                self._look(node, key, partition, seen, before)
+
+    def _look(self, node: Node, key: Key, partition: Any, seen: Seen, before: Seen | None) -> None:
+        place = (node.number, key)
+        self._seen[place] = seen
+        self.ends[place] = seen.end
+        name = f"{node.name} {key[0]}-{key[1]}"
+        if before is not None:
+            if seen.high < before.high:
+                self._wrong(f"V3 {name}: the high watermark went from {before.high} back to {seen.high}")
+            if seen.epoch < before.epoch:
+                self._wrong(f"V6 {name}: the epoch went from {before.epoch} back to {seen.epoch}")
+        if seen.end < self._verified.get(place, 0):
+            self._wrong(f"V5 {name}: cut to {seen.end}, below what was committed at {self._verified[place]}")
+        if seen.high > seen.end:
+            self._wrong(f"V4 {name}: a high watermark of {seen.high} above the end at {seen.end}")
+        if seen.led:
+            self._lead(node, key, partition, seen, before, name)
+        if seen.high > (before.high if before is not None else partition.log.start):
+            self._verify(place, key, partition, seen.high, name)
+
+    def _lead(self, node: Node, key: Key, partition: Any, seen: Seen, before: Seen | None, name: str) -> None:
+        first = self._leaders.setdefault((key, seen.epoch), node.number)
+        if first != node.number:
+            self._wrong(f"V6 {name}: leads in epoch {seen.epoch}, and so did b{first}")
+        began = before is None or not before.led or before.epoch != seen.epoch
+        truth, state = self.truths[key], self.states.get(key)
+        newest = state is None or state.epoch <= seen.epoch
+        if began and newest and not self.unclean:
+            if seen.end < truth.high:
+                self._wrong(f"V6 {name}: leads with an end of {seen.end}, and {truth.high} is committed")
+            else:
+                self._verify((node.number, key), key, partition, truth.high, name)
+        if before is None or seen.high > before.high:
+            for member in self._isrs.get((key, seen.epoch), ()):
+                end = self.ends.get((member, key))
+                if end is not None and end < seen.high:
+                    self._wrong(f"V4 {name}: commits {seen.high}, and b{member}, in sync, ends at {end}")
+
+    def _verify(self, place: tuple[int, Key], key: Key, partition: Any, high: int, name: str) -> None:
+        """Compare what this replica has below `high` with the truth; what nobody had before becomes the truth."""
+        truth, at = self.truths[key], self._verified.get(place, partition.log.start)
+        if partition.log.start > 0 or at >= high:
+            return
+        for entry, data in batches(partition.log, at, high):
+            begin = truth.positions.get(entry.base_offset)
+            if begin is None:
+                self._wrong(f"V5 {name}: a batch at {entry.base_offset}, where the others have none")
+                return
+            if entry.last_offset < truth.high:
+                if truth.data[begin : begin + len(data)] != data:
+                    self._wrong(f"V5 {name}: other bytes than the others at {entry.base_offset}")
+                    return
+            else:
+                truth.data += data
+                truth.high = entry.last_offset + 1
+                truth.positions[truth.high] = len(truth.data)
+            at = entry.last_offset + 1
+        if at < high:
+            self._wrong(f"V5 {name}: readable to {at}, and its high watermark is {high}")
+        self._verified[place] = at
+
+    # The store.
+
+    def _changed(self, zxid: int, path: str, node: Znode | None) -> None:
+        parts = path.split("/")
+        if parts[1:3] != ["brokers", "topics"] or len(parts) < 4:
+            return
+        topic = parts[3]
+        if len(parts) == 4:
+            if node is None:
+                if topic not in self.deletable:
+                    self._wrong(f"V15 {topic}: deleted, and nobody asked for it")
+                self._forget(topic)
+            else:
+                self._assigned[topic] = json.loads(node.data)["partitions"]
+        elif len(parts) == 7 and node is not None:
+            self._state((topic, int(parts[5])), node.data)
+
+    def _forget(self, topic: str) -> None:
+        self._assigned.pop(topic, None)
+        for known in (self.truths, self.states):
+            for key in [key for key in known if key[0] == topic]:
+                del known[key]
+        for places in (self._seen, self._verified, self.ends):
+            for place in [place for place in places if place[1][0] == topic]:
+                del places[place]
+        for epochs in (self._leaders, self._isrs):
+            for known_epoch in [one for one in epochs if one[0][0] == topic]:
+                del epochs[known_epoch]
+
+    def _state(self, key: Key, data: bytes) -> None:
+        said = json.loads(data)
+        new = State(said["leader"], said["leader_epoch"], tuple(said["isr"]), said["controller_epoch"])
+        old, name = self.states.get(key), f"{key[0]}-{key[1]}"
+        self.states[key] = new
+        self._isrs[key, new.epoch] = new.isr
+        assigned = self._assigned.get(key[0], {}).get(str(key[1]), [])
+        if not set(new.isr) <= set(assigned):
+            self._wrong(f"V15 {name}: in sync are {new.isr}, assigned {assigned}")
+        if new.leader >= 0 and new.leader not in new.isr:
+            self._wrong(f"V15 {name}: {new.leader} leads and is not in sync")
+        if not new.isr:
+            self._wrong(f"V15 {name}: nobody is in sync")
+        writer = self._store.writer
+        if writer and writer != self._store.owner("/controller"):
+            self._wrong(f"V15 {name}: the state was written by session {writer}, which is not the controller's")
+        if old is None:
+            return
+        if new.epoch < old.epoch or new.controller_epoch < old.controller_epoch:
+            self._wrong(f"V15 {name}: the state went from {old} to {new}")
+        if new.epoch == old.epoch and new.leader != old.leader:
+            self._wrong(f"V15 {name}: another leader in the same epoch: {old}, {new}")
+        if new.leader >= 0 and new.leader not in old.isr and not self.unclean:
+            self._wrong(f"V15 {name}: {new.leader} leads now and was not in sync: {old}, {new}")
+        for joined in set(new.isr) - set(old.isr):
+            end = self.ends.get((joined, key))
+            if end is not None and end < self.truths[key].high:
+                self._wrong(f"V7 {name}: b{joined} is in sync again and ends at {end} of {self.truths[key].high}")
+
+
+def hosted(node: Node) -> Iterable[Any]:
+    """The partitions that the broker of a node has, as its own objects."""
+    if node.broker is None or node.broker._dispatch is None:
+        return ()
+    return [one for one in node.broker._dispatch._parts.replicas if not one.log.fault]
+
+
+def batches(log: Any, at: int, high: int) -> Iterable[tuple[batch.Entry, bytes]]:
+    """The batches between two offsets."""
+    while at < high:
+        found = log.read(at, READ_SIZE, offset_max=high)
+        if found is None:
+            return
+        data = found.read()
+        for entry in batch.entries(data):
+            if at <= entry.base_offset and entry.last_offset < high:
+                yield entry, data[entry.position : entry.position + entry.size]
+        last = max((entry.last_offset for entry in batch.entries(data)), default=at - 1)
+        if last < at:
+            return
+        at = last + 1

@@ -1,0 +1,175 @@
+"""What clients of a cluster were told, and what is wrong with it: pure, for simulated clusters and for real ones.
+
+Every value is unique. A producer says what it sends and what was acknowledged; a reader says what it got, in order, and
+which high watermarks it was told. From these alone `History` finds:
+
+    inconsistent   two values at one offset
+    duplicate      one value at two offsets, though its producer is idempotent
+    invented       a value that nobody sent
+    reordered      records of one producer in another order than it sent them
+    skipped        a reader that went past an acknowledged record
+    backwards      a high watermark, or the end of a log, that was lower than before
+    lost           an acknowledged record that is not there in the end
+    diverged       two replicas that differ below the high watermark
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+Partition = tuple[str, int]
+
+
+class Violation(NamedTuple):
+    kind: str
+    partition: Partition
+    detail: str
+
+    def __str__(self) -> str:
+        topic, index = self.partition
+        return f"{self.kind} in {topic}-{index}: {self.detail}"
+
+
+class Place(NamedTuple):
+    """Who wrote a value: the how-manieth of a producer in this partition."""
+
+    producer: str
+    number: int
+
+
+class Reader:
+    """What one reader has seen of one partition."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.high = -1
+        self.last: dict[str, int] = {}  # of each producer, the number of the last value
+
+
+class Story:
+    """One partition."""
+
+    def __init__(self) -> None:
+        self.places: dict[bytes, Place] = {}
+        self.counts: dict[str, int] = defaultdict(int)
+        self.acked: dict[int, bytes] = {}
+        self.values: dict[int, bytes] = {}  # every offset that anybody was told of
+        self.offsets: dict[bytes, int] = {}
+        self.readers: dict[str, Reader] = {}
+        self.ends: dict[str, int] = {}
+        self.last_acked: dict[str, tuple[int, int]] = {}  # of each producer: number and offset
+
+
+class History:
+    def __init__(self, tell: Callable[[Violation], None] | None = None) -> None:
+        self.violations: list[Violation] = []
+        self.partitions: dict[Partition, Story] = defaultdict(Story)
+        self._tell = tell
+
+    def _wrong(self, kind: str, partition: Partition, detail: str) -> None:
+        violation = Violation(kind, partition, detail)
+        self.violations.append(violation)
+        if self._tell is not None:
+            self._tell(violation)
+
+    # Producers.
+
+    def sent(self, producer: str, partition: Partition, values: Iterable[bytes]) -> None:
+        story = self.partitions[partition]
+        for value in values:
+            assert value not in story.places, "values are unique"
+            story.places[value] = Place(producer, story.counts[producer])
+            story.counts[producer] += 1
+
+    def acknowledged(self, partition: Partition, base: int, values: Sequence[bytes]) -> None:
+        story = self.partitions[partition]
+        for offset, value in enumerate(values, base):
+            self._note(partition, offset, value)
+            story.acked[offset] = value
+            place = story.places[value]
+            number, last = story.last_acked.get(place.producer, (-1, -1))
+            if place.number > number and offset < last:
+                detail = f"{value!r} of {place.producer} was acknowledged at {offset}, an earlier one at {last}"
+                self._wrong("reordered", partition, detail)
+            if place.number > number:
+                story.last_acked[place.producer] = place.number, offset
+
+    # Readers.
+
+    def starts(self, reader: str, partition: Partition, position: int) -> None:
+        """A reader begins at an offset, or goes there."""
+        before = self.partitions[partition].readers.get(reader)
+        now = self.partitions[partition].readers[reader] = Reader(position)
+        if before is not None:
+            now.high = before.high
+
+    def read(self, reader: str, partition: Partition, offset: int, value: bytes) -> None:
+        story = self.partitions[partition]
+        state = story.readers.setdefault(reader, Reader(offset))
+        if offset < state.position:
+            self._wrong("reordered", partition, f"{reader} got offset {offset} after {state.position - 1}")
+        for missed in range(state.position, offset):
+            if missed in story.acked:
+                self._wrong("skipped", partition, f"{reader} went from {state.position} to {offset}, past {missed}")
+                break
+        state.position = offset + 1
+        if self._note(partition, offset, value):
+            place = story.places[value]
+            last = state.last.get(place.producer, -1)
+            if place.number <= last:
+                self._wrong("reordered", partition, f"{reader} got {value!r} after number {last} of {place.producer}")
+            state.last[place.producer] = place.number
+
+    def high(self, reader: str, partition: Partition, high: int) -> None:
+        """A reader is told the high watermark."""
+        state = self.partitions[partition].readers.setdefault(reader, Reader(0))
+        if high < state.high:
+            self._wrong("backwards", partition, f"{reader} was told a high watermark of {state.high}, then {high}")
+        state.high = max(state.high, high)
+
+    def _note(self, partition: Partition, offset: int, value: bytes) -> bool:
+        """There is this value at this offset, somebody was told. Whether somebody sent it."""
+        story = self.partitions[partition]
+        if value not in story.places:
+            self._wrong("invented", partition, f"{value!r} at {offset}")
+            return False
+        known = story.values.setdefault(offset, value)
+        if known != value:
+            self._wrong("inconsistent", partition, f"{known!r} and {value!r} at {offset}")
+        place = story.offsets.setdefault(value, offset)
+        if place != offset:
+            self._wrong("duplicate", partition, f"{value!r} at {place} and at {offset}")
+        return True
+
+    # The end.
+
+    def found(self, partition: Partition, values: Mapping[int, bytes], *, where: str = "the log") -> None:
+        """All that is there in the end, by offset."""
+        story = self.partitions[partition]
+        for offset, value in sorted(story.acked.items()):
+            if offset not in values:
+                self._wrong("lost", partition, f"{value!r} was acknowledged at {offset} and is not in {where}")
+        order: dict[str, int] = {}
+        for offset, value in sorted(values.items()):
+            if self._note(partition, offset, value):
+                place = story.places[value]
+                if place.number < order.get(place.producer, -1):
+                    self._wrong("reordered", partition, f"{value!r} at {offset} in {where}")
+                order[place.producer] = place.number
+
+    def replicas(self, partition: Partition, contents: Mapping[str, bytes]) -> None:
+        """What the replicas have below the high watermark, byte for byte."""
+        first, *others = sorted(contents)
+        for other in others:
+            if contents[first] != contents[other]:
+                at = difference(contents[first], contents[other])
+                self._wrong("diverged", partition, f"{first} and {other} differ from byte {at} on")
+
+
+def difference(one: bytes, other: bytes) -> int:
+    """The first byte at which they differ."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -1,0 +1,106 @@
+"""One connection of a simulated client: frames made and read by the real codec, answers in the order of the requests.
+
+Brokers talk to each other through the real `cluster/peers.py`; a client has this, which shares no code with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ottla.wire import apis, codec, frame
+from ottla.wire.schema import spec
+
+if TYPE_CHECKING:
+    from ottla.sim.loop import SimLoop
+    from ottla.sim.net import SimSocket
+
+LENGTH = struct.Struct(">i")
+
+
+class LinkError(Exception):
+    """There is no answer, and nobody knows what became of the request."""
+
+
+class Link:
+    """One connection to a broker. After an error it is of no use any more."""
+
+    def __init__(self, loop: SimLoop, socket: SimSocket) -> None:
+        self.closed = False
+        self._loop = loop
+        self._socket = socket
+        self._data = bytearray()
+        self._waiting: deque[tuple[int, int, int, asyncio.Future[Any]]] = deque()
+        self._count = 0
+        loop.add_reader(socket.fd, self._readable)
+
+    def send(self, request: object, version: int, client_id: str = "sim") -> asyncio.Future[Any]:
+        """A future of the answer; LinkError when there will be none."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self.closed:
+            future.set_exception(LinkError("the connection is closed"))
+            return future
+        key = spec(type(request)).key
+        assert key is not None
+        self._count += 1
+        body = frame.request_header(key, version, self._count, client_id) + codec.encode(request, version)
+        try:
+            self._socket.send(LENGTH.pack(len(body)) + body)
+        except OSError as error:
+            self.close()
+            future.set_exception(LinkError(str(error)))
+            return future
+        self._waiting.append((key, version, self._count, future))
+        return future
+
+    async def ask(self, request: object, version: int, *, timeout_s: float = 30.0, client_id: str = "sim") -> Any:
+        """The answer; when it takes too long the connection is given up, for its outcome is unknown."""
+        future = self.send(request, version, client_id)
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), timeout_s)
+        except TimeoutError:
+            self.close()
+            future.exception()
+            raise LinkError("no answer in time") from None
+
+    def _readable(self) -> None:
+        try:
+            data = self._socket.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        self._data += data
+        while len(self._data) >= 4:
+            (length,) = LENGTH.unpack_from(self._data)
+            if len(self._data) < 4 + length:
+                return
+            answer = bytes(self._data[4 : 4 + length])
+            del self._data[: 4 + length]
+            self._answered(answer)
+
+    def _answered(self, answer: bytes) -> None:
+        key, version, count, future = self._waiting.popleft()
+        correlation, position = frame.parse_response_header(key, version, answer)
+        assert correlation == count, "an answer to another request"
+        response, end = codec.decoder(apis.BY_KEY[key].response, version)(answer, position)
+        assert end == len(answer), "an answer is read to its end"
+        if not future.done():
+            future.set_result(response)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._loop.remove_reader(self._socket.fd)
+        self._socket.close()
+        for *_, future in self._waiting:
+            if not future.done():
+                future.set_exception(LinkError("the connection was lost"))
+                future.exception()  # it may be that nobody waits any more
+        self._waiting.clear()

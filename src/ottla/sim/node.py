@@ -1,0 +1,208 @@
+"""A broker of the simulation: the real one, on a simulated disk, clock, network and store.
+
+start    a new process begins, with what is in the folder
+kill     it ends at once (kill -9); what it wrote is in the system's memory and stays
+outage   the power goes: what no sync has covered may be lost, and nobody is told that the connections are gone
+pause    it does not run (SIGSTOP), until `resume`
+stop     it is asked to stop, and takes its time
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, cast
+from unittest import mock
+
+from ottla.broker import Broker
+from ottla.cluster.standalone import Standalone
+from ottla.config import load
+from ottla.sim.clock import SimClock
+from ottla.sim.disk import Device, SimDisk
+from ottla.sim.keeper import SimKeeper
+from ottla.sim.loop import PROCESS
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from random import Random
+    from socket import socket
+
+    from ottla.sim.keeper import SimStore
+    from ottla.sim.loop import Process, SimLoop
+    from ottla.sim.net import Network
+
+PORT = 9092
+
+
+class SimBroker(Broker):
+    """The real broker; only where it listens is simulated."""
+
+    network: Network
+
+    def _bind(self) -> list[socket]:
+        sockets = []
+        for wanted in self.config.opened:
+            self.addresses.append((wanted.name, wanted.host, wanted.port))
+            sockets.append(cast("socket", self.network.listen(wanted.host, wanted.port, PROCESS.get())))
+        return sockets
+
+
+class Node:
+    """One host with a disk, and the broker that runs on it, or does not."""
+
+    def __init__(
+        self,
+        number: int,
+        folder: Path,
+        network: Network,
+        store: SimStore,
+        chance: Random,
+        options: Mapping[str, str],
+        *,
+        standalone: bool = False,
+    ) -> None:
+        self.number = number
+        self.name = f"b{number}"
+        self.network = network
+        self.store = store
+        self.device = Device(chance)
+        self.clock = SimClock(network.loop)
+        self.broker: SimBroker | None = None
+        self.process: Process | None = None
+        self.lives = 0
+        self._folder = folder
+        self._options = options
+        self._standalone = standalone
+        self._disk: SimDisk | None = None
+        self._keeper: SimKeeper | None = None
+        self._loop: SimLoop = network.loop
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and not self.process.dead
+
+    @property
+    def paused(self) -> bool:
+        return self.process is not None and self.process.paused
+
+    def start(self) -> None:
+        assert not self.running, "one process at a time"
+        self.lives += 1
+        self.network.dark.discard(self.name)
+        self._loop.note(f"{self.name} starts")
+        self.process, context = self._loop.process(self.name)
+        context.run(self._begin)
+
+    def _begin(self) -> None:
+        self._disk = SimDisk(self.device)
+        pairs = {
+            "node.id": str(self.number),
+            "listeners": f"PLAINTEXT://{self.name}:{PORT}",
+            "log.dirs": str(self._folder),
+            "num.recovery.threads.per.data.dir": "1",
+            **self._options,
+        }
+        self._keeper = SimKeeper(self.store, self.name, timeout_s=6.0)
+        self.broker = self._make(pairs)
+        self.broker.network = self.network
+        self._loop.create_task(self._live(self.broker), name=f"{self.name} lives")
+
+    def _make(self, pairs: Mapping[str, str]) -> SimBroker:
+        return SimBroker(load(pairs), clock=self.clock, disk=self._disk, keeper=self._keeper)
+
+    async def _live(self, broker: SimBroker) -> None:
+        try:
+            await broker.start()
+            self._loop.note(f"{self.name} is up")
+        except Exception as error:
+            self._loop.note(f"{self.name} does not start: {error!r}")
+            raise
+
+    def kill(self) -> None:
+        self._loop.note(f"{self.name} is killed")
+        self._end()
+        assert self.process is not None
+        self.network.kill(self.process)
+
+    def outage(self) -> int:
+        """Returns how many bytes were at stake."""
+        self._end()
+        assert self.process is not None
+        self.network.outage(self.name, self.process)
+        stake = self.device.cut_power()
+        self._loop.note(f"{self.name} loses its power, and {stake} bytes are at stake")
+        return stake
+
+    def _end(self) -> None:
+        assert self.process is not None
+        assert self._disk is not None
+        assert self._keeper is not None
+        self._loop.kill(self.process)
+        self._disk.kill()
+        if self._standalone:  # its store is a file of its own: nothing outlives the process
+            self.store.expire(self._keeper.session)
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self._loop.note(f"{self.name} is paused")
+        self._loop.pause(self.process)
+
+    def resume(self) -> None:
+        assert self.process is not None
+        self._loop.note(f"{self.name} goes on")
+        self._loop.resume(self.process)
+
+    async def stop(self) -> None:
+        """In good order."""
+        assert self.process is not None
+        assert self.broker is not None
+        self._loop.note(f"{self.name} stops")
+        done = self._loop.create_future()
+        process, broker = self.process, self.broker
+
+        async def stop() -> None:
+            await broker.stop()
+            if not done.done():
+                done.set_result(None)
+
+        self._in_process(stop())
+        await done
+        if not process.dead:
+            self._loop.note(f"{self.name} has stopped")
+            self._end()
+            self.network.kill(process)
+
+    def _in_process(self, work: Any) -> asyncio.Task[Any]:
+        from contextvars import Context
+
+        context = Context()
+        context.run(PROCESS.set, self.process)  # type: ignore[arg-type]
+        return self._loop.create_task(work, context=context)
+
+
+@contextlib.contextmanager
+def determined(loop: SimLoop, chance: Random) -> Iterator[None]:
+    """Everything that the broker takes from the real world in spite of its parameters comes from the seed.
+
+    Turns of the loop are measured in real time, which stands still here: no request is ever put off.
+    """
+    numbers = mock.Mock(
+        randbelow=lambda limit: chance.randrange(limit), token_bytes=chance.randbytes, token_hex=_hex(chance)
+    )
+    identities = mock.Mock(uuid4=lambda: "-".join(f"{chance.getrandbits(32):08x}" for _ in range(4)))
+    places = ("ottla.net.turns", "ottla.net.dispatch", "ottla.net.connection")
+    with contextlib.ExitStack() as stack:
+        for place in places:
+            stack.enter_context(mock.patch(f"{place}.monotonic", loop.time))
+        stack.enter_context(mock.patch("ottla.broker.secrets", numbers))
+        stack.enter_context(mock.patch("ottla.broker.uuid", identities))
+        for maker in (Standalone,):
+            defaults = maker.__init__.__kwdefaults__
+            stack.enter_context(mock.patch.dict(defaults, random_bytes=chance.randbytes))
+        stack.enter_context(mock.patch("ottla.net.outbox.COPY_SIZE_MAX", 1 << 40))  # no sendfile to a simulated socket
+        yield
+
+
+def _hex(chance: Random) -> Any:
+    return lambda size=32: chance.randbytes(size).hex()

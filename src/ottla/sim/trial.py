@@ -1,0 +1,42 @@
+"""One seed from beginning to end: which cluster it is, how its story went, and how to hear it again."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.sim.loop import Deadlock
+from ottla.sim.world import World, Wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MEMORY = Path("/dev/shm")  # where there is one: the files of a story are small and soon gone
+
+
+class Outcome(NamedTuple):
+    seed: int
+    wrong: str | None
+    digest: int
+    callbacks: int
+    seconds: float  # of virtual time
+    acked: int
+
+    def __str__(self) -> str:
+        result = "fine" if self.wrong is None else f"WRONG: {self.wrong}"
+        return f"seed {self.seed}: {result} ({self.seconds:.0f} s, {self.acked} acknowledged, {self.digest:08x})"
+
+
+def tell(seed: int, *, trace: Callable[[str], None] | None = None) -> Outcome:
+    """Tell the story of a seed."""
+    with tempfile.TemporaryDirectory(prefix="ottla-sim-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        world = World(seed, Path(folder), trace=trace)
+        began = world.loop.time()
+        wrong = None
+        try:
+            world.run()
+        except (Wrong, Deadlock) as error:
+            wrong = str(error)
+        acked = sum(len(story.acked) for story in world.history.partitions.values())
+        return Outcome(seed, wrong, world.loop.digest, world.loop.callbacks, world.loop.time() - began, acked)

@@ -1,0 +1,222 @@
+"""What happens to a simulated cluster, by chance: one trouble after the other, some of them at the same time.
+
+How much may go wrong at once is what the cluster promises to survive: any number of brokers may be killed, paused or
+cut off, for what they wrote stays on their disks; but the power of one may go only while every replica is in sync, and
+the next one's only when they are again (with min.insync.replicas=2 the loss of one disk is survived, not of two).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ottla.sim.keeper import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ottla.sim.node import Node
+    from ottla.sim.world import World
+
+CLIENTS = ("p1", "p2", "r1", "g1", "g2")
+
+
+class Trouble:
+    def __init__(self, world: World, rounds: int) -> None:
+        self.world = world
+        self.rounds = rounds
+        self.kinds: dict[str, Callable[[], Awaitable[None]]] = {
+            "kill": self.kill,
+            "kill two": self.kill_two,
+            "outage": self.outage,
+            "pause": self.pause,
+            "stop": self.stop,
+            "cut brokers": self.cut_brokers,
+            "cut store": self.cut_store,
+            "cut one way": self.cut_one_way,
+            "isolate": self.isolate,
+            "reset": self.reset,
+            "slow": self.slow,
+            "store away": self.store_away,
+            "store slow": self.store_slow,
+            "expire": self.expire,
+            "resign": self.resign,
+            "clock": self.clock,
+            "full": self.full,
+        }
+        self._chance = world.chance
+        self._busy: set[str] = set()  # nodes to which something is happening
+
+    async def run(self) -> None:
+        """Several rounds of trouble; in each, one to three at the same time."""
+        await asyncio.sleep(self._chance.uniform(0.5, 3))
+        for _ in range(self.rounds):
+            kinds = self._chance.sample(sorted(self.kinds), self._chance.choice((1, 1, 2, 2, 3)))
+            self.world.loop.note(f"trouble: {', '.join(kinds)}")
+            await asyncio.gather(*(self.kinds[kind]() for kind in kinds))
+            await asyncio.sleep(self._chance.expovariate(0.5))
+
+    async def heal(self) -> None:
+        world = self.world
+        world.network.heal()
+        world.network.slow.clear()
+        world.store.slow_s = 0.0
+        if not world.store.up:
+            world.store.start()
+        for node in world.nodes:
+            node.device.full = False
+            if node.paused:
+                node.resume()
+            if not node.running:
+                world.start(node)
+
+    # One broker, or two.
+
+    def _pick(self) -> Node | None:
+        """A node that runs and has no other trouble."""
+        free = [one for one in self.world.nodes if one.running and not one.paused and one.name not in self._busy]
+        return self._chance.choice(free) if free else None
+
+    def _moment(self) -> float:
+        """A while: mostly shorter than a session, sometimes longer."""
+        return self._chance.choice(
+            (self._chance.uniform(0, 0.5), self._chance.uniform(0, 5), self._chance.uniform(5, 15))
+        )
+
+    async def kill(self) -> None:
+        node = self._pick()
+        if node is None:
+            return
+        self._busy.add(node.name)
+        node.kill()
+        await asyncio.sleep(self._moment())
+        self.world.start(node)
+        self._busy.discard(node.name)
+
+    async def kill_two(self) -> None:
+        await asyncio.gather(self.kill(), self._after(self.kill))
+
+    async def _after(self, what: Callable[[], Awaitable[None]]) -> None:
+        await asyncio.sleep(self._chance.uniform(0, 2))
+        await what()
+
+    async def outage(self) -> None:
+        world = self.world
+        states = world.checks.states.values()
+        whole = states and all(len(one.isr) == 3 for one in states)
+        node = self._pick()
+        if node is None or not whole or self._busy:
+            return
+        self._busy.add(node.name)
+        node.outage()
+        world.checks.lost_power(node)
+        await asyncio.sleep(self._moment())
+        world.start(node)
+        self._busy.discard(node.name)
+
+    async def pause(self) -> None:
+        node = self._pick()
+        if node is None:
+            return
+        self._busy.add(node.name)
+        node.pause()
+        await asyncio.sleep(self._moment())
+        node.resume()
+        self._busy.discard(node.name)
+
+    async def stop(self) -> None:
+        node = self._pick()
+        if node is None:
+            return
+        self._busy.add(node.name)
+        try:
+            async with asyncio.timeout(60):
+                await node.stop()
+        except TimeoutError:
+            node.kill()
+        await asyncio.sleep(self._moment())
+        self.world.start(node)
+        self._busy.discard(node.name)
+
+    async def clock(self) -> None:
+        node = self._chance.choice(self.world.nodes)
+        node.clock.jump(self._chance.choice((-3_600_000, 3_600_000, -1000, 60_000)))
+
+    async def full(self) -> None:
+        node = self._chance.choice(self.world.nodes)
+        node.device.full = True
+        await asyncio.sleep(self._chance.uniform(0, 3))
+        node.device.full = False
+
+    # The network.
+
+    async def _cut(self, *ways: tuple[str, str]) -> None:
+        network = self.world.network
+        for way in ways:
+            self.world.loop.note(f"cut {way[0]} -> {way[1]}")
+            network.cut(*way)
+        await asyncio.sleep(self._moment())
+        for way in ways:
+            network.heal(*way)
+        self.world.loop.note("healed")
+
+    def _two(self) -> tuple[str, str]:
+        one, other = self._chance.sample([node.name for node in self.world.nodes], 2)
+        return one, other
+
+    async def cut_brokers(self) -> None:
+        one, other = self._two()
+        await self._cut((one, other), (other, one))
+
+    async def cut_one_way(self) -> None:
+        names = [node.name for node in self.world.nodes]
+        one, other = self._chance.sample([*names, HOST, *CLIENTS[:2]], 2)
+        await self._cut((one, other))
+
+    async def cut_store(self) -> None:
+        name = self._chance.choice(self.world.nodes).name
+        await self._cut((name, HOST), (HOST, name))
+
+    async def isolate(self) -> None:
+        """One broker is cut off from the others and from the store, but clients reach it."""
+        name = self._chance.choice(self.world.nodes).name
+        others = [HOST, *(node.name for node in self.world.nodes if node.name != name)]
+        await self._cut(*((name, other) for other in others), *((other, name) for other in others))
+
+    async def reset(self) -> None:
+        one, other = self._two()
+        self.world.network.reset(one, other)
+        self.world.network.reset(self._chance.choice(CLIENTS), one)
+
+    async def slow(self) -> None:
+        way = self._two()
+        self.world.network.slow[way] = self._chance.choice((0.02, 0.1, 0.5))
+        await asyncio.sleep(self._moment())
+        self.world.network.slow.pop(way, None)
+
+    # The store.
+
+    async def store_away(self) -> None:
+        store = self.world.store
+        if not store.up:
+            return
+        self.world.loop.note("the store is away")
+        store.stop()
+        await asyncio.sleep(self._moment())
+        self.world.loop.note("the store is back")
+        store.start()
+
+    async def store_slow(self) -> None:
+        self.world.store.slow_s = self._chance.choice((0.05, 0.3, 1.0))
+        await asyncio.sleep(self._moment())
+        self.world.store.slow_s = 0.0
+
+    async def expire(self) -> None:
+        sessions = sorted(self.world.store.sessions)
+        if sessions:
+            self.world.store.expire(self._chance.choice(sessions))
+
+    async def resign(self) -> None:
+        """The controller loses its office, as when somebody deletes its node by hand."""
+        if self.world.store.owner("/controller"):
+            self.world.store.remove("/controller")

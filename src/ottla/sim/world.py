@@ -1,0 +1,246 @@
+"""A cluster of real brokers in a simulated world, its clients, and everything that happens to them, from one seed.
+
+    begin     brokers start, a topic is made, clients begin
+    trouble   for a while: brokers die, lose power, are paused, cut off; the store too; leaders and controllers move
+    calm      everything heals; within `CALM_S` every record must be acknowledged, every replica in sync, every
+              reader at the end (V17)
+    end       what is in the logs is compared with what everybody was told
+
+What must hold is checked all the time (`checks.py`, `history.py`, `members.py`). The first thing that is wrong ends the
+story with `Wrong`, which says what and when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ottla.errors import ErrorCode
+from ottla.records import batch
+from ottla.sim.checks import Checks, batches, hosted
+from ottla.sim.clients import Client, Producer, Reader
+from ottla.sim.history import History
+from ottla.sim.keeper import SimStore
+from ottla.sim.link import LinkError
+from ottla.sim.loop import make_loop
+from ottla.sim.members import Ledger, Member
+from ottla.sim.net import Network
+from ottla.sim.node import PORT, Node, determined
+from ottla.sim.trouble import Trouble
+from ottla.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+    from pathlib import Path
+
+TOPIC = "orders"
+GROUP = "readers"
+CALM_S = 90.0
+STORY_S = 600.0
+OPTIONS = {
+    "zookeeper.connect": "zk:2181",
+    "zookeeper.session.timeout.ms": "6000",
+    "default.replication.factor": "3",
+    "offsets.topic.replication.factor": "3",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.num.partitions": "1",
+    "replica.lag.time.max.ms": "4000",
+    "replica.fetch.wait.max.ms": "500",
+    "group.initial.rebalance.delay.ms": "100",
+    "log.segment.bytes": "16384",
+    "leader.imbalance.check.interval.seconds": "20",
+    "auto.create.topics.enable": "false",
+    "controlled.shutdown.enable": "true",
+}
+
+
+class Wrong(Exception):
+    """Something that must hold does not."""
+
+
+class World:
+    def __init__(
+        self,
+        seed: int,
+        folder: Path,
+        *,
+        brokers: int = 3,
+        partitions: int = 2,
+        rounds: int = 6,
+        options: Mapping[str, str] | None = None,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.chance = Random(seed)
+        self.loop = make_loop(Random(f"{seed} loop"))
+        self.loop.trace = trace
+        self.loop.until = self.loop.time() + STORY_S
+        self.network = Network(self.loop, Random(f"{seed} net"))
+        self.network.ghosts = 0.05
+        self.store = SimStore(self.loop, self.network)
+        self.nodes = [
+            Node(
+                number,
+                folder / str(number),
+                self.network,
+                self.store,
+                Random(f"{seed} disk {number}"),
+                {**OPTIONS, **(options or {})},
+            )
+            for number in range(brokers)
+        ]
+        self.wrong: list[str] = []
+        self.history = History(lambda violation: self.fail(str(violation)))
+        self.ledger = Ledger(self.fail)
+        self.checks = Checks(self.store, self.fail)
+        self.loop.after = self.checks.after
+        self.partitions = [(TOPIC, index) for index in range(partitions)]
+        self.trouble = Trouble(self, rounds)
+        self._alarm = Alarm(self)
+
+    def fail(self, what: str) -> None:
+        """Remember what is wrong, and end the story as soon as it gets a turn."""
+        self.loop.note(f"WRONG {what}")
+        self.wrong.append(what)
+        self.loop.stop()
+
+    def run(self, story: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Tell the story of this seed, or another one."""
+        loggers = logging.getLogger("ottla")
+        loggers.addHandler(self._alarm)
+        try:
+            with determined(self.loop, Random(f"{self.seed} broker")):
+                telling = self.loop.create_task((story or self._story)())
+                telling.add_done_callback(lambda _: self.loop.stop())
+                try:
+                    self.loop.run_forever()
+                finally:
+                    self.loop.close()
+        finally:
+            loggers.removeHandler(self._alarm)
+        for wrong in (*self.wrong, *self.loop.faults):
+            raise Wrong(wrong)
+        telling.result()
+
+    # The story.
+
+    async def _story(self) -> None:
+        for node in self.nodes:
+            self.start(node)
+        admin = self.client("admin")
+        await self.in_process("admin", self._create(admin))
+        producers = [Producer(self.client(name), self.history, self.partitions, pause_s=0.3) for name in ("p1", "p2")]
+        reader = Reader(self.client("r1"), self.history, self.partitions)
+        members = [
+            Member(self.client(name), self.history, self.ledger, GROUP, self.partitions) for name in ("g1", "g2")
+        ]
+        works = [self.in_process(one.client.name, one.run()) for one in producers]
+        others = [self.in_process(reader.client.name, reader.run())]
+        others += [self.in_process(one.client.name, one.run()) for one in members]
+        await self.trouble.run()
+        await self.trouble.heal()
+        self.loop.note("calm")
+        await self._calm(producers, works, reader)
+        for refused in (*producers[0].refused, *producers[1].refused, *reader.refused):
+            self.fail(f"V9 {refused}")
+        for other in others:
+            other.cancel()
+        self._compare()
+
+    async def _calm(self, producers: list[Producer], works: list[asyncio.Task[Any]], reader: Reader) -> None:
+        """After everything has healed, all of these become true (V17)."""
+        await asyncio.sleep(2)
+        for producer in producers:
+            producer.stopping = True
+        wishes: dict[str, Callable[[], bool]] = {
+            "every record is acknowledged": lambda: all(work.done() for work in works),
+            "every replica is in sync": lambda: all(len(one.isr) == 3 for one in self.checks.states.values()),
+            "every partition has a leader": lambda: all(one.leader >= 0 for one in self.checks.states.values()),
+            "the reader has read everything": lambda: all(
+                reader.positions[one] == self.checks.truths[one].high for one in self.partitions
+            ),
+            "the group has read everything": lambda: all(
+                self.ledger.committed.get(one, 0) == self.checks.truths[one].high for one in self.partitions
+            ),
+            "every replica has everything": self._is_level,
+        }
+        until = self.loop.time() + CALM_S
+        while wishes:
+            wishes = {wish: is_true for wish, is_true in wishes.items() if not is_true()}
+            if wishes and self.loop.time() > until:
+                self.fail(f"V17 not within {CALM_S:g} s: {', '.join(wishes)}")
+                return
+            await asyncio.sleep(0.5)
+
+    def _is_level(self) -> bool:
+        for key in self.partitions:
+            high = self.checks.truths[key].high
+            found = [one for node in self.nodes for one in hosted(node) if (one.topic, one.index) == key]
+            if len(found) < 3 or any(one.high != high or one.log.end != high for one in found):
+                return False
+        return True
+
+    def _compare(self) -> None:
+        for key in self.partitions:
+            contents, values = {}, {}
+            for node in self.nodes:
+                for one in hosted(node):
+                    if (one.topic, one.index) == key:
+                        pieces = [data for _, data in batches(one.log, one.log.start, one.high)]
+                        contents[node.name] = b"".join(pieces)
+                        values = {
+                            record.offset: record.value or b"" for data in pieces for record in batch.iterate(data)
+                        }
+            self.history.replicas(key, contents)
+            self.history.found(key, values)
+
+    async def _create(self, client: Client) -> None:
+        configs = [CreatableTopicConfig(name="min.insync.replicas", value="2")]
+        topic = CreatableTopic(
+            name=TOPIC,
+            num_partitions=len(self.partitions),
+            replication_factor=3,
+            assignments=[],
+            configs=configs,
+        )
+        while True:
+            await client.refresh()
+            controller = client.address(client.controller)
+            with suppress(LinkError):
+                if controller is not None and len(client.known) == len(self.nodes):
+                    answer = await client.ask(controller, CreateTopicsRequest(topics=[topic]), 5)
+                    if answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                        return
+            await client.rest()
+
+    # For those who make things happen.
+
+    def start(self, node: Node) -> None:
+        node.start()
+        self.checks.begins(node)
+
+    def client(self, name: str) -> Client:
+        return Client(self.network, name, [(node.name, PORT) for node in self.nodes], Random(f"{self.seed} {name}"))
+
+    def in_process(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run this as a process on a host of that name."""
+        _, context = self.loop.process(name)
+        return self.loop.create_task(work, context=context)
+
+
+class Alarm(logging.Handler):
+    """An error that nobody foresaw in a broker is wrong, whatever it led to: brokers log it with where it came from."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.WARNING)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None and not self._world.loop.is_closed():
+            self._world.fail(f"{record.name}: {record.getMessage()}: {record.exc_info[1]!r}")
+        elif self._world.loop.trace is not None:
+            self._world.loop.trace(f"           log {record.name}: {record.getMessage()}")

@@ -1,0 +1,205 @@
+"""A whole cluster on this machine: a real ZooKeeper and brokers as processes, for tests of what goes wrong.
+
+with Cluster(brokers=3) as cluster:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, ...})
+    cluster.kill(cluster.leader("orders", 0))
+
+kill, stop, start, restart      one broker, by its number: 1, 2, 3; its port and its folder stay the same
+pause, resume                   SIGSTOP and SIGCONT: a broker that is not dead and does not answer
+isolate, cut, heal              with `cuts=True`: connections between brokers, and to ZooKeeper (see links.py)
+zookeeper                       the same for ZooKeeper: kill, restart, pause, resume
+"""
+
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from ottla.embed import BrokerProcess, Options, text
+from ottla.testing.links import Links
+from ottla.testing.zookeeper import ZooKeeperServer
+
+ZOOKEEPER = "zookeeper"
+SESSION_MS = 6000  # shorter than Kafka's 18 s: a test waits for it
+# Every broker a second listener for the others, so that clients are not cut off with it.
+AMONG_BROKERS = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
+    "inter.broker.listener.name": "BROKERS",
+}
+
+
+class Cluster:
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        folder: Path | None = None,
+        options: Options | None = None,
+        cuts: bool = False,
+        ports: Iterable[int] = (),
+        durable: bool = False,
+    ) -> None:
+        self.numbers = tuple(range(1, brokers + 1))
+        self._own_folder = folder is None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="ottla-cluster-"))
+        self.zookeeper = ZooKeeperServer(self.folder / "zookeeper", durable=durable)
+        self._cuts = cuts
+        self._options = {"zookeeper.session.timeout.ms": SESSION_MS, **(options or {})}
+        self._ports = dict(zip(self.numbers, ports or free_ports(brokers), strict=True))
+        self.brokers: dict[int, BrokerProcess] = {}
+        self._links: Links | None = None
+        self._stack = ExitStack()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+
+    def start(self, number: int | None = None) -> Self:
+        """Start ZooKeeper and every broker, or one broker again."""
+        if number is not None:
+            self.brokers[number].start()
+            return self
+        try:
+            self._stack.callback(self._remove)
+            self._stack.enter_context(self.zookeeper)
+            if self._cuts:
+                self._links = self._stack.enter_context(Links(self._processes))
+            inner = dict(zip(self.numbers, free_ports(len(self.numbers)), strict=True)) if self._cuts else {}
+            self.brokers = {one: self._broker(one, inner.get(one)) for one in self.numbers}
+            self._stack.callback(self._kill_all)
+            self._at_once(lambda one: self.brokers[one].start())
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _broker(self, number: int, inner: int | None) -> BrokerProcess:
+        port = self._ports[number]
+        options: dict[str, str] = {name: text(value) for name, value in self._options.items()}
+        options |= {"node.id": str(number), "zookeeper.connect": self.zookeeper.address}
+        if self._links is not None:
+            assert inner is not None
+            reached = self._links.open(str(number), inner)
+            store = self._links.open(ZOOKEEPER, self.zookeeper.port, source=str(number))
+            options |= AMONG_BROKERS
+            options["zookeeper.connect"] = f"127.0.0.1:{store}"
+            options["listeners"] = f"PLAINTEXT://127.0.0.1:{port},BROKERS://127.0.0.1:{inner}"
+            options["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{port},BROKERS://127.0.0.1:{reached}"
+        return BrokerProcess(data=self.folder / f"broker-{number}", port=port, options=options)
+
+    def _processes(self) -> dict[str, int]:
+        return {str(number): broker.pid for number, broker in self.brokers.items() if broker.running}
+
+    def kill(self, number: int) -> None:
+        self.brokers[number].kill()
+
+    def restart(self, number: int) -> None:
+        """Stop in good order and start again."""
+        self.stop(number)
+        self.start(number)
+
+    def pause(self, number: int) -> None:
+        self.brokers[number].pause()
+
+    def resume(self, number: int) -> None:
+        self.brokers[number].resume()
+
+    def isolate(self, number: int, *, zookeeper: bool = True, brokers: bool = True) -> None:
+        """Cut a broker off, in both directions, from ZooKeeper, from the other brokers, or both. Clients reach it."""
+        others = [str(one) for one in self.numbers if one != number] if brokers else []
+        others += [ZOOKEEPER] if zookeeper else []
+        self.cut(*((str(number), one) for one in others), *((one, str(number)) for one in others))
+
+    def cut(self, *pairs: tuple[int | str, int | str]) -> None:
+        """Let nothing through from the first to the second of each pair: numbers of brokers, or `zookeeper`."""
+        assert self._links is not None, "only with cuts=True"
+        self._links.cut((str(source), str(target)) for source, target in pairs)
+
+    def heal(self) -> None:
+        if self._links is not None:
+            self._links.heal()
+
+    def controller(self) -> int | None:
+        """The number of the broker that decides now."""
+        from ottla.cluster import znodes
+
+        data = self._read(znodes.CONTROLLER)
+        return None if data is None else znodes.decode_controller(data)
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        state = self.state(topic, partition)
+        return None if state is None or state["leader"] < 0 else state["leader"]
+
+    def state(self, topic: str, partition: int) -> dict[str, Any] | None:
+        """What ZooKeeper knows of a partition: `leader`, `leader_epoch`, `isr`, `controller_epoch`."""
+        import json
+
+        from ottla.cluster import znodes
+
+        data = self._read(znodes.state_path(topic, partition))
+        return None if data is None else json.loads(data)
+
+    def _read(self, path: str) -> bytes | None:
+        from kazoo.exceptions import NoNodeError
+
+        with self.store() as client:
+            try:
+                return bytes(client.get(path)[0])
+            except NoNodeError:
+                return None
+
+    @contextmanager
+    def store(self) -> Iterator[Any]:
+        """A client of the cluster's ZooKeeper (kazoo's), past every cut."""
+        from kazoo.client import KazooClient
+
+        client = KazooClient(self.zookeeper.address)
+        client.start()
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def stop(self, number: int | None = None) -> None:
+        """Stop one broker in good order; or all of them, and then ZooKeeper."""
+        if number is not None:
+            self.brokers[number].stop()
+            return
+        self.heal()
+        try:
+            self._at_once(lambda one: self.brokers[one].stop())
+        finally:
+            self._stack.close()
+
+    def _kill_all(self) -> None:
+        for broker in self.brokers.values():
+            broker.kill()
+
+    def _at_once(self, work: Callable[[int], object]) -> None:
+        with ThreadPoolExecutor(len(self.numbers)) as pool:
+            list(pool.map(work, self.brokers))
+
+    def _remove(self) -> None:
+        if self._own_folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *error: object) -> None:
+        """Tests end as they may: nobody waits for a good end."""
+        self._stack.close()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has now; taken together, so that they differ."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]

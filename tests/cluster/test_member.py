@@ -1,0 +1,219 @@
+"""Joining a cluster: identity, registration, and what becomes of it when sessions end."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from cluster.zookeepers import SESSION_MS, expire, opened, run, until
+
+from ottla.clock import SystemClock
+from ottla.cluster import member, znodes
+from ottla.cluster.embedded import MEMORY, Embedded
+from ottla.cluster.keeper import NoNode
+from ottla.cluster.member import SESSION_FILE, Member, Place
+from ottla.config import load
+from ottla.disk import RealDisk
+from ottla.errors import BrokerError, ErrorCode
+from ottla.testing.zookeeper import ZooKeeperServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from ottla.cluster.keeper import Keeper
+
+PLACE = Place({"IN": ("a", 1), "OUT": ("b", 2)}, {"OUT": "SASL_SSL"}, "east")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ZooKeeperServer]:
+    with ZooKeeperServer() as server:
+        yield server
+
+
+@asynccontextmanager
+async def embedded() -> AsyncIterator[Embedded]:
+    keeper = Embedded(MEMORY)
+    await keeper.open()
+    yield keeper
+    await keeper.close()
+
+
+def made(keeper: Keeper, folder: Path, **options: str) -> Member:
+    pairs = {name.replace("_", "."): value for name, value in options.items()}
+    pairs = {"zookeeper.session.timeout.ms": str(SESSION_MS), "log.dirs": str(folder), **pairs}
+    return Member(keeper, load(pairs), SystemClock(), RealDisk())
+
+
+def test_the_first_broker_makes_the_cluster_and_the_next_finds_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded() as keeper:
+            first = made(keeper, tmp_path, broker_id="7")
+            await first.identify(node_id=None, cluster_id=None)
+            assert set(znodes.PARENTS) < set(await keeper.tree("/"))
+            assert len(first.cluster_id) == 22
+            assert first.node_id == 7
+            second = made(keeper, tmp_path)
+            await second.identify(node_id=9, cluster_id=first.cluster_id)
+            assert (second.node_id, second.cluster_id) == (9, first.cluster_id)
+
+    run(story())
+
+
+def test_folders_bring_their_cluster_id_to_an_empty_store(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded() as keeper:
+            one = made(keeper, tmp_path)
+            await one.identify(node_id=1, cluster_id="doRbhJOdThu-Rmtq4mdHEQ")
+            assert one.cluster_id == "doRbhJOdThu-Rmtq4mdHEQ"
+            with pytest.raises(BrokerError, match="belong to cluster other, ZooKeeper to cluster doRb") as refused:
+                await made(keeper, tmp_path).identify(node_id=1, cluster_id="other")
+            assert refused.value.code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+    run(story())
+
+
+def test_numbers_are_made_up_above_the_reserved_ones(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded() as keeper:
+            numbers = []
+            for options in ({}, {"broker_id": "-1"}, {"reserved_broker_max_id": "5000"}):
+                broker = made(keeper, tmp_path, **options)
+                await broker.identify(node_id=None, cluster_id=None)
+                numbers.append(broker.node_id)
+            assert numbers == [1001, 1002, 5003]
+            with pytest.raises(BrokerError, match=r"broker\.id"):
+                await made(keeper, tmp_path, broker_id_generation_enable="false").identify(
+                    node_id=None, cluster_id=None
+                )
+
+    run(story())
+
+
+def test_folders_of_another_number_are_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded() as keeper:
+            with pytest.raises(BrokerError, match="belong to node 3, not 4"):
+                await made(keeper, tmp_path, node_id="4").identify(node_id=3, cluster_id=None)
+
+    run(story())
+
+
+def test_the_registration_says_where_the_broker_is(server: ZooKeeperServer, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper:
+            broker = made(keeper, tmp_path, broker_id="7")
+            await broker.identify(node_id=None, cluster_id=None)
+            epoch = await broker.register(PLACE)
+            node = await keeper.get("/brokers/ids/7")
+            assert node.stat.ephemeral
+            assert epoch == broker.broker_epoch == node.stat.czxid
+            said = znodes.decode_broker(7, node.data, epoch)
+            assert (said.endpoints, said.protocols, said.rack) == PLACE
+            assert int((tmp_path / SESSION_FILE).read_text()) == keeper.session
+            await broker.close()
+            with pytest.raises(NoNode):
+                await keeper.get("/brokers/ids/7")
+
+    run(story())
+
+
+def test_after_a_lost_session_it_registers_again_with_a_new_epoch(server: ZooKeeperServer, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper:
+            broker = made(keeper, tmp_path, broker_id="7")
+            await broker.identify(node_id=None, cluster_id=None)
+            first = await broker.register(PLACE)
+            epochs: list[int] = []
+
+            def fail(epoch: int) -> None:
+                raise RuntimeError("a bug")
+
+            broker.subscribe(fail)
+            broker.subscribe(epochs.append)
+            for _ in range(2):
+                await asyncio.to_thread(expire, keeper, server)
+                count = len(epochs)
+                await until(lambda count=count: len(epochs) > count)
+            assert first < epochs[0] < epochs[1] == broker.broker_epoch
+            assert (await keeper.get("/brokers/ids/7")).stat.czxid == broker.broker_epoch
+            await broker.close()
+
+    run(story())
+
+
+def test_a_killed_broker_comes_back_at_once(server: ZooKeeperServer, tmp_path: Path) -> None:
+    """Its session lives on, but the folder says that it was its own."""
+
+    async def story() -> None:
+        async with opened(server) as former:
+            broker = made(former, tmp_path, broker_id="7")
+            await broker.identify(node_id=None, cluster_id=None)
+            before = await broker.register(PLACE)
+            async with opened(server, former._root) as keeper:
+                again = made(keeper, tmp_path, broker_id="7", zookeeper_session_timeout_ms="3600000")
+                await again.identify(node_id=7, cluster_id=broker.cluster_id)
+                assert await again.register(PLACE) > before
+                await again.close()
+            await broker.close()
+
+    run(story())
+
+
+def test_it_waits_for_a_session_that_ends(server: ZooKeeperServer, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper:
+            broker = made(keeper, tmp_path, broker_id="7", zookeeper_session_timeout_ms="3600000")
+            await broker.identify(node_id=None, cluster_id=None)
+            async with opened(server, keeper._root) as other:
+                await other.create("/brokers/ids/7", b"{}", ephemeral=True)
+                registering = asyncio.ensure_future(broker.register(PLACE))
+                await asyncio.sleep(0.05)
+                assert not registering.done()
+            await registering
+            await broker.close()
+
+    run(story())
+
+
+def test_two_brokers_of_one_number_are_one_clear_line(
+    server: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "MARGIN_S", 0.0)
+
+    async def story() -> None:
+        async with opened(server) as keeper, opened(server, keeper._root) as other:
+            first = made(keeper, tmp_path / "one", broker_id="7")
+            (tmp_path / "one").mkdir()
+            await first.identify(node_id=None, cluster_id=None)
+            await first.register(PLACE)
+            second = made(other, tmp_path / "two", broker_id="7", zookeeper_session_timeout_ms="100")
+            await second.identify(node_id=None, cluster_id=None)
+            with pytest.raises(BrokerError, match=r"number 7 runs at IN://a:1, OUT://b:2: give .* another broker\.id"):
+                await second.register(PLACE)
+            await second.close()
+            await first.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("content", [b"", b"torn\xff", None])
+def test_a_session_file_can_be_anything(server: ZooKeeperServer, tmp_path: Path, content: bytes | None) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper:
+            if content is not None:
+                (tmp_path / SESSION_FILE).write_bytes(content)
+            folder = tmp_path if content is not None else tmp_path / "gone"  # not writable at all
+            broker = made(keeper, folder, broker_id="7")
+            await broker.identify(node_id=None, cluster_id=None)
+            async with opened(server, keeper._root) as other:
+                await other.create("/brokers/ids/7", b"{}", ephemeral=True)
+                registering = asyncio.ensure_future(broker.register(PLACE))
+                await asyncio.sleep(0.05)
+            assert await registering == broker.broker_epoch
+            await broker.close()
+
+    run(story())

@@ -1,0 +1,51 @@
+"""What tests of a real ZooKeeper share: a store of its own for each, and the end of its session."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from kazoo.client import KazooClient
+
+from ottla.cluster.zookeeper import Settings, ZooKeeper
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+    from ottla.testing.zookeeper import ZooKeeperServer
+
+WAIT_S = 60
+SESSION_MS = 2000
+
+
+def run(story: Coroutine[None, None, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, 2 * WAIT_S))
+
+
+@asynccontextmanager
+async def opened(server: ZooKeeperServer, root: str | None = None, **settings: object) -> AsyncIterator[ZooKeeper]:
+    """A client whose tree is empty, or that of `root`."""
+    place = f"{server.address}/test-{secrets.token_hex(8)}" if root is None else f"{server.address}{root}"
+    keeper = ZooKeeper(Settings(place, session_timeout_ms=SESSION_MS, **settings))  # type: ignore[arg-type]
+    await keeper.open()
+    try:
+        yield keeper
+    finally:
+        await keeper.close()
+
+
+async def until(ready: Callable[[], object]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not ready():
+            await asyncio.sleep(0.01)
+
+
+def expire(keeper: ZooKeeper, server: ZooKeeperServer) -> None:
+    """End a session as the server would: a second client takes it over and closes it."""
+    session = (keeper._client._session_id, keeper._client._session_passwd)
+    thief = KazooClient(server.address, client_id=session)
+    thief.start()
+    thief.stop()
+    thief.close()

@@ -1,0 +1,92 @@
+"""The history of a real cluster: what its clients were told, written down as it happens, and examined afterwards.
+
+Clients are threads; each line of the history is written whole. What is wrong is found by `ottla.sim.history`, which the
+simulation uses too: lost, duplicate, reordered, skipped, inconsistent, invented, backwards, diverged.
+
+    sent    producer topic partition value             before it is handed to the client
+    acked   topic partition offset value               the cluster has acknowledged it
+    starts  reader topic partition offset              a reader begins there
+    read    reader topic partition offset value
+    high    reader topic partition offset              the high watermark that a reader was told
+    found   topic partition offset value               the end: what is in the log
+    bytes   topic partition broker hexadecimal         the end: what a replica has below the high watermark
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from ottla.sim.history import History
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from ottla.sim.history import Violation
+
+Event = tuple[Any, ...]
+
+
+class Recorder:
+    """Keeps the events in their order, and in a file if there is one, for a look afterwards."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.events: list[Event] = []
+        self._lock = threading.Lock()
+        self._file = None if path is None else path.open("w")
+
+    def note(self, *event: Any) -> None:
+        with self._lock:
+            self.events.append(event)
+            if self._file is not None:
+                self._file.write(json.dumps(event) + "\n")
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def count(self, kind: str) -> int:
+        return sum(event[0] == kind for event in self.events)
+
+
+def load(path: Path) -> list[Event]:
+    return [tuple(json.loads(line)) for line in path.read_text().splitlines()]
+
+
+def examine(events: Iterable[Event]) -> list[Violation]:
+    """Everything that is wrong with this history."""
+    history = History()
+    found: dict[tuple[str, int], dict[int, bytes]] = defaultdict(dict)
+    replicas: dict[tuple[str, int], dict[str, bytes]] = defaultdict(dict)
+    for kind, *rest in events:
+        if kind == "sent":
+            producer, topic, partition, value = rest
+            history.sent(producer, (topic, partition), [value.encode()])
+        elif kind == "acked":
+            topic, partition, offset, value = rest
+            history.acknowledged((topic, partition), offset, [value.encode()])
+        elif kind == "starts":
+            reader, topic, partition, offset = rest
+            history.starts(reader, (topic, partition), offset)
+        elif kind == "read":
+            reader, topic, partition, offset, value = rest
+            history.read(reader, (topic, partition), offset, value.encode())
+        elif kind == "high":
+            reader, topic, partition, offset = rest
+            history.high(reader, (topic, partition), offset)
+        elif kind == "found":
+            topic, partition, offset, value = rest
+            found[topic, partition][offset] = value.encode()
+        elif kind == "bytes":
+            topic, partition, broker, content = rest
+            replicas[topic, partition][str(broker)] = bytes.fromhex(content)
+        else:
+            raise ValueError(f"no such event: {kind}")
+    for key in list(history.partitions):
+        history.found(key, found[key])
+    for key, contents in replicas.items():
+        history.replicas(key, contents)
+    return history.violations

@@ -1,0 +1,89 @@
+"""What the tests of replicas need again and again: a member's replicas over real logs, and nobody to talk to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from log.making import StillClock, produced
+
+from ottla.cluster.image import EMPTY, Broker, Image, Topic
+from ottla.cluster.image import Partition as State
+from ottla.cluster.metadata import Metadata
+from ottla.config import load, topic_config
+from ottla.disk import RealDisk
+from ottla.log.store import Store
+from ottla.replica.assigned import Assigned
+from ottla.replica.waits import Waits
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ottla.log.log import Appended
+    from ottla.replica.partition import Partition
+
+TOPIC_ID = bytes(range(16))
+ME = 0
+
+
+class Recorder:
+    """Stands for fetchers and proposals: notes what it is told."""
+
+    def __init__(self) -> None:
+        self.followed: list[tuple[str, int, int]] = []
+        self.forgotten: list[tuple[str, int]] = []
+        self.proposed: list[Partition] = []
+
+    def follow(self, partition: Partition) -> None:
+        self.followed.append((partition.topic, partition.index, partition.leader_id))
+
+    def forget(self, partition: Partition) -> None:
+        self.forgotten.append((partition.topic, partition.index))
+
+    def propose(self, partition: Partition) -> None:
+        self.proposed.append(partition)
+
+
+class Host:
+    """One member of a cluster of three, without its network."""
+
+    def __init__(self, folder: Path, **options: str) -> None:
+        self.clock = StillClock()
+        config = load({"log.dirs": str(folder), "node.id": str(ME), **options})
+        self.metadata = Metadata(config, self.clock)
+        self.store = Store([folder], RealDisk(), self.clock, config)
+        self.store.open(lambda _: topic_config(config, {}), replicated=True)
+        self.told = Recorder()
+        self.waits = Waits(asyncio.get_running_loop())
+        self.replicas = Assigned(self.metadata, self.store, self.waits, self.told, self.told)
+        self.metadata.subscribe(self.replicas.apply)
+        self.metadata.publish(cluster(0, 1, 2))
+
+    def assign(self, state: State, *, name: str = "t", topic_id: bytes = TOPIC_ID, new: bool = True) -> Partition:
+        self.replicas.assign(Topic(name, topic_id, (), {}), state, new=new)
+        return self.replicas.hosted(name, state.index)
+
+    def append(self, partition: Partition, count: int = 1) -> Appended:
+        return partition.append(produced(count), self.clock.now_ms(), 9)
+
+    def fetch(self, partition: Partition, replica: int, offset: int) -> None:
+        partition.fetched(replica, offset, 0, -1, epoch_known=True)
+
+
+def cluster(*brokers: int) -> Image:
+    return EMPTY._replace(
+        cluster_id="c",
+        brokers={one: Broker(one, {"PLAINTEXT": ("127.0.0.1", 9092 + one)}, None, -1) for one in brokers},
+    )
+
+
+def state(
+    leader: int = ME,
+    epoch: int = 1,
+    *,
+    version: int = 0,
+    replicas: tuple[int, ...] = (0, 1, 2),
+    isr: tuple[int, ...] = (0, 1, 2),
+    index: int = 0,
+) -> State:
+    return State(index, replicas, isr, leader, epoch, version)

@@ -1,0 +1,214 @@
+"""One partition in each of its roles: what is accepted, what is committed, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from log.making import produced
+from replica.making import Host, state
+
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+
+def play(folder: Path, story: Callable[[Host], Awaitable[None]], **options: str) -> None:
+    async def scene() -> None:
+        host = Host(folder, **options)
+        await story(host)
+        await host.store.close()
+
+    asyncio.run(scene())
+
+
+def code_of(future: asyncio.Future[Any] | None) -> ErrorCode:
+    assert future is not None
+    error = future.exception()
+    assert isinstance(error, BrokerError)
+    return error.code
+
+
+def test_the_only_replica_commits_at_once(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state(replicas=(0,), isr=(0,)))
+        host.append(partition, 3)
+        assert partition.high == 3
+        assert partition.committed(3) is None
+        assert partition.followers is None
+
+    play(tmp_path, story)
+
+
+def test_a_leader_of_several_commits_when_all_in_sync_have_it(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state())
+        host.append(partition, 3)
+        assert partition.high == 0
+        early, late = partition.committed(1), partition.committed(3)
+        assert early is not None
+        assert late is not None
+        host.fetch(partition, 1, 3)
+        assert not early.done()
+        host.fetch(partition, 2, 2)
+        assert early.done()
+        assert not late.done()
+        host.fetch(partition, 2, 3)
+        assert late.result() is None
+        assert partition.committed(3) is None
+        assert partition.high == partition.log.high == 3
+
+    play(tmp_path, story)
+
+
+def test_who_waits_for_a_commit_is_told_when_the_leadership_goes(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state())
+        host.append(partition)
+        future = partition.committed(1)
+        host.assign(state(leader=1, epoch=2, version=1))
+        assert code_of(future) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert code_of(partition.committed(1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        with pytest.raises(BrokerError) as refused:
+            host.append(partition)
+        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert partition.log.end == 1
+
+    play(tmp_path, story)
+
+
+def test_too_few_in_sync_refuse_before_the_append_unless_one_acknowledgement_is_enough(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state(isr=(0,)))
+        with pytest.raises(BrokerError) as refused:
+            host.append(partition)
+        assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert partition.log.end == 0
+        partition.append(produced(), host.clock.now_ms(), 9, acks=1)
+        assert partition.high == 1, "min.insync.replicas does not hold the high watermark back"
+
+    play(tmp_path, story, **{"min.insync.replicas": "2"})
+
+
+def test_a_set_that_shrinks_after_the_append_is_said(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state(isr=(0, 1)))
+        host.append(partition)
+        future = partition.committed(1)
+        host.clock.ms += 60_000  # 1 has been silent for so long that nobody waits for it
+        host.assign(state(isr=(0,), version=1))
+        assert code_of(future) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert code_of(partition.committed(1)) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    play(tmp_path, story, **{"min.insync.replicas": "2"})
+
+
+def test_more_than_all_replicas_are_never_asked_for(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state(replicas=(0, 1), isr=(0, 1)))
+        host.append(partition)
+        alone = host.assign(state(replicas=(0,), isr=(0,), index=1))
+        host.append(alone)
+
+    play(tmp_path, story, **{"min.insync.replicas": "3"})
+
+
+def test_an_append_wakes_followers_and_a_commit_wakes_consumers(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state())
+        consumer = host.waits.add([partition], 1, 60_000, lambda: "consumer")
+        follower = host.waits.add([partition], 1, 60_000, lambda: "follower", to_end=True)
+        host.append(partition)
+        await turns()
+        assert follower.done()
+        assert not consumer.done()
+        host.fetch(partition, 1, 1)
+        await turns()
+        assert not consumer.done()
+        host.fetch(partition, 2, 1)
+        await turns()
+        assert consumer.result() == "consumer"
+        assert not partition.waits
+        assert not partition.commit_waits
+
+    play(tmp_path, story)
+
+
+def test_a_consumer_of_a_follower_is_woken_by_the_high_watermark(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state(leader=1))
+        partition.log.replicate(produced(), now_ms=0)
+        wait = host.waits.add([partition], 1, 60_000, lambda: "read")
+        partition.advance(1)
+        await turns()
+        assert wait.done()
+        partition.advance(0)
+        assert partition.high == 1
+
+    play(tmp_path, story)
+
+
+def test_any_change_of_role_wakes_everybody(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state())
+        consumer = host.waits.add([partition], 1, 60_000, lambda: "consumer")
+        follower = host.waits.add([partition], 1, 60_000, lambda: "follower", to_end=True)
+        host.assign(state(leader=2, epoch=2, version=1))
+        await turns()
+        assert consumer.done()
+        assert follower.done()
+
+    play(tmp_path, story)
+
+
+def test_a_stranger_is_not_counted(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state(replicas=(0, 1), isr=(0, 1)))
+        with pytest.raises(BrokerError) as unknown:
+            partition.fetched(7, 0, 0, -1, epoch_known=True)
+        assert unknown.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH
+        with pytest.raises(BrokerError) as unknown:
+            partition.fetched(7, 0, 0, -1, epoch_known=False)
+        assert unknown.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    play(tmp_path, story)
+
+
+def test_a_follower_that_has_caught_up_is_proposed(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state(isr=(0,)))
+        host.append(partition)
+        host.fetch(partition, 1, 0)
+        assert not host.told.proposed
+        host.fetch(partition, 1, 1)
+        assert host.told.proposed == [partition]
+
+    play(tmp_path, story)
+
+
+def test_an_acknowledgement_waits_for_the_disk_too(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state(replicas=(0, 1), isr=(0, 1)))
+        host.append(partition)
+        future = partition.committed(1)
+        assert future is not None
+        host.fetch(partition, 1, 1)
+        await asyncio.wait_for(future, 5)
+        assert partition.log.recovery_point == 1
+        host.append(partition)
+        future = partition.committed(2)
+        assert future is not None
+        await asyncio.sleep(0.05)
+        assert not future.done(), "on this disk, not on the other"
+        host.fetch(partition, 1, 2)
+        await asyncio.wait_for(future, 5)
+
+    play(tmp_path, story, **{"log.flush.interval.messages": "1"})
+
+
+async def turns() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)

@@ -1,0 +1,102 @@
+"""The history finds each kind of wrong, and nothing wrong with what is right."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.sim.history import History
+
+P = ("t", 0)
+
+
+@pytest.fixture
+def history() -> History:
+    made = History()
+    made.sent("p", P, [b"a", b"b", b"c"])
+    made.sent("q", P, [b"x"])
+    made.acknowledged(P, 0, [b"a"])
+    made.acknowledged(P, 1, [b"b"])
+    return made
+
+
+def kinds(history: History) -> list[str]:
+    return sorted({violation.kind for violation in history.violations})
+
+
+def test_nothing_is_wrong_with_what_is_right(history: History) -> None:
+    history.starts("r", P, 0)
+    for offset, value in enumerate((b"a", b"b", b"x", b"c")):
+        history.read("r", P, offset, value)
+        history.high("r", P, offset + 1)
+    history.starts("r", P, 1)
+    history.read("r", P, 1, b"b")
+    history.found(P, {0: b"a", 1: b"b", 2: b"x", 3: b"c"})
+    history.replicas(P, {"1": b"same", "2": b"same"})
+    assert history.violations == []
+
+
+def test_lost(history: History) -> None:
+    history.found(P, {0: b"a"})
+    assert kinds(history) == ["lost"]
+
+
+def test_duplicate(history: History) -> None:
+    history.found(P, {0: b"a", 1: b"b", 2: b"b"})
+    assert kinds(history) == ["duplicate"]
+
+
+def test_duplicate_acknowledged(history: History) -> None:
+    history.acknowledged(P, 5, [b"b"])
+    assert "duplicate" in kinds(history)
+
+
+def test_reordered_in_the_log(history: History) -> None:
+    history.found(P, {0: b"a", 1: b"b", 2: b"x"})
+    assert history.violations == []
+    other = History()
+    other.sent("p", P, [b"a", b"b"])
+    other.found(P, {0: b"b", 1: b"a"})
+    assert kinds(other) == ["reordered"]
+
+
+def test_reordered_acknowledgements() -> None:
+    other = History()
+    other.sent("p", P, [b"a", b"b"])
+    other.acknowledged(P, 7, [b"a"])
+    other.acknowledged(P, 3, [b"b"])
+    assert kinds(other) == ["reordered"]
+
+
+def test_reordered_for_a_reader(history: History) -> None:
+    history.read("r", P, 3, b"c")
+    history.read("r", P, 1, b"b")
+    assert "reordered" in kinds(history)
+
+
+def test_skipped(history: History) -> None:
+    history.starts("r", P, 0)
+    history.read("r", P, 2, b"x")
+    assert kinds(history) == ["skipped"]
+
+
+def test_inconsistent(history: History) -> None:
+    history.read("r", P, 1, b"x")
+    assert kinds(history) == ["inconsistent"]
+
+
+def test_invented(history: History) -> None:
+    history.read("r", P, 2, b"nobody's")
+    assert kinds(history) == ["invented"]
+
+
+def test_backwards(history: History) -> None:
+    history.high("r", P, 5)
+    history.starts("r", P, 0)
+    history.high("r", P, 4)
+    assert kinds(history) == ["backwards"]
+
+
+def test_diverged(history: History) -> None:
+    history.replicas(P, {"1": b"same", "2": b"same", "3": b"sane"})
+    assert kinds(history) == ["diverged"]
+    assert "from byte 2 on" in history.violations[0].detail
