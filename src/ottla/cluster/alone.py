@@ -38,17 +38,17 @@ class Alone:
         return results
 
     async def move_partitions(
-        self, wishes: Sequence[tuple[Key, Sequence[int] | None]], *, resize: bool = True
-    ) -> Sequence[BrokerError | None]:
+        self, wishes: Mapping[Key, Sequence[int] | None], *, resize: bool = True
+    ) -> Mapping[Key, BrokerError | None]:
         """Moving a partition to the broker it is on is done at once; there is no other broker to move it to."""
-        results: list[BrokerError | None] = []
-        for key, target in wishes:
+        results: dict[Key, BrokerError | None] = {}
+        for key, target in wishes.items():
             await self.metadata.turns.pause()
             try:
                 check_move(self.metadata.image, key, target)
-                results.append(None)
+                results[key] = None
             except BrokerError as error:
-                results.append(error)
+                results[key] = error
         return results
 
     def moving_partitions(self, keys: Sequence[Key] | None) -> Mapping[Key, Partition]:

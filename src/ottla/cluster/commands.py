@@ -81,8 +81,8 @@ class Commands(Protocol):
         ...
 
     async def move_partitions(
-        self, wishes: Sequence[tuple[Key, Sequence[int] | None]], *, resize: bool = True
-    ) -> Sequence[BrokerError | None]:
+        self, wishes: Mapping[Key, Sequence[int] | None], *, resize: bool = True
+    ) -> Mapping[Key, BrokerError | None]:
         """Begin to move partitions, None to take a move back; the error of each. `resize` lets their number change."""
         ...
 

@@ -368,10 +368,10 @@ def test_leaders_are_elected_and_partitions_moved_by_command() -> None:
         error = results["t", 0]
         assert error is not None
         assert error.code == ErrorCode.ELECTION_NOT_NEEDED
-        assert await control.move_partitions([(("t", 0), [2, 0])]) == [None]
+        assert await control.move_partitions({("t", 0): [2, 0]}) == {("t", 0): None}
         moving = control.moving_partitions(None)["t", 0]
         assert (moving.replicas, moving.adding, moving.removing) == ((2, 0, 1), (2,), (1,))
-        assert await control.move_partitions([(("t", 0), None)]) == [None]
+        assert await control.move_partitions({("t", 0): None}) == {("t", 0): None}
         assert control.moving_partitions([("t", 0)]) == {}
 
     run(work)

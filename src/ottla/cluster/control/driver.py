@@ -193,11 +193,11 @@ class Control(Changes):
         return {**results, **dict.fromkeys(late, TIMED_OUT)}
 
     async def move_partitions(
-        self, wishes: Sequence[tuple[Key, Sequence[int] | None]], *, resize: bool = True
-    ) -> Sequence[BrokerError | None]:
+        self, wishes: Mapping[Key, Sequence[int] | None], *, resize: bool = True
+    ) -> Mapping[Key, BrokerError | None]:
         """Begin to move partitions, None to take a move back; the error of each. `resize` lets their number change."""
-        results: Mapping[Key, BrokerError | None] = await self._engine.ask(events.Move(dict(wishes), resize))
-        return [results[key] for key, _ in wishes]
+        results: Mapping[Key, BrokerError | None] = await self._engine.ask(events.Move(wishes, resize))
+        return results
 
     def moving_partitions(self, keys: Sequence[Key] | None) -> Mapping[Key, Partition]:
         """Those of the partitions, or of all, that are moving."""
