@@ -140,7 +140,7 @@ class Setup:
                 await asyncio.sleep(0.001)
 
     def is_idle(self) -> bool:
-        return not self.control._engine._queue and self.control._engine._current is None
+        return not self.control._engine._more.is_set()
 
     async def register(self, broker: int) -> None:
         described = Broker(broker, {"PLAINTEXT": ("127.0.0.1", 9000 + broker)}, None, 0)

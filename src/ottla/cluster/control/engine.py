@@ -220,7 +220,6 @@ class Engine:
         self._release_deletions(everything=True)
 
     def _session_changed(self, event: SessionEvent) -> None:
-        self._performer.session_changed(event)
         if event is SessionEvent.LOST:
             self._resign("the session with the store has expired")
         elif event is SessionEvent.CONNECTED:
