@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from cluster.zookeepers import SESSION_MS, WAIT_S, expire, opened, run, until
 
-from ottla.cluster import znodes
+from ottla.cluster import znodes, zookeeper
 from ottla.cluster.keeper import (
     BadVersion,
     Check,
@@ -315,6 +315,32 @@ def test_a_client_that_was_cut_off_finds_its_session_gone(server: ZooKeeperServe
 
     with Links(dict) as links:
         run(story(links))
+
+
+def test_a_client_whose_thread_ends_begins_again(
+    server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(zookeeper, "REVIVE_S", 0.01)
+
+    def fail(timeout: float) -> None:
+        del keeper._client._connection._read_socket
+        raise RuntimeError("a bug in kazoo")
+
+    async def story() -> None:
+        nonlocal keeper
+        async with opened(server) as keeper:
+            events: list[SessionEvent] = []
+            keeper.subscribe(events.append)
+            keeper._client._connection._read_socket = fail
+            with pytest.raises(Unknown):
+                await keeper.get("/")
+            await until(lambda: keeper.connected)
+            assert events == [SessionEvent.LOST, SessionEvent.CONNECTED]
+            await keeper.create("/a")
+        assert "begins again" in caplog.text
+
+    keeper: ZooKeeper
+    run(story())
 
 
 def test_no_server_is_one_clear_line() -> None:
