@@ -131,7 +131,7 @@ def take_office(context: Context) -> Task[None]:
     yield from ledger.refresh(context, list(memory.partitions()))
     if context.settings.deletion:
         wanted = yield from names_below(znodes.DELETED_TOPICS)
-        memory.deleting = {name: None for name in wanted if name in memory.topics}
+        memory.deleting = {name: None for name in wanted if name in memory.topics and not memory.topics[name].moving}
     place(context)
     # Brokers learn who there is before they learn whom to follow.
     context.batch.announce()

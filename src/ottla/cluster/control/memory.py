@@ -75,6 +75,10 @@ class KnownTopic:
         self.version = version  # of its node
         self.assignments = assignments
 
+    @property
+    def moving(self) -> bool:
+        return any(assignment.moving for assignment in self.assignments.values())
+
     def partitions(self) -> Iterator[Key]:
         return ((self.name, index) for index in self.assignments)
 
@@ -117,7 +121,7 @@ class Memory:
         self.leaderless: dict[Key, None] = {}  # partitions that are new or offline
         self.broken: dict[int, dict[Key, None]] = {}  # replicas in folders that fail, by broker
         self.deleting: dict[str, None] = {}  # topics to delete
-        self.blocked: dict[str, None] = {}  # of these: not while a replica is gone or a partition moves
+        self.postponed: dict[str, None] = {}  # topics to delete when none of their partitions moves any more
         self.moving: dict[Key, None] = {}  # partitions under reassignment
         self.asked_by_znode: dict[Key, None] = {}  # of these: asked for in /admin/reassign_partitions
         self._hosted: dict[int, dict[Key, None]] = {}
@@ -136,7 +140,7 @@ class Memory:
             return
         self.names_by_id.pop(topic.id, None)
         self.deleting.pop(name, None)
-        self.blocked.pop(name, None)
+        self.postponed.pop(name, None)
         for index, assignment in topic.assignments.items():
             key = (name, index)
             for table in (self.leads, self.partition_states, self.leaderless, self.moving, self.asked_by_znode):
