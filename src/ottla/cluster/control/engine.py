@@ -65,6 +65,10 @@ class Queued(NamedTuple):
     event: events.Event | Seek
     answer: asyncio.Future[Any] | None
 
+    def says_the_same(self, other: Queued) -> bool:
+        """Tuples without fields are all equal, whatever they are called."""
+        return self == other and type(self.event) is type(other.event)
+
 
 class Engine:
     """`new_id` makes up the id of a topic that an old tool has written without one."""
@@ -119,7 +123,7 @@ class Engine:
 
     def push(self, event: events.Event | Seek, answer: asyncio.Future[Any] | None = None) -> None:
         one = Queued(event, answer)
-        if answer is None and not isinstance(event, events.Answered) and one in self._queue:
+        if answer is None and not isinstance(event, events.Answered) and any(map(one.says_the_same, self._queue)):
             return
         if isinstance(event, Seek):
             self._queue.appendleft(one)
