@@ -72,5 +72,5 @@ class Performer:
 
     async def _reconnected(self) -> None:
         await asyncio.sleep(RETRY_S)
-        while not self._store.connected:
+        while not self._store.connected:  # noqa: ASYNC110 - the store tells of sessions, not of every connection
             await asyncio.sleep(RETRY_S)
