@@ -261,7 +261,7 @@ def test_a_loop_without_partitions_ends_and_a_new_one_begins(tmp_path: Path) -> 
         partition = world.lead(0)
         append(partition)
         await until(lambda: partition.high == 1)
-        fetchers = world[1].replication.fetchers
+        fetchers = world[1].fetchers
         world[1].replicas.stop("t", 0, delete=True)
         await until(lambda: not fetchers._loops and not fetchers._tasks)
         again = world.lead(0, 2)
@@ -275,7 +275,7 @@ def test_a_loop_without_partitions_ends_and_a_new_one_begins(tmp_path: Path) -> 
 def test_the_number_of_loops_can_change(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         partitions = [world.lead(0, index=index) for index in range(8)]
-        fetchers = world[1].replication.fetchers
+        fetchers = world[1].fetchers
         for count, expected in (("4", 4), ("1", 1)):
             image = world[1].metadata.image
             world[1].metadata.publish(image.with_broker_config("", {"num.replica.fetchers": count}))
