@@ -95,7 +95,9 @@ class Broker:
         self.node_id, self.cluster_id = metadata.node_id, metadata.image.cluster_id
         self._groups = Groups(self.config, metadata, controller, replicas, self.clock, lambda: str(uuid.uuid4()))
         markers = MarkerWriter(replicas, self._groups, self.clock)
-        self._transactions = Transactions(self.config, metadata, controller, replicas, markers, self.clock)
+        self._transactions = Transactions(
+            self.config, metadata, controller, replicas, markers, self.clock, founding.peers
+        )
         self._groups.start()
         self._transactions.start()
         metadata.subscribe(self._groups.apply)
