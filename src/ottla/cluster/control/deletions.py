@@ -30,23 +30,23 @@ def asked(context: Context) -> Task[None]:
     unknown = [name for name in names if name not in memory.topics]
     yield from ledger.remove(context, [f"{znodes.DELETED_TOPICS}/{name}" for name in unknown])
     fresh = [name for name in names if name in memory.topics and name not in memory.deleting]
-    for name in fresh:
-        memory.deleting[name] = None
+    memory.doomed |= dict.fromkeys(fresh)
     yield from resume(context, fresh)
 
 
 def resume(context: Context, topics: Iterable[str] | None = None) -> Task[None]:
     """Go on with these topics, or all, as far as it goes now."""
     memory = context.memory
-    for name in list(memory.deleting) if topics is None else sorted(topics):
+    for name in [*memory.deleting, *memory.doomed] if topics is None else sorted(topics):
+        if name in memory.doomed and not moves(context, name):
+            del memory.doomed[name]
+            memory.deleting[name] = None
         if name not in memory.deleting:
             continue
         states = {replica: memory.replica_state(replica) for replica in memory.replicas_of(name)}
         if all(state is ReplicaState.DELETED for state in states.values()):
             yield from finish(context, name)
-        elif ReplicaState.DELETING in states.values() or moves(context, name):
-            continue
-        else:
+        elif ReplicaState.DELETING not in states.values():
             yield from begin(context, name, states)
     yield from context.send()
 
