@@ -83,6 +83,7 @@ class Puppet(Node):
         self.control = Control(self._keeper, self.peers, self.metadata, self.clock, random_bytes=make)
         self.roles: dict[Key, Role] = {}
         self.controller_epoch = 0
+        self._proposals: dict[Key, tuple[int, int, list[int]]] = {}
         self._loop.create_task(self._exist())
 
     async def _exist(self) -> None:
@@ -241,10 +242,14 @@ class Puppet(Node):
             if role.leader != self.number or controller is None:
                 continue
             wanted = [one for one in role.replicas if one in image.brokers]
-            if not self.calm and self._chance.random() < 0.1:
+            asked_for = self._proposals.get((topic, index))
+            if asked_for is not None and asked_for[:2] == (role.epoch, role.version):
+                wanted = asked_for[2]  # no answer yet: whether it is so is not known
+            elif not self.calm and self._chance.random() < 0.1:
                 wanted = [one for one in wanted if one == self.number or self._chance.random() < 0.5]
             if set(wanted) == set(role.isr) or self.number not in wanted:
                 continue
+            self._proposals[topic, index] = role.epoch, role.version, wanted
             data = AlterPartitionRequestPartitionData(
                 partition_index=index,
                 leader_epoch=role.epoch,
@@ -256,6 +261,8 @@ class Puppet(Node):
                 broker_id=self.number, broker_epoch=self.member.broker_epoch, topics=[asked]
             )
             answer = await self.peers.ask(controller, request, version=3, timeout_s=3.0, channel="isr")
+            if not answer.error_code:
+                self._proposals.pop((topic, index), None)
             for one in [] if answer.error_code else answer.topics[0].partitions:
                 now = self.roles.get((topic, index))
                 if not one.error_code and now is not None and now.epoch == one.leader_epoch:

@@ -55,7 +55,7 @@ class Scene:
         self.session = self.store.begin(context.run(SimKeeper, self.store, "b1")).number
         parents = ["/brokers", "/brokers/topics"]
         self.store.multi([Create(path) for path in parents])
-        self.store.multi([Create("/controller", b"", ephemeral=True)], self.session)
+        self.store.multi([Create("/controller_epoch", b"1")])
         topic = json.dumps({"partitions": {"0": [1, 2]}, "version": 3}).encode()
         below = ["/brokers/topics/t/partitions", "/brokers/topics/t/partitions/0"]
         self.store.multi([Create("/brokers/topics/t", topic), *(Create(path) for path in below)])
@@ -74,8 +74,8 @@ class Scene:
         said = {"leader": leader, "leader_epoch": epoch, "isr": isr, "controller_epoch": controller_epoch, "version": 1}
         return json.dumps(said).encode()
 
-    def write(self, session: int | None = None, **state: Any) -> None:
-        self.store.multi([Set(STATE, self.state(**state))], self.session if session is None else session)
+    def write(self, **state: Any) -> None:
+        self.store.multi([Set(STATE, self.state(**state))], self.session)
 
     def look(self) -> None:
         for node in reversed(self.nodes):
@@ -241,8 +241,9 @@ def test_v15_a_leader_that_was_not_in_sync(scene: Scene) -> None:
     assert scene.kinds == {"V15"}
 
 
-def test_v15_a_state_that_another_session_wrote(scene: Scene) -> None:
-    scene.write(session=99)
+def test_v15_a_state_that_a_former_controller_wrote(scene: Scene) -> None:
+    scene.store.multi([Set("/controller_epoch", b"2")])
+    scene.write(epoch=1)
     assert scene.kinds == {"V15"}
 
 

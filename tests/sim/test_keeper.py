@@ -180,6 +180,24 @@ def test_a_paused_client_believes_what_is_over() -> None:
     one.run(story)
 
 
+def test_a_call_to_a_store_that_was_away_does_not_hang() -> None:
+    one = Ensemble()
+    keeper, _ = one.client("a")
+
+    async def story() -> None:
+        await keeper.open()
+        one.store.stop()
+        call = one.loop.create_task(keeper.create("/a"))
+        await asyncio.sleep(1)
+        one.store.start()
+        with pytest.raises(Unknown):
+            await call
+        await asyncio.sleep(1)
+        await keeper.create("/b")
+
+    one.run(story)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_who_reads_after_an_event_has_missed_nothing(seed: int) -> None:
     one = Ensemble(seed)

@@ -86,6 +86,7 @@ class SimStore:
         self.network = network
         self.zxid = 0
         self.up = True
+        self.lives = 1
         self.slow_s = 0.0
         self.sessions: dict[int, Session] = {}
         self.changes: list[Callable[[int, str, Znode | None], None]] = []  # told of every change: zxid, path, node
@@ -103,6 +104,7 @@ class SimStore:
     def start(self) -> None:
         """Every session gets its whole time again, as after the election of a new leader."""
         self.up = True
+        self.lives += 1
         for session in list(self.sessions.values()):
             session.heard = self.loop.time()
             self._watch_over(session)
@@ -292,6 +294,7 @@ class SimKeeper:
         self._connected = False
         self._closed = False
         self._heard = 0.0
+        self._life = store.lives
         self._out = Way(store, host, HOST)
         self._back = Way(store, HOST, host)
         self._pending: dict[asyncio.Future[Any], str] = {}
@@ -387,9 +390,15 @@ class SimKeeper:
     def _send(self, work: Callable[[], None]) -> None:
         """Have something done in the store, if it gets there."""
 
+        life = self._life
+
         def arrive() -> None:
-            if self._store.up and not self._process.dead:
+            if not self._store.up or self._process.dead:
+                return
+            if life == self._store.lives:
                 work()
+            else:  # it was away in between, and knows nothing of this connection
+                self._loop.call_soon(self._suspend, life, context=self._context.copy())
 
         self._out.send(arrive)
 
@@ -404,6 +413,7 @@ class SimKeeper:
 
     def _connect_anew(self) -> None:
         """A new connection: what is still under way on the old one and cannot get through never will."""
+        self._life = self._store.lives
         self._out.close()
         self._back.close()
         self._out, self._back = Way(self._store, self.host, HOST), Way(self._store, HOST, self.host)
@@ -464,8 +474,9 @@ class SimKeeper:
     def _hear(self) -> None:
         self._heard = self._loop.time()
 
-    def _suspend(self) -> None:
-        if not self._connected:
+    def _suspend(self, life: int | None = None) -> None:
+        """The connection is lost, if it still is the one of this life of the store."""
+        if not self._connected or life not in (None, self._life):
             return
         self._connected = False
         self._out.close()
