@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from cluster.zookeepers import SESSION_MS, WAIT_S, expire, opened, run, until
 
-from ottla.cluster import znodes
+from ottla.cluster import znodes, zookeeper
 from ottla.cluster.keeper import (
     BadVersion,
     Check,
@@ -272,6 +272,47 @@ def test_a_restarted_server_suspends_the_session_and_keeps_it(own_server: ZooKee
     run(story())
 
 
+def test_no_change_is_missed_while_the_server_comes_and_goes(own_server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(own_server) as keeper, opened(own_server, keeper._root) as writer:
+            await keeper.create("/a", b"0")
+            changed = asyncio.Event()
+            keeper.watch("/a", lambda event: changed.set())
+            stop = False
+
+            async def write() -> int:
+                number = 0
+                while not stop:
+                    number += 1
+                    try:
+                        await writer.set("/a", b"%d" % number)
+                    except Unavailable:
+                        await until(lambda: writer.connected)
+                async with asyncio.timeout(WAIT_S):
+                    while True:
+                        try:
+                            return (await writer.set("/a", b"last")).version
+                        except Unavailable:
+                            await until(lambda: writer.connected)
+
+            writing = asyncio.ensure_future(write())
+            await until(changed.is_set)
+            for _ in range(2):
+                await asyncio.to_thread(own_server.restart)
+            stop = True
+            data = b""
+            while data != b"last":
+                await asyncio.wait_for(changed.wait(), WAIT_S)
+                changed.clear()
+                try:
+                    data = (await keeper.get("/a")).data
+                except Unavailable:  # the watch tells when the connection is back
+                    continue
+            await writing
+
+    run(story())
+
+
 def test_a_write_without_an_answer_may_have_happened(own_server: ZooKeeperServer) -> None:
     async def story() -> None:
         async with opened(own_server, in_flight_max=2) as keeper:
@@ -315,6 +356,32 @@ def test_a_client_that_was_cut_off_finds_its_session_gone(server: ZooKeeperServe
 
     with Links(dict) as links:
         run(story(links))
+
+
+def test_a_client_whose_thread_ends_begins_again(
+    server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(zookeeper, "REVIVE_S", 0.01)
+
+    def fail(timeout: float) -> None:
+        del keeper._client._connection._read_socket
+        raise RuntimeError("a bug in kazoo")
+
+    async def story() -> None:
+        nonlocal keeper
+        async with opened(server) as keeper:
+            events: list[SessionEvent] = []
+            keeper.subscribe(events.append)
+            keeper._client._connection._read_socket = fail
+            with pytest.raises(Unknown):
+                await keeper.get("/")
+            await until(lambda: keeper.connected)
+            assert events == [SessionEvent.LOST, SessionEvent.CONNECTED]
+            await keeper.create("/a")
+        assert "begins again" in caplog.text
+
+    keeper: ZooKeeper
+    run(story())
 
 
 def test_no_server_is_one_clear_line() -> None:

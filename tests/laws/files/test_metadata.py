@@ -212,7 +212,7 @@ def test_what_is_left_of_a_damaged_journal_is_taken(tmp_path: Path) -> None:
             now_ms = parts.clock.now_ms()
             one = batch.Record(0, now_ms, None, b"", ())
             data = batch.build([one], producer_id=7, producer_epoch=0, base_sequence=0)
-            parts.replicas.get("plain", 0).append(memoryview(data), now_ms, 9)
+            parts.replicas.led("plain", 0).append(memoryview(data), now_ms, 9)
 
     asyncio.run(filled(tmp_path))
     asyncio.run(written())

@@ -71,6 +71,7 @@ class Performer:
                 await self._reconnected()
 
     async def _reconnected(self) -> None:
-        await asyncio.sleep(RETRY_S)
-        while not self._store.connected:
+        while True:
             await asyncio.sleep(RETRY_S)
+            if self._store.connected:
+                return

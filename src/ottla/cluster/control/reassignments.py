@@ -158,7 +158,7 @@ def proceed(context: Context, keys: Iterable[Key]) -> Task[None]:
             memory.moving.pop((topic, index), None)
     yield from context.send()
     yield from strike(context, ready)
-    yield from deletions.resume(context, {topic for topic, _ in ready if topic in memory.doomed})
+    yield from deletions.resume(context, dict.fromkeys(topic for topic, _ in ready if topic in memory.doomed))
 
 
 def grouped(keys: Iterable[Key]) -> dict[str, list[int]]:
