@@ -56,7 +56,11 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+        return self.addresses(*self.numbers)
+
+    def addresses(self, *numbers: int) -> str:
+        """Where clients find these brokers."""
+        return ",".join(f"127.0.0.1:{self._ports[number]}" for number in numbers)
 
     def start(self, number: int | None = None) -> Self:
         """Start ZooKeeper and every broker, or one broker again."""
