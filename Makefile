@@ -4,6 +4,7 @@ PYTHON ?= python3
 SEEDS ?= 200
 MINUTES ?= 60
 ARGS ?=
+CLUSTER ?= 1
 SPARK_ARGS ?= $(filter --quick --list,$(ARGS))
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
@@ -13,7 +14,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup setup-test run test check format bench sim chaos fuzz docs clean
 
 help:
-	@echo "make run      set up, then the demo: brokers, Spark, three groups on a topic (DEMO_SECONDS=60 ends it)"
+	@echo "make run      set up, then the demo: brokers, Spark, three groups on a topic (DEMO_SECONDS=60 ends it,"
+	@echo "              CLUSTER=3 runs it on three brokers and a real ZooKeeper)"
 	@echo "make test     set up with the test components, then the whole suite"
 	@echo "make check    format, lint, types, tidy rules; prints the largest files and functions"
 	@echo "make format   put every file into shape"
@@ -31,7 +33,7 @@ setup-test:
 	@$(PYTHON) scripts/setup.py test
 
 run: setup
-	@python -m ottla.demo
+	@CLUSTER=$(CLUSTER) python -m ottla.demo
 
 test: setup-test
 	@python -m pytest -n 2 --dist loadgroup $(ARGS)

@@ -123,7 +123,7 @@ ADAPTORS = {
         "net/outbox.py",
     },  # net: sendfile
     "network": {
-        "cluster/zookeeper.py",
+        "cluster/kazoo_thread.py",
         "cluster/peers.py",
         "net/connection.py",
         "net/outbox.py",
@@ -142,7 +142,7 @@ ROOTS = {
     "steps.py",
     "cluster/live_configs.py",
     "cluster/member.py",
-    "cluster/zookeeper.py",
+    "cluster/kazoo_thread.py",
     "embed.py",
     "sim/loop.py",
     "demo/parts.py",  # opening is a task for each log

@@ -136,6 +136,17 @@ def test_watches_tell_of_the_node_and_of_its_children_until_cancelled() -> None:
     run(story())
 
 
+def test_each_of_several_writes_gets_its_own_version() -> None:
+    async def story() -> None:
+        keeper = await opened()
+        await keeper.create("/a")
+        stats = await asyncio.gather(*(keeper.set("/a", b"x") for _ in range(20)))
+        assert [stat.version for stat in stats] == list(range(1, 21))
+        await keeper.close()
+
+    run(story())
+
+
 def test_the_session_is_the_file_being_open() -> None:
     async def story() -> None:
         keeper = Embedded(MEMORY)

@@ -63,15 +63,27 @@ def test_the_first_broker_makes_the_cluster_and_the_next_finds_it(tmp_path: Path
     run(story())
 
 
-def test_folders_bring_their_cluster_id_to_an_empty_store(tmp_path: Path) -> None:
+def test_folders_of_another_cluster_are_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with embedded() as keeper:
-            one = made(keeper, tmp_path)
-            await one.identify(node_id=1, cluster_id="doRbhJOdThu-Rmtq4mdHEQ")
-            assert one.cluster_id == "doRbhJOdThu-Rmtq4mdHEQ"
-            with pytest.raises(BrokerError, match="belong to cluster other, ZooKeeper to cluster doRb") as refused:
+            with pytest.raises(BrokerError, match="belong to cluster other, and ZooKeeper keeps no cluster at zk:1/x"):
+                await made(keeper, tmp_path, zookeeper_connect="zk:1/x").identify(node_id=1, cluster_id="other")
+            first = made(keeper, tmp_path, broker_id="7")
+            await first.identify(node_id=None, cluster_id=None)
+            with pytest.raises(BrokerError, match=f"other, ZooKeeper to cluster {first.cluster_id}") as refused:
                 await made(keeper, tmp_path).identify(node_id=1, cluster_id="other")
             assert refused.value.code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+    run(story())
+
+
+def test_brokers_that_come_together_agree(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with embedded() as keeper:
+            brokers = [made(keeper, tmp_path) for _ in range(5)]
+            await asyncio.gather(*(broker.identify(node_id=None, cluster_id=None) for broker in brokers))
+            assert len({broker.cluster_id for broker in brokers}) == 1
+            assert sorted(broker.node_id for broker in brokers) == [1001, 1002, 1003, 1004, 1005]
 
     run(story())
 

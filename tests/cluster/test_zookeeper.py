@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 from cluster.zookeepers import SESSION_MS, WAIT_S, expire, opened, run, until
 
-from ottla.cluster import znodes
+from ottla.cluster import znodes, zookeeper
 from ottla.cluster.keeper import (
     BadVersion,
     Check,
@@ -26,12 +27,14 @@ from ottla.cluster.keeper import (
     Unavailable,
     Unknown,
 )
-from ottla.cluster.zookeeper import Settings, ZooKeeper, translated
+from ottla.cluster.zookeeper import Settings, Tls, ZooKeeper, settings_of, translated
+from ottla.config import load
 from ottla.testing.links import Links
-from ottla.testing.zookeeper import ZooKeeperServer
+from ottla.testing.zookeeper import ZooKeeperServer, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +272,47 @@ def test_a_restarted_server_suspends_the_session_and_keeps_it(own_server: ZooKee
     run(story())
 
 
+def test_no_change_is_missed_while_the_server_comes_and_goes(own_server: ZooKeeperServer) -> None:
+    async def story() -> None:
+        async with opened(own_server) as keeper, opened(own_server, keeper._root) as writer:
+            await keeper.create("/a", b"0")
+            changed = asyncio.Event()
+            keeper.watch("/a", lambda event: changed.set())
+            stop = False
+
+            async def write() -> int:
+                number = 0
+                while not stop:
+                    number += 1
+                    try:
+                        await writer.set("/a", b"%d" % number)
+                    except Unavailable:
+                        await until(lambda: writer.connected)
+                async with asyncio.timeout(WAIT_S):
+                    while True:
+                        try:
+                            return (await writer.set("/a", b"last")).version
+                        except Unavailable:
+                            await until(lambda: writer.connected)
+
+            writing = asyncio.ensure_future(write())
+            await until(changed.is_set)
+            for _ in range(2):
+                await asyncio.to_thread(own_server.restart)
+            stop = True
+            data = b""
+            while data != b"last":
+                await asyncio.wait_for(changed.wait(), WAIT_S)
+                changed.clear()
+                try:
+                    data = (await keeper.get("/a")).data
+                except Unavailable:  # the watch tells when the connection is back
+                    continue
+            await writing
+
+    run(story())
+
+
 def test_a_write_without_an_answer_may_have_happened(own_server: ZooKeeperServer) -> None:
     async def story() -> None:
         async with opened(own_server, in_flight_max=2) as keeper:
@@ -312,6 +356,32 @@ def test_a_client_that_was_cut_off_finds_its_session_gone(server: ZooKeeperServe
 
     with Links(dict) as links:
         run(story(links))
+
+
+def test_a_client_whose_thread_ends_begins_again(
+    server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(zookeeper, "REVIVE_S", 0.01)
+
+    def fail(timeout: float) -> None:
+        del keeper._client._connection._read_socket
+        raise RuntimeError("a bug in kazoo")
+
+    async def story() -> None:
+        nonlocal keeper
+        async with opened(server) as keeper:
+            events: list[SessionEvent] = []
+            keeper.subscribe(events.append)
+            keeper._client._connection._read_socket = fail
+            with pytest.raises(Unknown):
+                await keeper.get("/")
+            await until(lambda: keeper.connected)
+            assert events == [SessionEvent.LOST, SessionEvent.CONNECTED]
+            await keeper.create("/a")
+        assert "begins again" in caplog.text
+
+    keeper: ZooKeeper
+    run(story())
 
 
 def test_no_server_is_one_clear_line() -> None:
@@ -373,6 +443,61 @@ def test_nodes_belong_to_who_has_the_password(server: ZooKeeperServer) -> None:
                 assert znodes.broker_config_path("1") in await friend.tree("/")
 
     run(story())
+
+
+def test_tls_needs_whom_to_trust(tmp_path: Path) -> None:
+    """The certificate is signed by itself; who trusts it gets through, who does not is refused."""
+    store, trusted = tmp_path / "server.p12", tmp_path / "trusted.pem"
+    keytool = ["keytool", "-keystore", str(store), "-storepass", "secret", "-alias", "zk"]
+    name = ["-dname", "CN=localhost", "-ext", "san=dns:localhost,ip:127.0.0.1"]
+    subprocess.run([*keytool, "-genkeypair", "-keyalg", "EC", *name], check=True, capture_output=True)
+    subprocess.run([*keytool, "-exportcert", "-rfc", "-file", str(trusted)], check=True, capture_output=True)
+    port = free_port()
+    settings = {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "secureClientPort": str(port),
+        "secureClientPortAddress": "127.0.0.1",
+        "ssl.keyStore.location": str(store),
+        "ssl.keyStore.password": "secret",
+        "ssl.clientAuth": "none",
+    }
+
+    async def story() -> None:
+        options = {
+            "zookeeper.connect": f"127.0.0.1:{port}/secure",
+            "zookeeper.ssl.client.enable": "true",
+            "zookeeper.ssl.truststore.location": str(trusted),
+        }
+        keeper = ZooKeeper(settings_of(load(options)))
+        await keeper.open()
+        await keeper.create("/a", b"x" * 100_000)
+        assert (await keeper.get("/a")).data == b"x" * 100_000
+        await keeper.close()
+        del options["zookeeper.ssl.truststore.location"]
+        stranger = ZooKeeper(settings_of(load({**options, "zookeeper.connection.timeout.ms": "300"})))
+        with pytest.raises(Unavailable, match="no ZooKeeper answers"):
+            await stranger.open()
+
+    with ZooKeeperServer(settings=settings):
+        run(story())
+
+
+def test_what_the_options_say() -> None:
+    options = {
+        "zookeeper.connect": "a:1,b:2/c",
+        "zookeeper.session.timeout.ms": "7000",
+        "zookeeper.set.acl": "true",
+        "ottla.zookeeper.credentials": "user:password",
+    }
+    said = settings_of(load(options))
+    assert said == Settings("a:1,b:2/c", 7000, 7000, 100, "user:password", protect=True, tls=None)
+    secure = {
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.keystore.location": "me.pem",
+        "zookeeper.ssl.keystore.password": "secret",
+        "zookeeper.ssl.endpoint.identification.algorithm": "",
+    }
+    assert settings_of(load({**options, **secure})).tls == Tls(None, "me.pem", "secret", check_name=False)
 
 
 def test_an_error_of_no_known_kind_names_itself() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from log.making import StillClock, produced
 
@@ -14,13 +14,19 @@ from ottla.config import load, topic_config
 from ottla.disk import RealDisk
 from ottla.log.store import Store
 from ottla.replica.assigned import Assigned
+from ottla.replica.membership import Membership
+from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from ottla.config import BrokerConfig
+    from ottla.handlers.call import Parts
     from ottla.log.log import Appended
     from ottla.replica.partition import Partition
+    from ottla.replica.throttle import Throttle
 
 TOPIC_ID = bytes(range(16))
 ME = 0
@@ -45,7 +51,7 @@ class Recorder:
 
 
 class Host:
-    """One member of a cluster of three, without its network."""
+    """One member of a cluster of three, without its network: also what handlers are given of it."""
 
     def __init__(self, folder: Path, **options: str) -> None:
         self.clock = StillClock()
@@ -58,6 +64,23 @@ class Host:
         self.replicas = Assigned(self.metadata, self.store, self.waits, self.told, self.told)
         self.metadata.subscribe(self.replicas.apply)
         self.metadata.publish(cluster(0, 1, 2))
+        self.node_id = ME
+        self.configs: dict[str, dict[str, str]] = {}
+        self.broker_epoch = 10
+        self.membership = Membership(lambda: self.broker_epoch, self._read_configs)
+        self.throttle: Throttle | None = None
+        self.sessions = Sessions(10, 1000, lambda: 7)
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self.metadata.config
+
+    @property
+    def parts(self) -> Parts:
+        return cast("Parts", self)
+
+    async def _read_configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        return {name: self.configs[name] for name in names if name in self.configs}
 
     def assign(self, state: State, *, name: str = "t", topic_id: bytes = TOPIC_ID, new: bool = True) -> Partition:
         self.replicas.assign(Topic(name, topic_id, (), {}), state, new=new)

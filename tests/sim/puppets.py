@@ -13,6 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.cluster.control.driver import Control
+from ottla.cluster.control.messages import FULL
 from ottla.cluster.image import EMPTY, Broker, Partition, Topic
 from ottla.cluster.member import Member, Place
 from ottla.cluster.metadata import Metadata
@@ -199,6 +200,9 @@ class Puppet(Node):
         if image is EMPTY:
             image = EMPTY._replace(cluster_id="x")
         image = image._replace(brokers=brokers, controller_id=request.controller_id)
+        if request.type == FULL:
+            told = {topic.topic_name for topic in request.topic_states}
+            image = image.without_topics(*(name for name in image.topics if name not in told))
         for topic in request.topic_states:
             known = image.topics.get(topic.topic_name)
             same = known is not None and known.id == bytes(topic.topic_id)

@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from ottla.broker import JOURNAL_FILE, METADATA_FILE
 from ottla.embed import BrokerProcess
+from ottla.founding import JOURNAL_FILE, METADATA_FILE
 from ottla.testing.zookeeper import ZooKeeperServer
 from ottla.tools import cluster
 from ottla.tools.session import Failed

@@ -107,8 +107,10 @@ class Embedded:
         return await self._run(self._file.get, path)
 
     async def set(self, path: str, data: bytes, version: int = ANY) -> Stat:
-        await self.multi([Set(path, data, version)])
-        return (await self.get(path)).stat
+        op = Set(path, data, version)
+        stat = await self._run(self._file.set, op)
+        self._tell(op, path)
+        return stat
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
         return (await self.multi([Create(path, data, ephemeral, sequential)]))[0]
@@ -301,6 +303,11 @@ class File:
             high,
         )
         return {row[0]: _node(*row[1:]) for row in rows}
+
+    def set(self, op: Set) -> Stat:
+        """What the write has made of the node, before anybody else writes it."""
+        self.multi([op])
+        return self.get(op.path).stat
 
     def multi(self, ops: Sequence[Op]) -> list[str]:
         try:

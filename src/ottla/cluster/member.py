@@ -93,16 +93,27 @@ class Member:
                 continue
 
     async def _agree(self, cluster_id: str | None) -> str:
-        """The cluster's id; the first broker makes it up. Folders of another cluster are refused."""
-        fresh = cluster_id or znodes.encode_uuid(self._new_id())
+        """The cluster's id; the first broker makes it up. Folders of another cluster are refused.
+
+        So are used folders where no cluster is: more likely than a new beginning is that the path is wrong, and there
+        every log would be one of no topic.
+        """
         try:
-            await self._store.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(fresh))
-        except NodeExists:
-            fresh = znodes.decode_cluster_id((await self._store.get(znodes.CLUSTER_ID)).data)
-        if cluster_id and cluster_id != fresh:
-            reason = f"the log folders belong to cluster {cluster_id}, ZooKeeper to cluster {fresh}"
+            found = znodes.decode_cluster_id((await self._store.get(znodes.CLUSTER_ID)).data)
+        except NoNode:
+            if cluster_id:
+                where = self._config.zookeeper_connect
+                reason = f"the log folders belong to cluster {cluster_id}, and ZooKeeper keeps no cluster at {where}"
+                raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason) from None
+            found = znodes.encode_uuid(self._new_id())
+            try:
+                await self._store.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(found))
+            except NodeExists:  # another broker was quicker
+                found = znodes.decode_cluster_id((await self._store.get(znodes.CLUSTER_ID)).data)
+        if cluster_id and cluster_id != found:
+            reason = f"the log folders belong to cluster {cluster_id}, ZooKeeper to cluster {found}"
             raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
-        return fresh
+        return found
 
     async def _take_id(self) -> int:
         """A number that no broker had before: above the reserved ones, counted by the version of a node."""

@@ -1,8 +1,8 @@
 """The keeper of a cluster: a client of ZooKeeper, on kazoo.
 
-kazoo runs one thread that speaks with the server. Everything it has to say comes to the event loop through a mailbox,
-and everything else happens there. Calls go out in the order they were made, a few at a time; when the connection is
-lost they fail: `Unavailable` if a call was not sent, `Unknown` if it was and no answer came.
+kazoo runs one thread that speaks with the server (`kazoo_thread.py`); everything else happens on the event loop. Calls
+go out in the order they were made, a few at a time. When the connection is lost they fail: `Unavailable` if a call was
+not sent, `Unknown` if it was and no answer came.
 
 kazoo's watches are for one event. Here they are set again before anybody is told, on the same connection and in order,
 so that who reads after an event misses nothing. kazoo forgets them with the connection: then all are set again, and
@@ -14,17 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from contextlib import suppress
-from math import ceil
-from select import POLLIN, POLLOUT, poll
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kazoo import exceptions, security
 from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import EventType, KazooState, KeeperState
 
 from ottla.cluster import keeper, znodes
+from ottla.cluster.kazoo_thread import Handler, Mailbox, guarded
 from ottla.cluster.keeper import ANY, Create, Delete, Event, Node, Op, SessionEvent, Set, Stat
 
 if TYPE_CHECKING:
@@ -38,6 +35,8 @@ logger = logging.getLogger("ottla.zookeeper")
 
 REQUEST_SIZE_MAX = 1_000_000  # a little below ZooKeeper's own limit, jute.maxbuffer
 OP_SIZE = 64  # of an operation, beside its path and data
+REVIVE_S = 1.0
+ENDED = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)  # states that kazoo does not leave by itself
 RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}  # of connecting; seconds
 ERRORS: dict[type[Exception], type[keeper.KeeperError]] = {
     exceptions.NoNodeError: keeper.NoNode,
@@ -96,6 +95,7 @@ class ZooKeeper:
         self._watches: dict[str, Watch] = {}
         self._subscribers: list[Callable[[SessionEvent], None]] = []
         self._connecting: asyncio.Future[None] | None = None
+        self._reviving: asyncio.Future[object] | None = None
 
     async def open(self) -> None:
         """Connect, and make the root of all paths if it is not there. Unavailable when no server answers in time."""
@@ -272,6 +272,8 @@ class ZooKeeper:
         self._fail_calls("the store is closed")
         self._state, self._session = SessionEvent.LOST, 0
         self._watches.clear()
+        if self._reviving is not None:
+            await asyncio.gather(self._reviving, return_exceptions=True)
         await asyncio.to_thread(end, client)
         assert self._mailbox is not None
         self._mailbox.close()
@@ -282,11 +284,14 @@ class ZooKeeper:
         client = self._client
         if client is not None:
             session = client.client_id
-            refused = client.client_state == KeeperState.AUTH_FAILED
-            self._mailbox.post(self._turn, STATES[state], session[0] if session else 0, refused)
+            self._mailbox.post(self._turn, STATES[state], session[0] if session else 0, client.client_state)
 
-    def _turn(self, state: SessionEvent, session: int, refused: bool) -> None:
-        if self._client is None or (state is self._state and session == self._session):
+    def _turn(self, state: SessionEvent, session: int, cause: str) -> None:
+        if self._client is None:
+            return
+        if cause in ENDED:
+            asyncio.get_running_loop().call_later(REVIVE_S, self._revive)
+        if state is self._state and session == self._session:
             return
         self._state, self._cut = state, False
         if state is not SessionEvent.SUSPENDED:
@@ -294,7 +299,7 @@ class ZooKeeper:
         logger.info("the session is %s", state.value, extra={"session": f"{self._session:x}"})
         connecting = self._connecting
         if connecting is not None and not connecting.done():
-            if refused:
+            if cause == KeeperState.AUTH_FAILED:
                 connecting.set_exception(keeper.Unavailable(f"ZooKeeper at {self._hosts} refuses the credentials"))
             elif state is SessionEvent.CONNECTED:
                 connecting.set_result(None)
@@ -309,6 +314,12 @@ class ZooKeeper:
             for watch in tuple(self._watches.values()):
                 watch.tell("missed")
 
+    def _revive(self) -> None:
+        """kazoo's thread has ended, over a bug or a refusal: begin again."""
+        if self._client is not None and not self._client.connected:
+            logger.error("the client of ZooKeeper has ended, and begins again")
+            self._reviving = asyncio.ensure_future(asyncio.to_thread(self._client.start_async))
+
     def _call(self, path: str, send: Callable[[], Any]) -> asyncio.Future[Any]:
         """Have a call sent when its turn comes. The future has the answer or the error."""
         call = Call(self, path, send)
@@ -320,7 +331,6 @@ class ZooKeeper:
         return call.future
 
     def _send(self) -> None:
-        # kazoo blocks whoever sends more than a few hundred calls that its thread has not taken yet.
         while self._waiting and not self._cut and len(self._sent) < self._settings.in_flight_max:
             call = self._waiting.popleft()
             if not call.future.cancelled():
@@ -406,89 +416,6 @@ class Call:
 
     def end(self, value: object, error: Exception | None) -> None:
         self._owner.answered(self, value, error)
-
-
-class Answer:
-    """What kazoo fills in, in its thread."""
-
-    def __init__(self, mailbox: Mailbox) -> None:
-        self.call: Call | None = None
-        self._mailbox = mailbox
-
-    def set(self, value: object = None) -> None:
-        self._mailbox.post(self._deliver, value, None)
-
-    def set_exception(self, error: Exception) -> None:
-        self._mailbox.post(self._deliver, None, error)
-
-    def _deliver(self, value: object, error: Exception | None) -> None:
-        if self.call is not None:
-            self.call.end(value, error)
-
-
-class Mailbox:
-    """From kazoo's thread to the loop, in order; the loop is woken once for all that came since it looked."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._letters: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._woken = False
-        self._open = True
-
-    def post(self, call: Callable[..., None], *arguments: object) -> None:
-        self._letters.append((call, arguments))
-        if not self._woken:
-            self._woken = True
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._read)
-
-    def _read(self) -> None:
-        self._woken = False
-        while self._letters and self._open:
-            call, arguments = self._letters.popleft()
-            guarded(call, *arguments)
-
-    def close(self) -> None:
-        self._open = False
-
-
-class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's way of running things, with a mailbox in place of its two worker threads."""
-
-    def __init__(self, mailbox: Mailbox) -> None:
-        super().__init__()
-        self._mailbox = mailbox
-
-    def start(self) -> None:
-        self._running = True
-
-    def stop(self) -> None:
-        self._running = False
-
-    def select(
-        self, readers: Sequence[Any], writers: Sequence[Any], errors: Sequence[Any], timeout: float | None = None
-    ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait for sockets. kazoo's own way makes and closes a selector each time: half the cost of a call."""
-        ready = poll()
-        for sockets, mask in ((readers, POLLIN), (writers, POLLOUT)):
-            for one in sockets:
-                ready.register(one, mask)
-        found = dict(ready.poll(None if timeout is None else max(0, ceil(timeout * 1000))))
-        return [one for one in readers if one.fileno() in found], [one for one in writers if one.fileno() in found], []
-
-    def async_result(self) -> Answer:
-        return Answer(self._mailbox)
-
-    def dispatch_callback(self, callback: Any) -> None:
-        self._mailbox.post(callback.func, *callback.args)
-
-
-def guarded(call: Callable[..., None], *arguments: object) -> None:
-    """One listener's trouble is its own: the others still hear."""
-    try:
-        call(*arguments)
-    except Exception:
-        logger.exception("a listener failed")
 
 
 def end(client: Any) -> None:

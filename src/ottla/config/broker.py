@@ -44,6 +44,7 @@ SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
 GENERATED = "-1"  # a broker.id that asks for a number to be made up
 MIGRATION_POLICIES = ("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")
 ONE_REPLICA = "A partition has one replica."
+SELECTORS = tuple(f"org.apache.kafka.common.replica.{name}Selector" for name in ("RackAwareReplica", "Leader"))
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
@@ -222,7 +223,7 @@ class BrokerConfig(Table):
     controlled_shutdown_retry_backoff_ms: int = long(5000, "Wait before asking it again.", least=0)
     inter_broker_protocol_version: str = string(
         "3.9-IV0",
-        "The release of Kafka whose requests the controller sends: that of the oldest broker in a mixed cluster.",
+        "The release of Kafka whose requests brokers send each other: that of the oldest in a mixed cluster.",
         differs="Any number of a release will do, with or without -IV.",
     )
 
@@ -333,6 +334,37 @@ class BrokerConfig(Table):
     replica_lag_time_max_ms: int = long(
         30 * SECOND_MS, "A follower that has not had everything for so long is no longer in sync.", importance=HIGH
     )
+    num_replica_fetchers: int = integer(
+        1,
+        "Fetches that run at once to each broker that leads partitions of ours.",
+        least=1,
+        live=CLUSTER_WIDE,
+        importance=HIGH,
+    )
+    replica_fetch_max_bytes: int = integer(
+        MB, "Most bytes a follower asks for of one partition; a larger batch comes whole.", least=0
+    )
+    replica_fetch_response_max_bytes: int = integer(10 * MB, "Most bytes a follower asks for at once.", least=0)
+    replica_fetch_min_bytes: int = integer(1, "Fewest bytes for which a leader answers a follower.", importance=HIGH)
+    replica_fetch_wait_max_ms: int = integer(500, "How long a leader lets a follower wait for them.", importance=HIGH)
+    replica_fetch_backoff_ms: int = integer(SECOND_MS, "Pause of a partition that could not be fetched.", least=0)
+    replica_socket_timeout_ms: int = integer(
+        30 * SECOND_MS, "How long a follower waits for an answer before it dials again.", importance=HIGH
+    )
+    replica_selector_class: str | None = maybe(
+        "Whom a consumer is sent to. org.apache.kafka.common.replica.RackAwareReplicaSelector sends it to an in-sync "
+        "replica in its rack; without one, everybody reads from the leader.",
+        choices=SELECTORS,
+        differs="Other classes cannot be loaded.",
+    )
+    leader_replication_throttled_rate: int = long(
+        LONG_MAX, "Bytes a second that throttled followers get from here.", least=0, live=CLUSTER_WIDE
+    )
+    follower_replication_throttled_rate: int = long(
+        LONG_MAX, "Bytes a second that this broker fetches of throttled partitions.", least=0, live=CLUSTER_WIDE
+    )
+    replication_quota_window_num: int = integer(11, "Samples that these rates are measured over.", least=1)
+    replication_quota_window_size_seconds: int = integer(1, "Length of a sample.", least=1)
 
     # Compaction
     log_cleaner_enable: bool = boolean(True, "Whether compaction runs at all.")

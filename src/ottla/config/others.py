@@ -33,14 +33,7 @@ producer.id.expiration.check.interval.ms INT 600000
 # There is one node: nothing is copied between brokers yet.
 control.plane.listener.name STRING -
 controller.socket.timeout.ms INT 30000
-num.replica.fetchers INT 1
-replica.fetch.backoff.ms INT 1000
-replica.fetch.max.bytes INT 1048576
-replica.fetch.min.bytes INT 1
-replica.fetch.response.max.bytes INT 10485760
-replica.fetch.wait.max.ms INT 500
 replica.socket.receive.buffer.bytes INT 65536
-replica.socket.timeout.ms INT 30000
 request.timeout.ms INT 30000
 socket.connection.setup.timeout.max.ms LONG 30000
 socket.connection.setup.timeout.ms LONG 10000
@@ -153,14 +146,10 @@ alter.log.dirs.replication.quota.window.num INT 11
 alter.log.dirs.replication.quota.window.size.seconds INT 1
 controller.quota.window.num INT 11
 controller.quota.window.size.seconds INT 1
-follower.replication.throttled.rate LONG 9223372036854775807
-leader.replication.throttled.rate LONG 9223372036854775807
 max.connection.creation.rate INT 2147483647
 quota.window.num INT 11
 quota.window.size.seconds INT 1
 replica.alter.log.dirs.io.max.bytes.per.second LONG 9223372036854775807
-replication.quota.window.num INT 11
-replication.quota.window.size.seconds INT 1
 # There is no tiered storage.
 follower.fetch.last.tiered.offset.enable BOOLEAN false
 log.local.retention.bytes LONG -2
@@ -317,7 +306,6 @@ alter.config.policy.kraft.compatibility.enable BOOLEAN false
 client.quota.callback.class CLASS -
 config.providers LIST ""
 create.topic.policy.class.name CLASS -
-replica.selector.class STRING -
 # Folders cannot be closed to new partitions yet.
 cordoned.log.dirs LIST ""
 """

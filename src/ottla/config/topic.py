@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ottla.config.broker import ONE_REPLICA, BrokerConfig, load
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
+from ottla.config.broker import BrokerConfig, load
 from ottla.config.option import (
     LONG_MAX,
     ConfigError,
@@ -102,13 +102,11 @@ class TopicConfig(Table):
         (),
         "Replicas whose traffic is slowed at the leader, as partition:broker pairs or *.",
         pattern=THROTTLED,
-        idle=ONE_REPLICA,
     )
     follower_replication_throttled_replicas: tuple[str, ...] = strings(
         (),
         "Replicas whose traffic is slowed at the follower, as partition:broker pairs or *.",
         pattern=THROTTLED,
-        idle=ONE_REPLICA,
     )
 
     # Kept because Kafka's tools set them

@@ -8,6 +8,8 @@ Two brokers, each a process; one Spark, in which the three groups of the topic w
 groups, lag and throughput until Ctrl-C, or for `DEMO_SECONDS`. Then the visitors leave, the groups catch up, everything
 stops, and what came out is counted. Data is removed at the end; the report stays in `ottla-demo/`.
 
+With `CLUSTER=3`, west is a cluster of three brokers on a real ZooKeeper, and every topic has three copies.
+
 Needs the extras `tools` and `spark`, and a JDK 17.
 """
 
@@ -28,6 +30,7 @@ from ottla.demo.summary import summary
 from ottla.demo.table import Screen
 from ottla.demo.watch import View, Watch
 from ottla.embed import BrokerProcess
+from ottla.testing import Cluster as Brokers
 
 PORT = 9092
 RATE = 200.0
@@ -48,7 +51,7 @@ def main() -> int:
         signal.signal(name, end)
     try:
         with tempfile.TemporaryDirectory(prefix="ottla-demo-") as folder:
-            return demo(Path(folder), seconds)
+            return demo(Path(folder), seconds, int(os.environ.get("CLUSTER") or "1"))
     except (Ended, KeyboardInterrupt):
         return 130
     except Failed as error:
@@ -60,17 +63,27 @@ def end(number: int, frame: FrameType | None) -> None:
     raise Ended
 
 
-def demo(folder: Path, seconds: float) -> int:
+def brokers(folder: Path, count: int) -> BrokerProcess | Brokers:
+    """One broker, or a cluster of them."""
+    ports = range(PORT, PORT + count)
+    if count == 1:
+        return BrokerProcess(data=folder, port=PORT if free(PORT) else 0, options=OPTIONS)
+    copies = min(3, count)
+    options = {**OPTIONS, "default.replication.factor": copies, "min.insync.replicas": max(1, copies - 1)}
+    return Brokers(count, folder=folder, options=options, ports=ports if all(map(free, ports)) else ())
+
+
+def demo(folder: Path, seconds: float, count: int) -> int:
     began = time.monotonic()
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - began:5.1f} s  {text}", flush=True)
 
     with ExitStack() as stack:
-        port = PORT if free(PORT) else 0
-        west = stack.enter_context(BrokerProcess(data=folder / "west", port=port, options=OPTIONS))
+        west = brokers(folder / "west", count)
+        stack.enter_context(west)
         east = stack.enter_context(BrokerProcess(data=folder / "east", options=OPTIONS))
-        say(f"two brokers: west at {west.bootstrap}, east at {east.bootstrap}")
+        say(f"{'two' if count == 1 else count + 1} brokers: west at {west.bootstrap}, east at {east.bootstrap}")
         stage = stack.enter_context(Stage(west.bootstrap, east.bootstrap, folder, RATE))
         stage.open()
         say(f"visitors come to the site: {RATE:.0f} events a second to the topic {EVENTS} of west")

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from ottla.coord.transactions.coordinator import Transactions
     from ottla.coord.transactions.markers import MarkerWriter
     from ottla.log.store import Store
+    from ottla.replica.membership import Membership
     from ottla.replica.replicas import Replicas
     from ottla.replica.sessions import Sessions
+    from ottla.replica.throttle import Throttle
     from ottla.wire.schema import Spec
 
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
@@ -76,6 +78,8 @@ class Parts:
     markers: MarkerWriter
     old_offsets: ConsumerOffsets
     clustered: bool = False  # whether the broker is a member of a cluster
+    membership: Membership | None = None  # and whom it obeys there
+    throttle: Throttle | None = None  # of the bytes that followers fetch here
 
     @property
     def config(self) -> BrokerConfig:

@@ -235,10 +235,15 @@ def fetch(
     try:
         repeats.check(wanted.group_id)
         machine = parts.groups.peek(wanted.group_id)
-        found = yield from machine.fetch(wanted, stable=request.require_stable)
+        try:
+            found = yield from machine.fetch(wanted, stable=request.require_stable)
+        except BrokerError as error:
+            found = OffsetFetchResponseGroup(group_id=wanted.group_id, topics=[], error_code=error.code)
         yield from parts.groups.wait_committed(wanted.group_id, machine)
     except BrokerError as error:
         return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=[], error_code=error.code)
+    if found.error_code:
+        return found
     if version >= BY_ID and wanted.topics is None:
         found.topics = [topic for topic in found.topics if topic.name in image.topics]
         for answer in found.topics:

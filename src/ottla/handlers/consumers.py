@@ -95,7 +95,10 @@ def describe(parts: Parts, name: str, repeats: Repeats, *, told: bool) -> Steps[
     try:
         repeats.check(name)
         machine = parts.groups.peek(name)
-        group = described(machine.groups.get(name), name, machine.consumer_rules(name), parts.metadata.image)
+        try:
+            group = described(machine.groups.get(name), name, machine.consumer_rules(name), parts.metadata.image)
+        except BrokerError as error:
+            group, told = undescribed(name, error.code, error.message), False
         yield from parts.groups.wait_committed(name, machine)
     except BrokerError as error:
         return undescribed(name, error.code, error.message)

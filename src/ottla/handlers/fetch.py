@@ -6,6 +6,10 @@ rack; v12 flexible, last fetched epoch; v13 topics by id; v15 replica state; v17
 
 Records leave as regions of the log files. Only clients older than v4, which cannot read today's batches, get them
 converted. An answer with fewer than `min_bytes` waits until they come, or `max_wait_ms`.
+
+Consumers read up to the high watermark: at the leader, from v11 on at followers too, where the leader sends those of
+the same rack (KIP-392). Followers (a replica id from 0 on) read up to the leader's end, and what they ask for tells
+what they have. The debugging consumer (-2) reads everything, of any replica.
 """
 
 from __future__ import annotations
@@ -15,12 +19,17 @@ from typing import TYPE_CHECKING, Any
 from ottla.clock import steady_ms
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
+from ottla.handlers.hints import leader_hint
+from ottla.replica.selector import preferred_replica
+from ottla.replica.throttle import is_throttled
 from ottla.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 
@@ -38,19 +47,22 @@ if TYPE_CHECKING:
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 # The first versions with a property; see the list above.
-BOUNDED, BATCHES, ZSTD, BY_ID = 3, 4, 10, 13
+BOUNDED, BATCHES, ZSTD, RACKS, BY_ID, HINTS = 3, 4, 10, 11, 13, 16
 # Converting is work that everybody else waits for: an old client gets its records in portions, and asks again.
 CONVERTED_SIZE_MAX, CONVERTED_ROOM = 256 << 10, 1 << 20
 MAGIC_OF_OLD_VERSIONS = (0, 0, 1, 1)
 PARTITIONS_PER_TURN = 200  # more are read in slices
 DEBUGGING_CONSUMER = -2  # a reader that may look above the high watermark
+ELSEWHERE = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 
 
 class Reading:
     """One fetch: what it may read, and what it found."""
 
     __slots__ = (
+        "_arrived",
         "_call",
+        "_find",
         "_incremental",
         "_min_one",
         "_parts",
@@ -58,8 +70,10 @@ class Reading:
         "_room",
         "_session",
         "_size",
+        "_to_end",
         "_urgent",
         "_watched",
+        "broker_epoch",
         "replica_id",
     )
 
@@ -79,7 +93,13 @@ class Reading:
         self._session = session
         self._watched = watched
         self._incremental = incremental
-        self.replica_id = request.replica_state.replica_id if call.version >= 15 else request.replica_id
+        self._arrived = True
+        self.replica_id, self.broker_epoch = request.replica_id, -1
+        if call.version >= 15:
+            self.replica_id, self.broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+        self._find = finder(parts, call.version, self.replica_id)
+        uncommitted = request.isolation_level == READ_UNCOMMITTED
+        self._to_end = self.replica_id >= 0 or (self.replica_id == DEBUGGING_CONSUMER and uncommitted)
 
     def start(self) -> FetchResponse | asyncio.Future[FetchResponse] | Steps[FetchResponse]:
         if len(self._watched) > PARTITIONS_PER_TURN:
@@ -124,17 +144,15 @@ class Reading:
         return self._urgent or self._size >= request.min_bytes or request.max_wait_ms <= 0 or not results
 
     def _wait(self, answer: Callable[[], Any]) -> asyncio.Future[Any]:
-        request, replicas, by_id = self._request, self._parts.replicas, self._call.version >= BY_ID
-        partitions = [
-            replicas.get_by_id(one.topic_id, one.index) if by_id else replicas.get(one.topic, one.index)
-            for one in self._watched
-        ]
-        return replicas.waits.add(
-            partitions,
+        request = self._request
+        self._arrived = False
+        return self._parts.replicas.waits.add(
+            [self._find(one) for one in self._watched],
             request.min_bytes - self._size,
             request.max_wait_ms,
             answer,
-            committed=request.isolation_level == READ_COMMITTED,
+            committed=request.isolation_level == READ_COMMITTED and not self._to_end,
+            to_end=self._to_end,
         )
 
     def _begin(self) -> None:
@@ -148,14 +166,12 @@ class Reading:
 
     def _read(self, watched: list[Watched]) -> list[Result]:
         """Read these partitions in turn."""
-        replicas, by_id = self._parts.replicas, self._call.version >= BY_ID
-        room, min_one = self._room, self._min_one
+        find, room, min_one = self._find, self._room, self._min_one
         results = []
         for one in watched:
             try:
-                partition = replicas.get_by_id(one.topic_id, one.index) if by_id else replicas.get(one.topic, one.index)
-                data, size = self._read_one(partition, one, min(one.size_max, room), min_one=min_one)
-                if data.diverging_epoch.end_offset >= 0:
+                data, size = self._read_one(find(one), one, min(one.size_max, room), min_one=min_one)
+                if data.diverging_epoch.end_offset >= 0 or data.preferred_read_replica >= 0:
                     self._urgent = True
             except BrokerError as error:
                 data, size = refused(one.index, error.code), 0
@@ -174,10 +190,11 @@ class Reading:
         version, request = self._call.version, self._request
         if one.leader_epoch >= 0:
             partition.check_epoch(one.leader_epoch)
-        if self.replica_id >= 0:
-            # Followers come with replication; until then nobody else holds a replica of what we lead.
-            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        log, high = partition.log, partition.high
+        log, to_end = partition.log, self._to_end
+        diverging = self._diverging(partition, one) if one.last_fetched_epoch >= 0 else None
+        if self.replica_id >= 0 and diverging is None:
+            self._note(partition, one)
+        high = partition.high
         data = PartitionData(
             partition_index=one.index,
             error_code=0,
@@ -187,13 +204,17 @@ class Reading:
             records=b"",
         )
         data.last_stable_offset = stable = log.last_stable(high)
-        if one.last_fetched_epoch >= 0 and self._diverges(partition, one, data):
+        if diverging is not None:
+            data.diverging_epoch = diverging
             return data, 0
-        limit = high
-        if request.isolation_level == READ_COMMITTED:
+        if partition.followers is not None:
+            if not to_end and version >= RACKS and request.rack_id and self._send_away(partition, one, data):
+                return data, 0
+            if self.replica_id >= 0 and self._holds_back(partition):
+                return data, 0
+        limit = log.end if to_end else high
+        if request.isolation_level == READ_COMMITTED and self.replica_id < 0:
             limit = stable
-        elif self.replica_id == DEBUGGING_CONSUMER:
-            limit = log.end
         if version < ZSTD and log.config.compression_type == "zstd":
             raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if version < BATCHES:
@@ -206,17 +227,55 @@ class Reading:
         if found is None:
             return data, 0
         data.records = found
+        if self.replica_id >= 0:
+            self._count_bytes(partition, found.size)
         return data, found.size
 
-    def _diverges(self, partition: Partition, one: Watched, data: PartitionData) -> bool:
-        """A replica whose log parted from ours is told where, instead of getting records."""
+    # Followers.
+
+    def _note(self, partition: Partition, one: Watched) -> None:
+        """What a follower asks for tells what it has. Once for each fetch, when it comes."""
+        log, offset = partition.log, one.offset
+        if not log.start <= offset <= log.end:
+            raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if self._arrived:
+            known = one.leader_epoch >= 0
+            partition.fetched(self.replica_id, offset, one.log_start, self.broker_epoch, epoch_known=known)
+
+    def _throttles(self, partition: Partition) -> bool:
+        """Whether a follower's share is limited: not while acknowledgements wait for it."""
+        followers, throttled = partition.followers, partition.log.config.leader_replication_throttled_replicas
+        if not throttled or followers is None or self.replica_id in followers.isr:
+            return False
+        return is_throttled(throttled, partition.index, self.replica_id)
+
+    def _holds_back(self, partition: Partition) -> bool:
+        throttle = self._parts.throttle
+        return throttle is not None and self._throttles(partition) and throttle.exceeded()
+
+    def _count_bytes(self, partition: Partition, size: int) -> None:
+        throttle = self._parts.throttle
+        if throttle is not None and self._throttles(partition):
+            throttle.record(size)
+
+    def _send_away(self, partition: Partition, one: Watched, data: PartitionData) -> bool:
+        """Whether a consumer had better read from a replica in its rack; then the answer names it."""
+        selector, rack = self._parts.config.replica_selector_class, self._request.rack_id
+        chosen = preferred_replica(
+            selector, partition, one.offset, rack, self._parts.metadata.image, self._call.listener
+        )
+        if chosen is not None:
+            data.preferred_read_replica = chosen
+        return chosen is not None
+
+    def _diverging(self, partition: Partition, one: Watched) -> EpochEndOffset | None:
+        """Where a log parted from ours that has this epoch last: its owner is told, instead of getting records."""
         epoch, end = partition.log.epoch_end(one.last_fetched_epoch)
         if epoch == one.last_fetched_epoch and end >= one.offset:
-            return False
+            return None
         if end < 0:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
-        return True
+        return EpochEndOffset(epoch=epoch, end_offset=end)
 
     def _report(self, results: list[Result], topics: Topics) -> None:
         """Put what the client must hear of into the answer's topics."""
@@ -235,7 +294,36 @@ class Reading:
 
     def _response(self, topics: Topics) -> FetchResponse:
         session_id = 0 if self._session is None else self._session.id
-        return FetchResponse(session_id=session_id, responses=list(topics.values()))
+        response = FetchResponse(session_id=session_id, responses=list(topics.values()))
+        if self._call.version >= HINTS and self._urgent:
+            self._hint(response)
+        return response
+
+    def _hint(self, response: FetchResponse) -> None:
+        """Tell who leads the partitions that we do not."""
+        endpoints: dict[int, NodeEndpoint] = {}
+        for topic in response.responses:
+            name = self._parts.metadata.image.names_by_id.get(topic.topic_id, topic.topic)
+            for data in topic.partitions:
+                if data.error_code in ELSEWHERE:
+                    hint = leader_hint(self._parts, self._call, name, data.partition_index)
+                    if hint is not None:
+                        data.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.epoch)
+                        endpoints[hint.leader] = NodeEndpoint(
+                            node_id=hint.leader, host=hint.host, port=hint.port, rack=hint.rack
+                        )
+        response.node_endpoints = list(endpoints.values())
+
+
+def finder(parts: Parts, version: int, replica_id: int) -> Callable[[Watched], Partition]:
+    """How this fetch finds its partitions: by name or by id, at the leader only or at any replica."""
+    replicas, by_id = parts.replicas, version >= BY_ID
+    anywhere = replica_id == DEBUGGING_CONSUMER or (replica_id < 0 and version >= RACKS)
+    if by_id:
+        of_id = replicas.hosted_by_id if anywhere else replicas.led_by_id
+        return lambda one: of_id(one.topic_id, one.index)
+    of_name = replicas.hosted if anywhere else replicas.led
+    return lambda one: of_name(one.topic, one.index)
 
 
 @handles(FetchRequest)

@@ -5,10 +5,14 @@ v4 leader epochs; v6 flexible; v7 the largest timestamp; v8 the earliest local o
 storage, which is not there: -1; v10 a timeout for asking it.
 OffsetForLeaderEpoch v1 the epoch in the answer; v2 the leader is checked; v3 replica id; v4 flexible.
 DeleteRecords v2 flexible.
+
+The leader answers; only the debugging consumer (replica id -2) may ask any replica for its offsets. A follower sees the
+end of the log, a consumer the high watermark. DeleteRecords waits until the followers have deleted the same.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from ottla.errors import BrokerError, ErrorCode
@@ -39,11 +43,16 @@ if TYPE_CHECKING:
     from ottla.wire.messages.offsets import ListOffsetsPartition, OffsetForLeaderPartition
     from ottla.wire.messages.topics import DeleteRecordsPartition
 
+    Copy = tuple[Partition, int, DeleteRecordsPartitionResult]  # where its followers should begin
+
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 # The first version that knows a special timestamp.
 SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+BEGINNINGS = frozenset((EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD))
 READ_COMMITTED = 1
-DEBUGGING_CONSUMER = -2
+CONSUMER, DEBUGGING_CONSUMER = -1, -2
+WITH_NOT_AVAILABLE = 5  # the first version of ListOffsets whose clients know OFFSET_NOT_AVAILABLE
+LOOK_S = 0.02  # how often to see whether followers have deleted what they should
 HIGH_WATERMARK = -1  # DeleteRecords: everything that is committed
 
 
@@ -76,8 +85,9 @@ def list_one(
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
     known: Known = {}
     before = None
+    find = parts.replicas.hosted if request.replica_id == DEBUGGING_CONSUMER else parts.replicas.led
     while True:
-        partition = parts.replicas.get(topic, asked.partition_index)
+        partition = find(topic, asked.partition_index)
         if partition is not before:  # deleted while we waited, and another has its name
             known.clear()
         before = partition
@@ -85,7 +95,10 @@ def list_one(
             if call.version == 0:
                 return boundaries(partition, asked, parts.clock.now_ms())
             partition.check_epoch(asked.current_leader_epoch)
-            timestamp, offset, epoch = locate(partition, asked.timestamp, limit_of(partition, request), known)
+            limit = limit_of(partition, request)
+            timestamp, offset, epoch = locate(partition, asked.timestamp, limit, known)
+            if offset in (limit, -1) and request.replica_id == CONSUMER and asked.timestamp not in BEGINNINGS:
+                check_limit(partition, limit, call.version)
             break
         except OSError as error:
             raise partition.log.directory.refusal(error) from error
@@ -100,9 +113,19 @@ def list_one(
 
 def limit_of(partition: Partition, request: ListOffsetsRequest) -> int:
     """The first offset that this client may not see."""
+    if request.replica_id >= 0:
+        return partition.log.end
     if request.isolation_level == READ_COMMITTED:
         return partition.log.last_stable(partition.high)
     return partition.log.end if request.replica_id == DEBUGGING_CONSUMER else partition.high
+
+
+def check_limit(partition: Partition, limit: int, version: int) -> None:
+    """A new leader may not know yet all that was committed before it: an end that goes back looks like lost records."""
+    followers = partition.followers
+    if followers is not None and limit < followers.epoch_start:
+        unknown = ErrorCode.OFFSET_NOT_AVAILABLE
+        raise BrokerError(unknown if version >= WITH_NOT_AVAILABLE else ErrorCode.LEADER_NOT_AVAILABLE)
 
 
 def locate(partition: Partition, timestamp: int, limit: int, known: Known) -> tuple[int, int, int]:
@@ -150,7 +173,7 @@ def offset_for_leader_epoch(
 ) -> Steps[OffsetForLeaderEpochResponse]:
     def find(topic: str, asked: OffsetForLeaderPartition) -> EpochEnd:
         try:
-            partition = parts.replicas.get(topic, asked.partition)
+            partition = parts.replicas.led(topic, asked.partition)
             partition.check_epoch(asked.current_leader_epoch)
             epoch, end = partition.log.epoch_end(asked.leader_epoch)
         except BrokerError as error:
@@ -172,14 +195,18 @@ def offset_for_leader_epoch(
 def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
     def delete(topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         try:
-            partition = parts.replicas.get(topic, asked.partition_index)
+            partition = parts.replicas.led(topic, asked.partition_index)
             low = delete_before(partition, asked.offset)
         except BrokerError as error:
             return DeleteRecordsPartitionResult(
                 partition_index=asked.partition_index, low_watermark=-1, error_code=error.code
             )
-        return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=low, error_code=0)
+        if partition.followers is not None:
+            copies.append((partition, low, result := deleted(asked, low)))
+            return result
+        return deleted(asked, low)
 
+    copies: list[Copy] = []
     topics = []
     for topic in request.topics:
         partitions = []
@@ -188,7 +215,30 @@ def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> S
             yield None
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
         yield None
+    until = parts.clock.monotonic() + request.timeout_ms / 1000
+    while copies and (copies := [one for one in copies if not is_deleted(parts, *one)]):
+        if parts.clock.monotonic() >= until:
+            for _, _, result in copies:
+                result.low_watermark, result.error_code = -1, ErrorCode.REQUEST_TIMED_OUT
+            break
+        yield asyncio.ensure_future(asyncio.sleep(LOOK_S))
     return DeleteRecordsResponse(topics=topics)
+
+
+def deleted(asked: DeleteRecordsPartition, low: int) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=low, error_code=0)
+
+
+def is_deleted(parts: Parts, partition: Partition, start: int, result: DeleteRecordsPartitionResult) -> bool:
+    """Whether all replicas that are alive begin at `start` or later, or nobody can tell any more."""
+    followers = partition.followers
+    if not partition.led or followers is None:
+        result.low_watermark, result.error_code = -1, ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return True
+    alive = parts.metadata.image.brokers
+    starts = [one.start for replica, one in followers.followers.items() if replica in alive]
+    result.low_watermark = min((partition.log.start, *starts))
+    return result.low_watermark >= start
 
 
 def delete_before(partition: Partition, offset: int) -> int:

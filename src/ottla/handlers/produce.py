@@ -4,8 +4,9 @@ v0-1 magic 0 and 1 message sets; v2 append time in the answer; v3 record batches
 answer; v7 zstd; v8 errors of single records; v9 flexible; v10 the current leader in the answer; v12 transactions
 without a separate AddPartitionsToTxn; v13 topics by id.
 
-acks 0: no answer, and any error ends the connection; 1: after our append; -1: after the in-sync replicas' appends,
-which on one node is the same moment. Where `flush.messages` asks for it, the answer also waits for the disk.
+acks 0: no answer, and any error ends the connection; 1: after our append; -1: when the in-sync replicas have it, or
+after the request's timeout, which on one node is the same moment. Where `flush.messages` asks for it, the answer also
+waits for the disk.
 
 A batch that takes long to check (it inflates to a lot) is checked in a thread, and a request with many batches goes on
 in slices; until it is done the connection handles nothing else, so that what it sends afterwards stays behind it.
@@ -18,11 +19,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import BrokerError, ErrorCode, Hangup
+from ottla.handlers.acknowledging import Acknowledgement
 from ottla.handlers.call import Call, Parts, handles
+from ottla.handlers.hints import leader_hint
 from ottla.records import aside, batch
 from ottla.records.validate import LargeError, MalformedError, validate
+from ottla.replica.partition import ALL
 from ottla.wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -30,18 +36,14 @@ from ottla.wire.messages.produce import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
+    from ottla.handlers.acknowledging import Append
     from ottla.handlers.call import Steps
-    from ottla.log.log import Log
     from ottla.records.validate import Accepted
     from ottla.replica.partition import Partition
     from ottla.wire.messages.produce import PartitionProduceData, TopicProduceData
 
-    Unforced = tuple[Log, int, PartitionProduceResponse]  # up to which offset, and the result that waits for it
-
 # The first versions with a property; see the list above.
-BATCHES, ABORTABLE, NEWER_TRANSACTIONS, BY_ID = 3, 11, 12, 13
+BATCHES, HINTS, ABORTABLE, NEWER_TRANSACTIONS, BY_ID = 3, 10, 11, 12, 13
 ATTRIBUTES = 22  # position of the low byte of a batch's attributes
 TRANSACTIONAL = batch.TRANSACTIONAL
 LATER = frozenset(
@@ -68,6 +70,7 @@ OF_PARTITIONS = frozenset(
     )
 )
 ACKS = frozenset((-1, 0, 1))
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 NOTHING = memoryview(b"")
 TURN_S = 0.005  # how long a request may take at once, beyond its first batch
 ADMIN_CLIENT = "__admin_client"  # the client id that Kafka's own repair tools use
@@ -76,7 +79,7 @@ ADMIN_CLIENT = "__admin_client"  # the client id that Kafka's own repair tools u
 @handles(ProduceRequest)
 def produce(
     parts: Parts, call: Call, request: ProduceRequest
-) -> ProduceResponse | Steps[ProduceResponse | None] | Coroutine[Any, Any, ProduceResponse | None] | None:
+) -> ProduceResponse | Steps[ProduceResponse | None] | asyncio.Future[Any] | None:
     if request.acks not in ACKS:
         return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
     work, clock = Work(parts, call, request), parts.clock
@@ -90,7 +93,7 @@ def produce(
             except (LargeError, Undecided):
                 return work.put_off()
     answer = work.answer()
-    return work.force(answer) if work.unforced else answer
+    return work.acknowledge(answer) if work.waiting else answer
 
 
 class Undecided(Exception):
@@ -104,7 +107,7 @@ class Undecided(Exception):
 class Work:
     """One request while it is worked through: its results so far, in the order of its partitions."""
 
-    __slots__ = ("call", "now_ms", "parts", "request", "results", "unforced")
+    __slots__ = ("_timed", "call", "now_ms", "parts", "request", "results", "waiting")
 
     def __init__(self, parts: Parts, call: Call, request: ProduceRequest) -> None:
         self.parts = parts
@@ -112,7 +115,8 @@ class Work:
         self.request = request
         self.now_ms = parts.clock.now_ms()
         self.results: list[PartitionProduceResponse] = []
-        self.unforced: list[Unforced] = []
+        self.waiting: list[Append] = []
+        self._timed = False  # whether other brokers are waited for
 
     def left(self) -> list[tuple[TopicProduceData, PartitionProduceData]]:
         """What has no result yet."""
@@ -120,8 +124,8 @@ class Work:
 
     def find(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
         if self.call.version >= BY_ID:
-            return self.parts.replicas.get_by_id(topic.topic_id, data.index)
-        return self.parts.replicas.get(topic.name, data.index)
+            return self.parts.replicas.led_by_id(topic.topic_id, data.index)
+        return self.parts.replicas.led(topic.name, data.index)
 
     def append(self, topic: TopicProduceData, data: PartitionProduceData, accepted: Accepted | None = None) -> None:
         """Append what is sent to one partition. LargeError: it must be checked in a thread; then it is `accepted`.
@@ -138,7 +142,8 @@ class Work:
                 raise MalformedError("the request carries no records for this partition")
             if version >= BATCHES and len(records) > ATTRIBUTES and records[ATTRIBUTES] & TRANSACTIONAL:
                 admit(self.parts, self.request.transactional_id, partition, records, version)
-            appended = partition.append(records, self.now_ms, version, accepted=accepted)
+            acks = self.request.acks
+            appended = partition.append(records, self.now_ms, version, accepted=accepted, acks=acks)
         except (LargeError, Undecided):
             raise
         except BrokerError as error:
@@ -153,8 +158,15 @@ class Work:
         )
         self.results.append(result)
         log = partition.log
-        if log.owed > log.recovery_point:
-            self.unforced.append((log, log.owed, result))
+        if partition.followers is not None and acks == ALL:
+            self._timed = True
+            waited = partition.committed(appended.last + 1)
+        elif log.owed > log.recovery_point:
+            waited = asyncio.ensure_future(self.parts.store.flusher.flushed(log, log.owed))
+        else:
+            return
+        if waited is not None:
+            self.waiting.append((waited, result))
 
     def put_off(self) -> Steps[ProduceResponse | None]:
         """Go on in slices, with what is left of the request; the frame it lies in is lent only until we return."""
@@ -168,10 +180,10 @@ class Work:
             yield from self._append_later(topic, data)
             yield None
         answer = self.answer()
-        if self.unforced:
-            forced = asyncio.get_running_loop().create_task(self.force(answer))
-            yield forced
-            answer = forced.result()
+        if self.waiting:
+            acknowledged = self.acknowledge(answer)
+            yield acknowledged
+            answer = acknowledged.result()
         return answer
 
     def _append_later(
@@ -228,18 +240,29 @@ class Work:
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=self.results[at:end])
             )
             at = end
-        return ProduceResponse(responses=responses)
+        response = ProduceResponse(responses=responses)
+        if self.call.version >= HINTS and any(one.error_code == NOT_LEADER for one in self.results):
+            self._hint(response)
+        return response
 
-    async def force(self, answer: ProduceResponse | None) -> ProduceResponse | None:
-        """The answer once everything is on disk; a partition whose disk refuses says so."""
-        flushes = [self.parts.store.flusher.flushed(log, offset) for log, offset, _ in self.unforced]
-        outcomes = await asyncio.gather(*flushes, return_exceptions=True)
-        for (*_, result), outcome in zip(self.unforced, outcomes, strict=True):
-            if isinstance(outcome, BrokerError):
-                result.error_code, result.error_message, result.base_offset = outcome.code, outcome.message or None, -1
-            elif outcome is not None:
-                raise outcome
-        return answer
+    def _hint(self, response: ProduceResponse) -> None:
+        """Tell who leads the partitions that we do not."""
+        endpoints: dict[int, NodeEndpoint] = {}
+        for (topic, data), result in zip(pieces(self.request), self.results, strict=True):
+            if result.error_code == NOT_LEADER:
+                by_id = self.parts.metadata.image.names_by_id
+                name = by_id.get(topic.topic_id, "") if self.call.version >= BY_ID else topic.name
+                hint = leader_hint(self.parts, self.call, name, data.index)
+                if hint is not None:
+                    result.current_leader = LeaderIdAndEpoch(leader_id=hint.leader, leader_epoch=hint.epoch)
+                    endpoints[hint.leader] = NodeEndpoint(
+                        node_id=hint.leader, host=hint.host, port=hint.port, rack=hint.rack
+                    )
+        response.node_endpoints = list(endpoints.values())
+
+    def acknowledge(self, answer: ProduceResponse | None) -> asyncio.Future[ProduceResponse | None]:
+        """The answer once everything is committed and on disk; a partition for which it fails says so."""
+        return Acknowledgement(answer, self.waiting, self.request.timeout_ms if self._timed else None).future
 
 
 def pieces(request: ProduceRequest) -> list[tuple[TopicProduceData, PartitionProduceData]]:

@@ -441,7 +441,7 @@ def described(parts: Parts, name: str, repeats: Repeats) -> Steps[DescribeTransa
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         machine = parts.transactions.peek(name)
         known = machine.transactions.get(name)
-        yield from parts.transactions.wait_committed(name, machine)
+        yield from parts.transactions.wait_committed(name, machine)  # that there is none is news, too
         if known is None or known.state is State.DEAD:
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     except BrokerError as error:

@@ -228,6 +228,8 @@ class Log:
         if not entries:
             return self.end
         headers = [check_copy(data, entry) for entry in entries]
+        if self.start == self.end and entries[0].base_offset < self.end <= entries[0].last_offset:
+            self._restart_within(entries[0].base_offset, now_ms)
         expected = self.end
         for entry in entries:
             if (entry.base_offset if entry.base_offset >= 0 else entry.last_offset) < expected:
@@ -245,6 +247,12 @@ class Log:
                     self._note_producer(header, header.base_offset, header.last_offset, header.max_timestamp, marker)
         self.epochs.flush()
         return self.end
+
+    def _restart_within(self, base: int, now_ms: int) -> None:
+        """The leader's log begins inside a batch: an empty log takes all of it, and begins there, too."""
+        start = self.start
+        self.restart(base, now_ms=now_ms)
+        self.start = start
 
     def _note_producer(self, header: Header, base: int, last: int, timestamp: int, marker: Marker | None) -> None:
         completed = self.producers.update(header, base, last, timestamp, marker)

@@ -68,7 +68,8 @@ class Assigned(Replicas):
         if partition is None:
             partition = self._receive(topic, state, new=new)
         else:
-            self._adopt(partition, topic)
+            if self._adopt(partition, topic) and partition.leader_id >= 0:
+                self._fetchers.follow(partition)
             if state.leader_epoch < partition.epoch or (
                 state.leader_epoch == partition.epoch and state.version <= partition.version
             ):
@@ -169,15 +170,16 @@ class Assigned(Replicas):
             self._by_id[log.topic_id] = hosted
         return partition
 
-    def _adopt(self, partition: Partition, topic: Topic) -> None:
+    def _adopt(self, partition: Partition, topic: Topic) -> bool:
         """A topic that had no id may have been given one."""
         if not any(topic.id) or topic.id == partition.topic_id:
-            return
+            return False
         if any(partition.topic_id):
             raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
         partition.log.set_topic_id(topic.id)
         partition.topic_id = topic.id
         self._by_id[topic.id] = self._by_name[topic.name]
+        return True
 
     def _epoch_of(self, broker: int) -> int | None:
         found = self._metadata.image.brokers.get(broker)

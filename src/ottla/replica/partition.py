@@ -12,15 +12,15 @@ the only replica both ends are one, and all of them are in `waits`.
 from __future__ import annotations
 
 import asyncio
-from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, NamedTuple
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.clock import steady_ms
 from ottla.cluster.topic_names import is_internal
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from ottla.clock import Clock
     from ottla.log.flush import Flusher
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 NOBODY = -1
 ALL = -1  # acks: every replica that is in sync
 SIZE_MAX = 0x7FFFFFFF
+COMMITS_KEPT = 1000
 
 
 class Site(NamedTuple):
@@ -44,6 +45,7 @@ class Site(NamedTuple):
 class Partition:
     __slots__ = (
         "_commits",
+        "_commits_max",
         "_count",
         "_site",
         "commit_waits",
@@ -85,6 +87,7 @@ class Partition:
         self.waits: list[Wait] = []
         self.commit_waits: list[Wait] = []
         self._commits: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap
+        self._commits_max = COMMITS_KEPT
         self._count = 0
         self._site: Site | None = None
         self.led = False
@@ -157,6 +160,12 @@ class Partition:
                 wait.grow(self, size)
         return appended
 
+    def replicate(self, data: memoryview, *, now_ms: int) -> None:
+        """As a follower: append what the leader sent."""
+        self.log.replicate(data, now_ms=now_ms)
+        for wait in self.waits:
+            wait.grow(self, len(data))
+
     def has_enough(self) -> bool:
         """Whether as many replicas are in sync as `min.insync.replicas` asks for, or all there are."""
         followers = self.followers
@@ -203,17 +212,15 @@ class Partition:
         else:
             self._count += 1
             heappush(self._commits, (offset, self._count, future))
+            if len(self._commits) >= self._commits_max:
+                self._prune()
         return future
 
-    def forced(self) -> Coroutine[Any, Any, None] | None:
-        """To be awaited before what was appended is acknowledged, where `flush.messages` asks for that."""
-        log = self.log
-        if log.owed <= log.recovery_point:
-            return None
-        if self.flusher is None:
-            log.flush(log.flushed_ms)
-            return None
-        return self.flusher.flushed(log, log.owed)
+    def _prune(self) -> None:
+        """Forget those who gave up: while too few replicas answer, producers time out and come again."""
+        self._commits = [commit for commit in self._commits if not commit[2].done()]
+        heapify(self._commits)
+        self._commits_max = max(COMMITS_KEPT, 2 * len(self._commits))
 
     # Committing.
 

@@ -100,12 +100,9 @@ class Replicas:
         if partition is not None:
             return partition
         name = self._metadata.image.names_by_id.get(topic_id)
-        if name is None:
+        if name is None or not any(topic_id):
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
         return self._absent(name, index)
-
-    get = led
-    get_by_id = led_by_id
 
     def _only_led(self, partition: Partition) -> Partition:
         if not partition.led:

@@ -35,6 +35,7 @@ class Watched:
         "index",
         "last_fetched_epoch",
         "leader_epoch",
+        "log_start",
         "offset",
         "size_max",
         "start",
@@ -55,6 +56,7 @@ class Watched:
         self.size_max = request.partition_max_bytes
         self.leader_epoch = request.current_leader_epoch
         self.last_fetched_epoch = request.last_fetched_epoch
+        self.log_start = request.log_start_offset  # of a follower
 
 
 Key = tuple[str | bytes, int]

@@ -27,11 +27,11 @@ SESSION_MS_MIN, SESSION_MS_MAX = 400, 120_000
 
 # Starts a program, says its process id, and ends it when standard input ends.
 GUARD = """
-import subprocess, sys, threading
+import os, subprocess, sys, threading
 child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
 print(child.pid, flush=True)
-threading.Thread(target=lambda: (sys.stdin.buffer.read(), child.kill()), daemon=True).start()
-sys.exit(child.wait())
+threading.Thread(target=lambda: (os.read(0, 1), child.kill()), daemon=True).start()
+os._exit(child.wait() & 127)
 """
 
 

@@ -43,6 +43,8 @@ class World:
         self.writes: Callable[[str, int], Any] = lambda topic, index: None
         self.epoch = 4
         self.delay_s = 0.0
+        self.closed: list[int] = []
+        self.hanging: asyncio.Future[Any] | None = None
         self.lead({STATE: [ME]})
         self.endings = Endings(self.metadata, self, self, STATE)  # type: ignore[arg-type]
         self.endings.runtime = SimpleNamespace(peek=self.peek, epoch=lambda _: self.epoch, decide=self.decide)  # type: ignore[assignment]
@@ -105,6 +107,12 @@ class World:
                 for one in reversed(request.markers)  # in any order, as Kafka
             ]
         )
+
+    def close_channel(self, broker_id: int, channel: str) -> None:
+        assert channel == "markers"
+        self.closed.append(broker_id)
+        if self.hanging is not None:
+            self.hanging.set_exception(PeerError("closed"))
 
     async def finished(self, *names: str) -> None:
         while len(self.told) < len(names):
@@ -282,5 +290,26 @@ def test_a_marker_here_counts_when_it_is_committed(monkeypatch: pytest.MonkeyPat
             await asyncio.sleep(0.001)
         commits[1].set_result(None)
         await world.finished("x")
+
+    play(story, monkeypatch)
+
+
+def test_a_silent_leader_that_is_gone_is_waited_for_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        world.lead({STATE: [ME], "t": [2]})
+        genuine, hanging = world.ask, asyncio.get_running_loop().create_future()
+        world.hanging = hanging
+
+        async def ask(broker: Broker, *arguments: Any, **how: Any) -> Any:
+            return await (hanging if broker.id == 2 else genuine(broker, *arguments, **how))
+
+        monkeypatch.setattr(world, "ask", ask)
+        world.endings.perform(0, an_end("x", ("t", 0)))
+        await asyncio.sleep(0.005)
+        world.lead({STATE: [ME], "t": [3]}, alive=(1, 3))
+        world.endings.lost(3)
+        world.endings.lost(2)
+        await world.finished("x")
+        assert world.closed == [2], "there is no channel to the other"
 
     play(story, monkeypatch)

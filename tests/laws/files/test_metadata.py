@@ -17,7 +17,7 @@ from ottla.cluster.keeper import Unavailable
 from ottla.cluster.plans import NewTopic
 from ottla.config import load
 from ottla.errors import BrokerError
-from ottla.founding import JOURNAL_FILE, METADATA_FILE
+from ottla.founding.alone import JOURNAL_FILE, METADATA_FILE
 from ottla.records import batch
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def test_what_is_left_of_a_damaged_journal_is_taken(tmp_path: Path) -> None:
             now_ms = parts.clock.now_ms()
             one = batch.Record(0, now_ms, None, b"", ())
             data = batch.build([one], producer_id=7, producer_epoch=0, base_sequence=0)
-            parts.replicas.get("plain", 0).append(memoryview(data), now_ms, 9)
+            parts.replicas.led("plain", 0).append(memoryview(data), now_ms, 9)
 
     asyncio.run(filled(tmp_path))
     asyncio.run(written())

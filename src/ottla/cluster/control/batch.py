@@ -18,7 +18,8 @@ class Batch:
     def __init__(self) -> None:
         self.leads: dict[int, dict[Key, bool]] = {}  # by broker; whether the replica is new there
         self.news: dict[Key, None] = {}  # partitions that every broker is told about
-        self.news_for: dict[int, dict[Key, None]] = {}  # and that some are
+        self.everything: Iterable[Key] = ()  # partitions that `full` brokers are told about
+        self.full: dict[int, None] = {}  # brokers that are told everything: what they know and is not said, is gone
         self.brokers_changed = False  # everybody is told who is there, even when no partition has changed
         self.stops: dict[int, dict[Key, bool]] = {}  # by broker; whether to delete
 
@@ -37,8 +38,10 @@ class Batch:
         """Have every broker know the newest state of these partitions."""
         self.news.update(dict.fromkeys(keys))
 
-    def tell_one(self, broker: int, keys: Iterable[Key]) -> None:
-        self.news_for.setdefault(broker, {}).update(dict.fromkeys(keys))
+    def tell_everything(self, broker: int, keys: Iterable[Key]) -> None:
+        """Have one broker know these partitions, which are all there are, and forget others."""
+        self.full[broker] = None
+        self.everything = keys
 
     def announce(self) -> None:
         """Have every broker know which brokers there are."""
@@ -46,4 +49,4 @@ class Batch:
 
     @property
     def empty(self) -> bool:
-        return not (self.leads or self.news or self.news_for or self.stops or self.brokers_changed)
+        return not (self.leads or self.news or self.full or self.stops or self.brokers_changed)

@@ -91,7 +91,7 @@ def arrived(context: Context, brokers: Sequence[Broker]) -> Task[None]:
         memory.brokers[broker.id] = broker
         memory.stopping.pop(broker.id, None)
         memory.broken.pop(broker.id, None)
-        context.batch.tell_one(broker.id, memory.leads)
+        context.batch.tell_everything(broker.id, memory.leads)
         keys = memory.hosted_by(broker.id)
         hosted.update(dict.fromkeys(keys))
         replicas.bring_online(context, [(topic, index, broker.id) for topic, index in keys])

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from ottla.cluster.control.messages import FULL
 from ottla.cluster.peers import PeerError
 from ottla.steps import Steps
 from ottla.wire.messages.peers import UpdateMetadataRequest, UpdateMetadataTopicState
@@ -93,6 +94,8 @@ class Channel:
 
 def merge(older: UpdateMetadataRequest, newer: UpdateMetadataRequest) -> UpdateMetadataRequest | None:
     """One request for both; None when a topic was deleted and made again in between. Neither is changed."""
+    if newer.type == FULL:
+        return newer
     topics = {topic.topic_name: topic for topic in newer.topic_states}
     merged = dict(topics)
     for topic in older.topic_states:
@@ -108,6 +111,7 @@ def merge(older: UpdateMetadataRequest, newer: UpdateMetadataRequest) -> UpdateM
         )
     return UpdateMetadataRequest(
         controller_id=newer.controller_id,
+        type=older.type,
         controller_epoch=newer.controller_epoch,
         broker_epoch=newer.broker_epoch,
         topic_states=list(merged.values()),

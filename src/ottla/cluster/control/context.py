@@ -60,12 +60,13 @@ class Context:
         if batch.news or batch.brokers_changed:
             news = messages.News(header, memory, batch.news)
             for broker in brokers:
-                if broker.id not in batch.news_for:
+                if broker.id not in batch.full:
                     yield Send(broker.id, *news.for_broker(broker))
-        for broker in brokers:
-            if broker.id in batch.news_for:
-                own = {**batch.news, **batch.news_for[broker.id]}
-                yield Send(broker.id, *messages.News(header, memory, own).for_broker(broker))
+        if batch.full:
+            everything = messages.News(header, memory, {**dict.fromkeys(batch.everything), **batch.news}, full=True)
+            for broker in brokers:
+                if broker.id in batch.full:
+                    yield Send(broker.id, *everything.for_broker(broker))
         for broker in brokers:
             if broker.id in batch.stops:
                 for request, version in messages.stop_replica(header, memory, broker, batch.stops[broker.id]):

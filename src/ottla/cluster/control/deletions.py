@@ -30,29 +30,17 @@ def asked(context: Context) -> Task[None]:
     unknown = [name for name in names if name not in memory.topics]
     yield from ledger.remove(context, [f"{znodes.DELETED_TOPICS}/{name}" for name in unknown])
     fresh = [name for name in names if name in memory.topics and name not in memory.deleting]
-    # A topic that moves is a topic like any other until then: its leaders are elected, its replicas join.
-    memory.postponed = {name: None for name in fresh if moves(context, name)}
-    yield from start(context, [name for name in fresh if name not in memory.postponed])
-
-
-def start(context: Context, topics: Iterable[str]) -> Task[None]:
-    memory = context.memory
-    for name in topics:
-        memory.postponed.pop(name, None)
-        memory.deleting[name] = None
-    yield from resume(context, list(topics))
-
-
-def moved(context: Context, topics: Iterable[str]) -> Task[None]:
-    """Partitions of these topics have moved: deletions that waited for it begin."""
-    ready = [name for name in topics if name in context.memory.postponed and not moves(context, name)]
-    yield from start(context, ready)
+    memory.doomed |= dict.fromkeys(fresh)
+    yield from resume(context, fresh)
 
 
 def resume(context: Context, topics: Iterable[str] | None = None) -> Task[None]:
     """Go on with these topics, or all, as far as it goes now."""
     memory = context.memory
-    for name in list(memory.deleting) if topics is None else sorted(topics):
+    for name in [*memory.deleting, *memory.doomed] if topics is None else sorted(topics):
+        if name in memory.doomed and not moves(context, name):
+            del memory.doomed[name]
+            memory.deleting[name] = None
         if name not in memory.deleting:
             continue
         states = {replica: memory.replica_state(replica) for replica in memory.replicas_of(name)}

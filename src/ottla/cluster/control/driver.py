@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ottla.clock import Clock
-    from ottla.cluster.control.memory import Key
+    from ottla.cluster.control.memory import Key, KnownTopic
     from ottla.cluster.image import Image, Partition
     from ottla.cluster.keeper import Keeper
     from ottla.cluster.metadata import Metadata
@@ -73,7 +73,10 @@ class Control(Changes):
         except BrokerError as error:
             return [error] * len(wishes)
         async with self._deciding:
-            results = await self._plan(wishes)
+            try:
+                results = await self._plan(wishes)
+            except BrokerError as error:
+                return [error] * len(wishes)
             if validate_only:
                 return results
             for start in range(0, len(results), TOPICS_AT_ONCE):
@@ -90,24 +93,21 @@ class Control(Changes):
         return [TIMED_OUT if isinstance(one, Topic) and not is_led(image, one) else one for one in results]
 
     async def _plan(self, wishes: Sequence[NewTopic]) -> list[Topic | BrokerError]:
-        image = self._planned()
+        memory = await self._engine.memory()
+        image = self._metadata.image._replace(brokers=dict(memory.brokers))
         results: list[Topic | BrokerError] = []
         others: dict[str, str] = {}  # names of this request by what they would collide with
         for wish in wishes:
             await self._metadata.turns.pause()
             try:
                 plans.check_against(others, wish.name)
-                if wish.name in self._engine.memory.topics:
+                if wish.name in memory.topics:
                     raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wish.name}' already exists.")
                 results.append(plans.new_topic(image, self._metadata.config, wish, self.new_id(), self._shift()))
                 others[collision_key(wish.name)] = wish.name
             except BrokerError as error:
                 results.append(error)
         return results
-
-    def _planned(self) -> Image:
-        """What decisions are based on: the brokers that are registered now."""
-        return self._metadata.image._replace(brokers=dict(self._engine.memory.brokers))
 
     async def _make(self, topic: Topic | BrokerError) -> Topic | BrokerError:
         if isinstance(topic, BrokerError):
@@ -121,10 +121,10 @@ class Control(Changes):
     async def delete_topics(self, names: Sequence[str], *, timeout_ms: int = 30_000) -> list[Topic | BrokerError]:
         """Each topic that is going, or why it is not. Waits until this broker knows it no more."""
         try:
-            self.check_controller()
+            topics = (await self._engine.memory()).topics
         except BrokerError as error:
             return [error] * len(names)
-        results = list(await asyncio.gather(*(self._ask_to_delete(name) for name in names)))
+        results = list(await asyncio.gather(*(self._ask_to_delete(topics.get(name)) for name in names)))
         self._engine.push(events.DeletionsAsked())
         going = {one.name: one for one in results if isinstance(one, Topic)}
 
@@ -138,13 +138,12 @@ class Control(Changes):
         image = self._metadata.image
         return [TIMED_OUT if isinstance(one, Topic) and is_known(image, one) else one for one in results]
 
-    async def _ask_to_delete(self, name: str) -> Topic | BrokerError:
-        known = self._engine.memory.topics.get(name) if self.in_office else None
+    async def _ask_to_delete(self, known: KnownTopic | None) -> Topic | BrokerError:
         if known is None:
             return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         topic = known.as_image()
         try:
-            await self._store.create(znodes.deleted_topic_path(name))
+            await self._store.create(znodes.deleted_topic_path(topic.name))
         except NodeExists:
             return topic  # asked for before
         except Unavailable as error:
@@ -161,7 +160,7 @@ class Control(Changes):
         timeout_ms: int = 30_000,
     ) -> Topic:
         """The topic with `count` partitions in all; BrokerError when it cannot be."""
-        memory = self._engine.memory
+        memory = await self._engine.memory()
         known = memory.topics.get(name)
         if known is None:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -182,7 +181,7 @@ class Control(Changes):
     ) -> Mapping[Key, BrokerError | None]:
         """The error of each partition; of all partitions (None), only of those where there was something to do."""
         results: dict[Key, BrokerError | None] = await self._engine.ask(events.Elect(keys, kind))
-        leads = self._engine.memory.leads
+        leads = (await self._engine.memory()).leads
         wanted = {key: leads[key] for key, error in results.items() if error is None and key in leads}
 
         def known(image: Image) -> bool:
@@ -202,7 +201,7 @@ class Control(Changes):
 
     def moving_partitions(self, keys: Sequence[Key] | None) -> Mapping[Key, Partition]:
         """Those of the partitions, or of all, that are moving."""
-        memory = self._engine.memory
+        memory = self._engine.memory_now()
         wanted = memory.moving if keys is None else [key for key in keys if key in memory.moving]
         return {
             key: state

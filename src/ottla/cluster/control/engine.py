@@ -65,10 +65,6 @@ class Queued(NamedTuple):
     event: events.Event | Seek
     answer: asyncio.Future[Any] | None
 
-    def says_the_same(self, other: Queued) -> bool:
-        """Tuples without fields are all equal, whatever they are called."""
-        return self == other and type(self.event) is type(other.event)
-
 
 class Engine:
     """`new_id` makes up the id of a topic that an old tool has written without one."""
@@ -86,6 +82,7 @@ class Engine:
         self._machine: Machine | None = None
         self._queue: deque[Queued] = deque()
         self._more = asyncio.Event()
+        self._read = asyncio.Event()  # what is in memory is whole, or this broker is not controller
         self._channels: dict[int, Channel] = {}
         self._watches: dict[str, Callable[[], None]] = {}
         self._deletions: dict[str, list[asyncio.Future[None]]] = {}
@@ -123,13 +120,17 @@ class Engine:
 
     def push(self, event: events.Event | Seek, answer: asyncio.Future[Any] | None = None) -> None:
         one = Queued(event, answer)
-        if answer is None and not isinstance(event, events.Answered) and any(map(one.says_the_same, self._queue)):
+        if answer is None and not isinstance(event, events.Answered) and self._waits(event):
             return
         if isinstance(event, Seek):
             self._queue.appendleft(one)
         else:
             self._queue.append(one)
         self._more.set()
+
+    def _waits(self, event: events.Event | Seek) -> bool:
+        """Whether the same event is queued already. Tuples of different types with the same fields are equal."""
+        return any(type(one.event) is type(event) and one.event == event for one in self._queue)
 
     async def ask(self, event: events.Event) -> Any:
         """The machine's answer to an event; NOT_CONTROLLER when this broker is not."""
@@ -142,10 +143,15 @@ class Engine:
         if self._machine is None:
             raise NOT_CONTROLLER
 
-    @property
-    def memory(self) -> Memory:
+    async def memory(self) -> Memory:
+        """What the controller knows, once it has read it. NOT_CONTROLLER when this broker is not."""
         self.check_controller()
-        assert self._machine is not None
+        await self._read.wait()
+        return self.memory_now()
+
+    def memory_now(self) -> Memory:
+        if self._machine is None or not self._read.is_set():
+            raise NOT_CONTROLLER
         return self._machine.memory
 
     async def _run(self) -> None:
@@ -165,6 +171,8 @@ class Engine:
                 continue
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, RETRY_S_MAX)
+            if self.in_office:
+                self._read.clear()
             again: events.Event | Seek = events.Elected() if self.in_office else Seek()
             self._queue.appendleft(Queued(again, None))
 
@@ -181,6 +189,7 @@ class Engine:
         if term is not None and self._machine is None:
             log.info("this broker is controller now", extra={"epoch": term.epoch})
             self._machine = Machine(term, self._settings(), self._new_id)
+            self._read.clear()
             self._watches = {path: self._watch(path, event) for path, event in WATCHES.items()}
             self._queue.appendleft(Queued(events.Elected(), None))
             self._set_timer(FIRST_BALANCE_S)
@@ -194,6 +203,7 @@ class Engine:
             return
         log.info("this broker is no longer controller", extra={"reason": reason})
         self._machine = None
+        self._read.set()
         if self._current is not None:
             self._current.cancel()
         for cancel in self._watches.values():
@@ -210,7 +220,6 @@ class Engine:
         self._release_deletions(everything=True)
 
     def _session_changed(self, event: SessionEvent) -> None:
-        self._performer.session_changed(event)
         if event is SessionEvent.LOST:
             self._resign("the session with the store has expired")
         elif event is SessionEvent.CONNECTED:
@@ -227,8 +236,9 @@ class Engine:
         try:
             value = await self._current
         except asyncio.CancelledError:
-            if self._machine is machine:
-                raise  # the driver itself is stopped
+            this = asyncio.current_task()
+            if self._machine is machine or (this is not None and this.cancelling()):
+                raise  # the engine itself is stopped, and not only the step
             if answer is not None and not answer.done():
                 answer.set_exception(NOT_CONTROLLER)
         except BrokerError as error:
@@ -243,6 +253,8 @@ class Engine:
         else:
             if answer is not None and not answer.done():
                 answer.set_result(value)
+            if isinstance(event, events.Elected):
+                self._read.set()
             self._close_channels_of_the_gone(machine)
             self._release_deletions()
         finally:

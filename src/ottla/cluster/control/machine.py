@@ -131,12 +131,16 @@ def take_office(context: Context) -> Task[None]:
     yield from ledger.refresh(context, list(memory.partitions()))
     if context.settings.deletion:
         wanted = yield from names_below(znodes.DELETED_TOPICS)
-        memory.deleting = {name: None for name in wanted if name in memory.topics and not memory.topics[name].moving}
+        for name in wanted:
+            if name in memory.topics:
+                still = any(one.moving for one in memory.topics[name].assignments.values())
+                (memory.doomed if still else memory.deleting)[name] = None
     place(context)
     # Brokers learn who there is before they learn whom to follow.
     context.batch.announce()
     yield from context.send()
-    context.batch.tell(memory.leads)
+    for broker in memory.brokers:
+        context.batch.tell_everything(broker, memory.leads)
     online = [one for one, state in memory.replica_states.items() if state is ReplicaState.ONLINE]
     replicas.bring_online(context, online)
     yield from partitions.bring_online(context, list(memory.leaderless))

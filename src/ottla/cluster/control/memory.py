@@ -75,10 +75,6 @@ class KnownTopic:
         self.version = version  # of its node
         self.assignments = assignments
 
-    @property
-    def moving(self) -> bool:
-        return any(assignment.moving for assignment in self.assignments.values())
-
     def partitions(self) -> Iterator[Key]:
         return ((self.name, index) for index in self.assignments)
 
@@ -120,8 +116,8 @@ class Memory:
         self.replica_states: dict[Replica, ReplicaState] = {}
         self.leaderless: dict[Key, None] = {}  # partitions that are new or offline
         self.broken: dict[int, dict[Key, None]] = {}  # replicas in folders that fail, by broker
-        self.deleting: dict[str, None] = {}  # topics to delete
-        self.postponed: dict[str, None] = {}  # topics to delete when none of their partitions moves any more
+        self.deleting: dict[str, None] = {}  # topics that are being deleted
+        self.doomed: dict[str, None] = {}  # topics to delete when none of their partitions moves any more
         self.moving: dict[Key, None] = {}  # partitions under reassignment
         self.asked_by_znode: dict[Key, None] = {}  # of these: asked for in /admin/reassign_partitions
         self._hosted: dict[int, dict[Key, None]] = {}
@@ -140,7 +136,7 @@ class Memory:
             return
         self.names_by_id.pop(topic.id, None)
         self.deleting.pop(name, None)
-        self.postponed.pop(name, None)
+        self.doomed.pop(name, None)
         for index, assignment in topic.assignments.items():
             key = (name, index)
             for table in (self.leads, self.partition_states, self.leaderless, self.moving, self.asked_by_znode):
@@ -164,6 +160,10 @@ class Memory:
     def assignment(self, key: Key) -> Assignment | None:
         topic = self.topics.get(key[0])
         return None if topic is None else topic.assignments.get(key[1])
+
+    def is_to_go(self, topic: str) -> bool:
+        """Whether the topic is to be deleted, now or later."""
+        return topic in self.deleting or topic in self.doomed
 
     def described(self, key: Key) -> Partition | None:
         assignment = self.assignment(key)

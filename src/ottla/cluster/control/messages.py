@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Broker
 
 DELETED = -2  # in place of a leader and of an epoch: the topic is being deleted
+# Kafka says UNKNOWN while there is no KRaft, and looks at neither. A broker of ours that is told everything forgets
+# topics that were deleted while nobody could tell it.
+UNKNOWN, FULL = 0, 2
 PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
@@ -124,8 +127,9 @@ def leader_and_isr(header: Header, memory: Memory, broker: Broker, keys: Mapping
 class News:
     """UpdateMetadata for many brokers: the states, which are the same for all, are made once."""
 
-    def __init__(self, header: Header, memory: Memory, keys: Iterable[Key]) -> None:
+    def __init__(self, header: Header, memory: Memory, keys: Iterable[Key], *, full: bool = False) -> None:
         self._header = header
+        self._full = full
         self._version = header.versions.update_metadata
         self._brokers = [described_broker(one, header, self._version) for one in memory.brokers.values()]
         self._grouped: dict[str, list[UpdateMetadataPartitionState]] = {}
@@ -142,6 +146,7 @@ class News:
         grouped = self._version >= 5
         request = UpdateMetadataRequest(
             controller_id=self._header.controller,
+            type=FULL if self._full else UNKNOWN,
             controller_epoch=self._header.epoch,
             broker_epoch=broker.epoch,
             ungrouped_partition_states=[] if grouped else [one for states in self._grouped.values() for one in states],

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cluster.control.effects import List, Read, Write
-from ottla.cluster.keeper import KeeperError, NoNode, SessionEvent, Unavailable
+from ottla.cluster.keeper import KeeperError, NoNode, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -26,15 +26,6 @@ READS_AT_ONCE = 1000
 class Performer:
     def __init__(self, store: Keeper) -> None:
         self._store = store
-        self._connected = asyncio.Event()
-        if store.connected:
-            self._connected.set()
-
-    def session_changed(self, event: SessionEvent) -> None:
-        if event is SessionEvent.CONNECTED:
-            self._connected.set()
-        else:
-            self._connected.clear()
 
     async def perform(self, effect: Read | List | Write) -> object:
         if isinstance(effect, Read):
@@ -81,4 +72,5 @@ class Performer:
 
     async def _reconnected(self) -> None:
         await asyncio.sleep(RETRY_S)
-        await self._connected.wait()
+        while not self._store.connected:  # noqa: ASYNC110 - the store tells of sessions, not of every connection
+            await asyncio.sleep(RETRY_S)

@@ -53,7 +53,7 @@ def refusal(context: Context, key: Key, kind: int) -> BrokerError | None:
     assignment, lead = memory.assignment(key), memory.leads.get(key)
     if assignment is None:
         return BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-    if key[0] in memory.deleting:
+    if memory.is_to_go(key[0]):
         return BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
     leader = None if lead is None else lead.leader
     led = leader is not None and memory.is_online(leader, key, stopping=True)

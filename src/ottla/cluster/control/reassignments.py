@@ -67,7 +67,7 @@ def plan(context: Context, key: Key, target: Sequence[int] | None, *, resize: bo
     before = memory.assignment(key)
     if before is None:
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-    if key[0] in memory.deleting or key[0] in memory.postponed:
+    if memory.is_to_go(key[0]):
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic is being deleted.")
     if target is None:
         if not before.moving:
@@ -158,7 +158,7 @@ def proceed(context: Context, keys: Iterable[Key]) -> Task[None]:
             memory.moving.pop((topic, index), None)
     yield from context.send()
     yield from strike(context, ready)
-    yield from deletions.moved(context, dict.fromkeys(topic for topic, _ in ready))
+    yield from deletions.resume(context, dict.fromkeys(topic for topic, _ in ready if topic in memory.doomed))
 
 
 def grouped(keys: Iterable[Key]) -> dict[str, list[int]]:

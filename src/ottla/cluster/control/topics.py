@@ -80,7 +80,7 @@ def open_partitions(context: Context, keys: Sequence[Key]) -> Task[None]:
 def grow(context: Context, name: str, first: int, added: Sequence[tuple[int, ...]]) -> Task[None]:
     """Add partitions to a topic that still has `first` of them."""
     topic = context.memory.topics.get(name)
-    if topic is None or name in context.memory.deleting:
+    if topic is None or context.memory.is_to_go(name):
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if any(one.moving for one in topic.assignments.values()):
         reason = f"A partition reassignment is in progress for the topic '{name}'."
@@ -111,7 +111,7 @@ def topic_changed(context: Context, name: str) -> Task[None]:
         return
     topic.version = node.stat.version
     added = {index: one for index, one in assignments.items() if index not in topic.assignments}
-    if name in memory.deleting:
+    if memory.is_to_go(name):
         if added:  # a topic that goes does not grow
             yield from ledger.write_topic(context, name, {})
         return

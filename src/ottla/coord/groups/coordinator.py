@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ottla.clock import Clock
     from ottla.cluster.commands import Commands
-    from ottla.cluster.image import Image
+    from ottla.cluster.image import Image, Topic
     from ottla.cluster.metadata import Metadata
     from ottla.config import BrokerConfig
     from ottla.replica.replicas import Replicas
@@ -61,17 +61,19 @@ class Groups(Coordinator[GroupMachine]):
         """Topics have come and gone: what was committed for those that are gone goes, too."""
         if old is None:
             return
-        gone = {
-            name
-            for name in new.topics_changed_since(old)
-            if (before := old.topics.get(name)) and ((after := new.topics.get(name)) is None or after.id != before.id)
-        }
+        changed = new.topics_changed_since(old)
+        gone = {name for name in changed if (before := old.topics.get(name)) and is_gone(before, new.topics.get(name))}
         if gone:
             for partition in self.runtime.partitions():
                 self._forget(partition.index, gone, partition.log.end)
 
     def _forget(self, index: int, topics: set[str], end: int) -> None:
         self.runtime.decide(index, lambda machine, now_ms: machine.forget(topics, end, now_ms))
+
+
+def is_gone(before: Topic, after: Topic | None) -> bool:
+    """Whether a topic was deleted, be there a new one of its name or not. One without an id may be given one."""
+    return after is None or (before.id != after.id and any(before.id) and any(after.id))
 
 
 def shape_of(config: BrokerConfig) -> Shape:

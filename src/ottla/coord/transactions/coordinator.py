@@ -12,6 +12,7 @@ from ottla.coord.transactions.verification import Verification
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.cluster.commands import Commands
+    from ottla.cluster.image import Image
     from ottla.cluster.metadata import Metadata
     from ottla.cluster.peers import Peers
     from ottla.config import BrokerConfig
@@ -50,6 +51,18 @@ class Transactions(Coordinator[TransactionMachine]):
         )
         self._endings.runtime = self.runtime
         self.verification = markers.verification = Verification(self, metadata, peers)
+
+    def start(self) -> None:
+        super().start()
+        self._metadata.subscribe(self._follow_brokers)
+
+    def _follow_brokers(self, old: Image | None, new: Image) -> None:
+        if old is None or old.brokers is new.brokers:
+            return
+        for broker in old.brokers.values():
+            if new.brokers.get(broker.id) != broker:
+                self._endings.lost(broker.id)
+                self.verification.lost(broker.id)
 
     async def stop(self) -> None:
         await super().stop()

@@ -80,6 +80,11 @@ class Endings:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def lost(self, broker_id: int) -> None:
+        """A broker is gone: what it was sent is sent to whoever leads now, without waiting for an answer."""
+        if self._peers is not None and broker_id in self._senders:
+            self._peers.close_channel(broker_id, CHANNEL)
+
     async def stop(self) -> None:
         tasks = [*self._tasks, *(sender.task for sender in self._senders.values() if sender.task is not None)]
         for task in tasks:
@@ -235,13 +240,15 @@ class Sender:
     async def _ask(self, batch: list[Sending]) -> dict[int, set[Place]]:
         broker = self._metadata.image.brokers.get(self._broker_id)
         if broker is None:
-            raise PeerError(f"broker {self._broker_id} is not there")
-        answer: WriteTxnMarkersResponse = await self._peers.ask(
-            broker,
-            WriteTxnMarkersRequest(markers=[told(one.marker, one.places) for one in batch]),
-            client_id=f"broker-{self._metadata.node_id}-txn-marker-sender",
-            channel=CHANNEL,
-        )
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
+        request = WriteTxnMarkersRequest(markers=[told(one.marker, one.places) for one in batch])
+        client_id = f"broker-{self._metadata.node_id}-txn-marker-sender"
+        try:
+            answer: WriteTxnMarkersResponse = await self._peers.ask(
+                broker, request, client_id=client_id, channel=CHANNEL
+            )
+        except PeerError as error:
+            raise BrokerError(ErrorCode.NETWORK_EXCEPTION, str(error)) from None
         markers = {one.marker.producer_id: one.marker for one in batch}
         done: dict[int, set[Place]] = {}
         for result in answer.markers:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 CHANNEL = "verification"
 LEAST_VERSION = 4  # of AddPartitionsToTxn: what brokers ask each other
 TRANSACTIONS_MAX = 1000  # in one request
+KEEP_S = 10.0  # a verdict, for who waits for it; usually it is asked for at once
 
 Place = tuple[str, int]  # topic and partition
 Identity = tuple[int, int]  # id and epoch of a producer
@@ -95,12 +96,32 @@ class Verification:
         if isinstance(answer, ErrorCode):
             return answer
         check = self._checks[key] = Check((partition.epoch, question))
-        check.future = asyncio.ensure_future(settle(check, answer))
+        check.future = asyncio.ensure_future(self._settle(key, check, answer))
         return asyncio.shield(check.future)
+
+    async def _settle(self, key: tuple[Partition, int], check: Check, answer: Awaitable[ErrorCode]) -> None:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # should the broker stop meanwhile
+        try:
+            code = await answer
+        except BrokerError as error:
+            code = error.code
+        finally:
+            check.verdict = code
+        asyncio.get_running_loop().call_later(KEEP_S, self._forget, key, check)
+
+    def _forget(self, key: tuple[Partition, int], check: Check) -> None:
+        """Nobody has asked for the verdict: the partition was lost meanwhile, say."""
+        if self._checks.get(key) is check:
+            del self._checks[key]
 
     def ended(self, partition: Partition, producer_id: int) -> None:
         """A marker was written: what was known of this producer's transaction holds no more."""
         self._checks.pop((partition, producer_id), None)
+
+    def lost(self, broker_id: int) -> None:
+        """A broker is gone: whoever waits for its verdict is to ask again."""
+        if self._peers is not None and broker_id in self._askers:
+            self._peers.close_channel(broker_id, CHANNEL)
 
     async def stop(self) -> None:
         tasks = [check.future for check in self._checks.values() if check.future is not None]
@@ -142,16 +163,6 @@ class Verification:
 async def later(code: ErrorCode, uncommitted: Awaitable[None]) -> ErrorCode:
     await uncommitted
     return code
-
-
-async def settle(check: Check, answer: Awaitable[ErrorCode]) -> None:
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # should the broker stop meanwhile
-    try:
-        code = await answer
-    except BrokerError as error:
-        code = error.code
-    finally:
-        check.verdict = code
 
 
 class Asking(NamedTuple):
@@ -206,7 +217,7 @@ class Asker:
     async def _send(self, batch: list[Asking]) -> dict[tuple[str, Place], ErrorCode]:
         broker = self._metadata.image.brokers.get(self._broker_id)
         if broker is None:
-            raise PeerError(f"broker {self._broker_id} is not there")
+            raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
         try:
             answer: AddPartitionsToTxnResponse = await self._peers.ask(
                 broker,
@@ -217,6 +228,8 @@ class Asker:
             )
         except UnsupportedError:
             return {(one.question.name, one.question.place): unasked(one.question) for one in batch}
+        except PeerError as error:
+            raise BrokerError(ErrorCode.NETWORK_EXCEPTION, str(error)) from None
         if answer.error_code:
             code = known(answer.error_code)
             if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:

@@ -1,0 +1,148 @@
+"""kazoo's thread and the event loop: what the thread has to say comes to the loop through a mailbox, in order.
+
+kazoo asks a handler for everything that depends on how a program runs: how to wait, how to wake its thread, how to hand
+over answers and events. This is the one for a program with an event loop. kazoo's own has two more threads, and blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from contextlib import suppress
+from math import ceil
+from select import POLLIN, POLLOUT, poll
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kazoo.handlers.threading import SequentialThreadingHandler
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+
+logger = logging.getLogger("ottla.zookeeper")
+
+
+class Asker(Protocol):
+    """Who waits for an answer."""
+
+    def end(self, value: object, error: Exception | None) -> None: ...
+
+
+class Mailbox:
+    """From kazoo's thread to the loop, in order; the loop is woken once for all that came since it looked."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._letters: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._woken = False
+        self._open = True
+
+    def post(self, call: Callable[..., None], *arguments: object) -> None:
+        self._letters.append((call, arguments))
+        if not self._woken:
+            self._woken = True
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._read)
+
+    def _read(self) -> None:
+        self._woken = False
+        while self._letters and self._open:
+            call, arguments = self._letters.popleft()
+            guarded(call, *arguments)
+
+    def close(self) -> None:
+        self._open = False
+
+
+class Answer:
+    """What kazoo fills in, in its thread."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self.call: Asker | None = None
+        self._mailbox = mailbox
+
+    def set(self, value: object = None) -> None:
+        self._mailbox.post(self._deliver, value, None)
+
+    def set_exception(self, error: Exception) -> None:
+        self._mailbox.post(self._deliver, None, error)
+
+    def _deliver(self, value: object, error: Exception | None) -> None:
+        if self.call is not None:
+            self.call.end(value, error)
+
+
+class Counter:
+    """A number that one thread raises and another takes down, and waits for; with what kazoo uses of a socket."""
+
+    def __init__(self) -> None:
+        self._number = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._number
+
+    def send(self, data: bytes) -> None:
+        os.eventfd_write(self._number, len(data))
+
+    def recv(self, size: int) -> None:
+        os.eventfd_read(self._number)
+
+    def close(self) -> None:
+        """Called for each of the two ends."""
+        number, self._number = self._number, -1
+        if number >= 0:
+            os.close(number)
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's way of running things, with a mailbox in place of its two worker threads."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        super().__init__()
+        self._mailbox = mailbox
+
+    def create_socket_pair(self) -> tuple[Any, Any]:
+        """What wakes kazoo's thread, once for each call. Its pair of sockets is full after some 270, and blocks."""
+        if not hasattr(os, "eventfd"):
+            return super().create_socket_pair()  # type: ignore[no-any-return]
+        counter = Counter()
+        return counter, counter
+
+    def start(self) -> None:
+        self._running = True
+
+    def stop(self) -> None:
+        self._running = False
+
+    def select(
+        self, readers: Sequence[Any], writers: Sequence[Any], errors: Sequence[Any], timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Wait for sockets. kazoo's own way makes and closes a selector each time: half the cost of a call."""
+        ready = poll()
+        for sockets, mask in ((readers, POLLIN), (writers, POLLOUT)):
+            for one in sockets:
+                ready.register(one, mask)
+        found = dict(ready.poll(None if timeout is None else max(0, ceil(timeout * 1000))))
+        return [one for one in readers if one.fileno() in found], [one for one in writers if one.fileno() in found], []
+
+    def spawn(self, func: Callable[[], object], *args: Any, **kwargs: Any) -> threading.Thread:
+        """kazoo says what ends its thread, and the client is told that it has ended."""
+        thread = threading.Thread(target=guarded, args=(func, *args), kwargs=kwargs, name="kazoo", daemon=True)
+        thread.start()
+        return thread
+
+    def async_result(self) -> Answer:
+        return Answer(self._mailbox)
+
+    def dispatch_callback(self, callback: Any) -> None:
+        self._mailbox.post(callback.func, *callback.args)
+
+
+def guarded(call: Callable[..., object], *arguments: object) -> None:
+    """One listener's trouble is its own: the others still hear."""
+    try:
+        call(*arguments)
+    except Exception:
+        logger.exception("%s failed", getattr(call, "__qualname__", call))

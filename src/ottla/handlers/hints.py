@@ -1,0 +1,33 @@
+"""Who leads a partition, for a client that asked the wrong broker (KIP-951).
+
+It saves the client a Metadata request: the answer names the leader as we know it, and where it can be reached.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ottla.handlers.call import Call, Parts
+
+
+class Hint(NamedTuple):
+    leader: int
+    epoch: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def leader_hint(parts: Parts, call: Call, topic: str, index: int) -> Hint | None:
+    """None if nobody leads it, it is us after all, or the client's listener does not lead there."""
+    image = parts.metadata.image
+    found = image.topics.get(topic)
+    if found is None or not 0 <= index < len(found.partitions):
+        return None
+    state = found.partitions[index]
+    broker = image.brokers.get(state.leader)
+    address = None if broker is None else broker.endpoints.get(call.listener)
+    if broker is None or address is None or broker.id == parts.node_id:
+        return None
+    return Hint(broker.id, state.leader_epoch, *address, broker.rack)

@@ -1,0 +1,260 @@
+"""What the controller tells the members of its cluster: LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6).
+
+LeaderAndIsr v0-7: who leads and who follows the partitions that have a replica here. v1 whether a partition is new; v2
+grouped by topic, broker epoch; v3 replicas on their way in and out; v4 flexible; v5 topic ids; v6 recovery state; v7
+whether the controller is KRaft's.
+StopReplica v0-4: host partitions no longer, or only for now. v1 broker epoch; v2 flexible; v3 the epoch of each
+partition, and whether it is to be deleted.
+UpdateMetadata v0-8: what clients may be told. v1 endpoints; v2 racks; v3 listener names; v4 offline replicas; v5 broker
+epoch; v6 flexible; v7 topic ids.
+
+A request of an older controller, or for an earlier life of this broker, is refused as a whole.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from ottla.cluster import image
+from ottla.errors import BrokerError, ErrorCode
+from ottla.handlers.call import Call, Parts, handles
+from ottla.replica.assigned import Assigned
+from ottla.wire.messages.peers import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaTopicState,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+    UpdateMetadataTopicState,
+)
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ottla.replica.membership import Membership
+    from ottla.wire.messages.peers import LeaderAndIsrPartitionState, UpdateMetadataBroker, UpdateMetadataPartitionState
+
+# The first versions with a property; see the list above.
+ROLES_BY_ID, ROLES_GROUPED = 5, 2
+STOPS_WITH_EPOCHS = 3
+METADATA_GROUPED = 5
+DELETED = -2  # in place of a leader
+NO_EPOCH = -1
+FULL = 2  # a kind of UpdateMetadata: what it does not name is gone
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by number: they were the names of listeners once
+UNTOLD = image.Partition(0, (), (), image.NO_LEADER, NO_EPOCH)
+
+
+def member(parts: Parts) -> tuple[Membership, Assigned]:
+    assert parts.membership is not None
+    assert isinstance(parts.replicas, Assigned), "a member of a cluster hosts what it is assigned"
+    return parts.membership, parts.replicas
+
+
+# Roles.
+
+
+@handles(LeaderAndIsrRequest, for_members=True)
+async def leader_and_isr(parts: Parts, call: Call, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    membership, replicas = member(parts)
+    async with membership.lock:
+        code = membership.check(request.controller_epoch, request.broker_epoch)
+        if code is not ErrorCode.NONE:
+            return LeaderAndIsrResponse(error_code=code)
+        states = request.topic_states if call.version >= ROLES_GROUPED else grouped_roles(request)
+        configs = await configs_of(parts, [topic.topic_name for topic in states])
+        wanted = {(topic.topic_name, one.partition_index) for topic in states for one in topic.partition_states}
+        await parts.store.make_way(wanted - parts.store.logs.keys())
+        response = LeaderAndIsrResponse(error_code=0)
+        for topic in states:
+            known = image.Topic(topic.topic_name, topic.topic_id, (), configs[topic.topic_name])
+            errors = []
+            for one in topic.partition_states:
+                await parts.metadata.turns.pause()
+                errors.append(
+                    LeaderAndIsrPartitionError(
+                        topic_name=topic.topic_name,
+                        partition_index=one.partition_index,
+                        error_code=assign(replicas, known, one),
+                    )
+                )
+            if call.version >= ROLES_BY_ID:
+                response.topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+            else:
+                response.partition_errors += errors
+        return response
+
+
+def assign(replicas: Assigned, topic: image.Topic, told: LeaderAndIsrPartitionState) -> ErrorCode:
+    state = image.Partition(
+        told.partition_index,
+        tuple(told.replicas),
+        tuple(told.isr),
+        told.leader,
+        told.leader_epoch,
+        told.partition_epoch,
+    )
+    try:
+        replicas.assign(topic, state, new=told.is_new)
+    except BrokerError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def grouped_roles(request: LeaderAndIsrRequest) -> list[LeaderAndIsrTopicState]:
+    """Before they came grouped by topic."""
+    return [
+        LeaderAndIsrTopicState(topic_name=name, partition_states=list(states))
+        for name, states in groupby(
+            sorted(request.ungrouped_partition_states, key=lambda one: one.topic_name), lambda one: one.topic_name
+        )
+    ]
+
+
+async def configs_of(parts: Parts, names: Iterable[str]) -> dict[str, Mapping[str, str]]:
+    """The options of these topics: known already, or read."""
+    topics = parts.metadata.image.topics
+    found = {name: topic.configs for name in names if (topic := topics.get(name)) is not None}
+    missing = sorted({name for name in names if name not in found})
+    if missing:
+        assert parts.membership is not None
+        read = await parts.membership.read_configs(missing)
+        found.update({name: read.get(name, {}) for name in missing})
+    return found
+
+
+# Stopping.
+
+
+@handles(StopReplicaRequest, for_members=True)
+async def stop_replica(parts: Parts, call: Call, request: StopReplicaRequest) -> StopReplicaResponse:
+    membership, replicas = member(parts)
+    async with membership.lock:
+        code = membership.check(request.controller_epoch, request.broker_epoch)
+        if code is not ErrorCode.NONE:
+            return StopReplicaResponse(error_code=code, partition_errors=[])
+        errors = []
+        for topic in request.topic_states if call.version >= STOPS_WITH_EPOCHS else stops(call.version, request):
+            for one in topic.partition_states:
+                await parts.metadata.turns.pause()
+                code = stop(replicas, topic.topic_name, one)
+                errors.append(
+                    StopReplicaPartitionError(
+                        topic_name=topic.topic_name, partition_index=one.partition_index, error_code=code
+                    )
+                )
+        return StopReplicaResponse(error_code=0, partition_errors=errors)
+
+
+def stop(replicas: Assigned, name: str, told: StopReplicaPartitionState) -> ErrorCode:
+    try:
+        replicas.stop(name, told.partition_index, delete=told.delete_partition, epoch=told.leader_epoch)
+    except BrokerError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def stops(version: int, request: StopReplicaRequest) -> list[StopReplicaTopicState]:
+    """As newer versions say it."""
+    if version == 0:
+        pairs = [(one.topic_name, [one.partition_index]) for one in request.ungrouped_partitions]
+    else:
+        pairs = [(topic.name, topic.partition_indexes) for topic in request.topics]
+    delete = request.delete_partitions
+    return [
+        StopReplicaTopicState(
+            topic_name=name,
+            partition_states=[
+                StopReplicaPartitionState(partition_index=index, delete_partition=delete) for index in indexes
+            ],
+        )
+        for name, indexes in pairs
+    ]
+
+
+# What clients may be told.
+
+
+@handles(UpdateMetadataRequest, for_members=True)
+async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    membership, _ = member(parts)
+    async with membership.lock:
+        code = membership.check(request.controller_epoch, request.broker_epoch)
+        if code is not ErrorCode.NONE:
+            return UpdateMetadataResponse(error_code=code)
+        states = request.topic_states if call.version >= METADATA_GROUPED else grouped_metadata(request)
+        configs = await configs_of(parts, [topic.topic_name for topic in states])
+        present = parts.metadata.image  # only now: options may have been published meanwhile
+        put, gone = [], []
+        for told in states:
+            await parts.metadata.turns.pause()
+            topic = updated(present.topics.get(told.topic_name), told, configs[told.topic_name])
+            if topic is not None:
+                put.append(topic)
+            elif told.topic_name in present.topics:
+                gone.append(told.topic_name)
+        if request.type == FULL:
+            named = {told.topic_name for told in states}
+            gone += [name for name in present.topics if name not in named]
+        new = parts.metadata.image._replace(
+            controller_id=request.controller_id,
+            brokers={one.id: broker(one, call.version) for one in request.live_brokers},
+        )
+        gone = [name for name in gone if name in new.topics]
+        new = new.without_topics(*gone) if gone else new
+        parts.metadata.publish(new.with_topics(*put) if put else new)
+        return UpdateMetadataResponse(error_code=0)
+
+
+def updated(
+    before: image.Topic | None, told: UpdateMetadataTopicState, configs: Mapping[str, str]
+) -> image.Topic | None:
+    """The topic with what is told of its partitions; None if nothing of it is left."""
+    if before is not None and any(told.topic_id) and any(before.id) and told.topic_id != before.id:
+        before = None  # another topic of that name
+    partitions = {} if before is None else {one.index: one for one in before.partitions}
+    for one in told.partition_states:
+        if one.leader == DELETED:
+            partitions.pop(one.partition_index, None)
+        else:
+            partitions[one.partition_index] = partition(one)
+    if not partitions:
+        return None
+    identity = told.topic_id if any(told.topic_id) or before is None else before.id
+    every = tuple(partitions.get(index) or UNTOLD._replace(index=index) for index in range(max(partitions) + 1))
+    return image.Topic(told.topic_name, identity, every, configs if before is None else before.configs)
+
+
+def partition(told: UpdateMetadataPartitionState) -> image.Partition:
+    return image.Partition(
+        told.partition_index, tuple(told.replicas), tuple(told.isr), told.leader, told.leader_epoch, told.zk_version
+    )
+
+
+def broker(told: UpdateMetadataBroker, version: int) -> image.Broker:
+    """Its epoch is not told."""
+    if version == 0:
+        return image.Broker(told.id, {PROTOCOLS[0]: (told.v0_host, told.v0_port)}, None, NO_EPOCH)
+    names = {one.listener or PROTOCOLS[one.security_protocol]: one for one in told.endpoints}
+    endpoints = {name: (one.host, one.port) for name, one in names.items()}
+    protocols = {name: PROTOCOLS[one.security_protocol] for name, one in names.items() if one.security_protocol}
+    return image.Broker(told.id, endpoints, told.rack or None, NO_EPOCH, protocols)
+
+
+def grouped_metadata(request: UpdateMetadataRequest) -> list[UpdateMetadataTopicState]:
+    """Before they came grouped by topic, and had ids."""
+    return [
+        UpdateMetadataTopicState(topic_name=name, topic_id=ZERO_UUID, partition_states=list(states))
+        for name, states in groupby(
+            sorted(request.ungrouped_partition_states, key=lambda one: one.topic_name), lambda one: one.topic_name
+        )
+    ]

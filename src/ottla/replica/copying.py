@@ -1,0 +1,102 @@
+"""One partition that is copied from its leader: what to ask for next, and what an answer does to the log.
+
+There is one `Copy` for each time that a leader is followed. An answer that comes after the role has changed finds
+another one, or none, in its place, and is dropped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.errors import BrokerError, ErrorCode
+from ottla.replica.follower import UNKNOWN, Cut, Restart, agreement, first_cut, high_watermark, out_of_range
+from ottla.replica.throttle import is_throttled
+from ottla.wire.messages.fetch import FetchPartition
+
+if TYPE_CHECKING:
+    from ottla.log.store import Store
+    from ottla.replica.partition import Partition
+    from ottla.wire.messages.fetch import PartitionData
+
+
+class Copy:
+    __slots__ = ("_store", "asked", "epoch", "in_sync", "index", "partition", "seeks", "topic", "topic_id", "unsure")
+
+    def __init__(self, partition: Partition, store: Store) -> None:
+        self.partition = partition
+        self.topic = partition.topic
+        self.index = partition.index
+        self.topic_id = partition.topic_id
+        self.epoch = partition.epoch
+        self.asked = False  # whether the leader was asked for it, so that answers are about it
+        self.unsure = False  # the leader has to be asked for the ends of epochs first
+        self.seeks = False  # the leader has to be asked where its log begins and ends
+        self.in_sync = False  # as far as a follower can tell
+        self._store = store
+
+    def begin(self, *, tells_diverging: bool) -> None:
+        """Before the first fetch. If the leader's answers tell where logs part, nothing else need be asked."""
+        log = self.partition.log
+        cut = first_cut(log.epochs, log.end, log.high)
+        self._cut(cut)
+        self.unsure = not cut.agrees and not tells_diverging
+
+    def wanted(self, size_max: int) -> FetchPartition:
+        log = self.partition.log
+        return FetchPartition(
+            partition=self.index,
+            current_leader_epoch=self.epoch,
+            fetch_offset=log.end,
+            last_fetched_epoch=log.latest_epoch,
+            log_start_offset=log.start,
+            partition_max_bytes=size_max,
+        )
+
+    def take(self, data: PartitionData) -> int:
+        """Do what the answer says. Returns how many bytes were copied. BrokerError: try again later."""
+        code = data.error_code
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self.seeks = True
+            return 0
+        if code:
+            raise BrokerError(ErrorCode(code), f"{self.topic}-{self.index}: the leader says {ErrorCode(code).name}")
+        if data.diverging_epoch.end_offset >= 0:
+            self.parts_at(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+            return 0
+        log, size = self.partition.log, 0
+        records = data.records
+        if records:
+            assert isinstance(records, (memoryview, bytes)), "an answer that was received"
+            before = log.end
+            self.partition.replicate(memoryview(records), now_ms=self._store.clock.now_ms())
+            size = len(records) if log.end > before else 0
+        self.in_sync = data.high_watermark <= log.end
+        self.partition.advance(high_watermark(data.high_watermark, log.end, log.high))
+        if data.log_start_offset > log.start:
+            log.delete_before(min(data.log_start_offset, log.high))
+        return size
+
+    def parts_at(self, leader_epoch: int, leader_end: int) -> None:
+        """The leader has this epoch last of those that we have, or below, and it ends there."""
+        log = self.partition.log
+        cut = agreement(log.epochs, log.end, leader_epoch, leader_end, log.high)
+        self._cut(cut)
+        self.unsure = self.unsure and not cut.agrees and log.latest_epoch != UNKNOWN
+
+    def seek(self, leader_start: int, leader_end: int) -> None:
+        """The leader's log begins and ends there, and has nothing where ours ends."""
+        self.seeks = False
+        self._cut(out_of_range(self.partition.log.end, leader_start, leader_end))
+
+    def _cut(self, cut: Cut | Restart) -> None:
+        log = self.partition.log
+        if isinstance(cut, Restart):
+            log.restart(cut.offset, now_ms=self._store.clock.now_ms())
+            self._store.cleaner.truncated(log)
+        else:
+            self._store.truncate(log, cut.offset)
+
+    def is_throttled(self, me: int) -> bool:
+        """Whether its bytes count against the follower's rate."""
+        throttled = self.partition.log.config.follower_replication_throttled_replicas
+        return bool(throttled) and not self.in_sync and is_throttled(throttled, self.index, me)

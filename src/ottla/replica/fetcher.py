@@ -1,0 +1,388 @@
+"""Followers at work: one loop for each broker that leads partitions of ours (`num.replica.fetchers` loops for each).
+
+A loop has one Fetch on its way, for all of its partitions, in a session: a request carries only what has changed since
+the last one, an answer only what is new. What arrives is checked, appended as it is, and the next fetch tells the
+leader how far we are; that is what it commits by.
+
+The trouble of one partition is that partition's: it pauses for `replica.fetch.backoff.ms`, the others go on. When the
+leader cannot be reached, all of its partitions pause for as long. A throttled partition that has used up the rate
+pauses, too. A loop without partitions ends.
+
+A fetch may be waiting at the leader when a partition is added, and acknowledgements may wait for that partition: then
+the fetch is given up, now and then, and begun again with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from ottla.cluster.peers import PeerError
+from ottla.cluster.turns import Turns
+from ottla.errors import BrokerError, ErrorCode
+from ottla.replica.asking import EARLIEST, LATEST, Session, epochs_request, fetch_request, offsets_request
+from ottla.replica.copying import Copy
+from ottla.replica.releases import NAMED, TELLS_DIVERGING, Versions, versions_of
+from ottla.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.cluster.image import Image
+    from ottla.cluster.metadata import Metadata
+    from ottla.cluster.peers import Peers
+    from ottla.config import BrokerConfig
+    from ottla.log.store import Store
+    from ottla.replica.partition import Partition
+    from ottla.replica.throttle import Throttle
+    from ottla.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+
+    Key = tuple[str, int]
+
+SESSION_ERRORS = frozenset(
+    (
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    )
+)
+THROTTLED_PAUSE_S = 0.5
+GATHER_S = 0.01  # partitions often come in groups
+INTERRUPT_S = 1.0  # a fetch that waits is given up at most so often
+
+
+class Fetchers:
+    """All loops of a broker."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        metadata: Metadata,
+        store: Store,
+        *,
+        broker_epoch: Callable[[], int],
+        throttle: Throttle | None = None,
+    ) -> None:
+        self.peers = peers
+        self.metadata = metadata
+        self.store = store
+        self.broker_epoch = broker_epoch
+        self.throttle = throttle
+        self.stopped = False
+        self._count = metadata.config.num_replica_fetchers
+        self._loops: dict[tuple[int, int], Fetcher] = {}  # by leader and number
+        self._of: dict[Key, Fetcher] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        metadata.subscribe(self.apply)
+
+    def follow(self, partition: Partition) -> None:
+        """Copy a partition from the broker that leads it now."""
+        place = partition.leader_id, crc32(f"{partition.topic}-{partition.index}".encode()) % self._count
+        fetcher = self._loops.get(place)
+        if fetcher is None or self._of.get((partition.topic, partition.index)) is not fetcher:
+            self.forget(partition)
+        if self.stopped:
+            return
+        if fetcher is None:
+            fetcher = self._loops[place] = Fetcher(self, *place)
+            task = asyncio.get_running_loop().create_task(fetcher.run())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._of[partition.topic, partition.index] = fetcher
+        fetcher.add(Copy(partition, self.store))
+
+    def forget(self, partition: Partition) -> None:
+        fetcher = self._of.pop((partition.topic, partition.index), None)
+        if fetcher is not None:
+            fetcher.remove((partition.topic, partition.index))
+
+    def ended(self, fetcher: Fetcher) -> None:
+        if self._loops.get((fetcher.leader, fetcher.number)) is fetcher:
+            del self._loops[fetcher.leader, fetcher.number]
+
+    def apply(self, old: Image | None, new: Image) -> None:
+        """Brokers may have come, and options may have changed."""
+        for (leader, _), fetcher in self._loops.items():
+            if old is None or old.brokers.get(leader) != new.brokers.get(leader):
+                fetcher.wake()
+        if self.metadata.config.num_replica_fetchers != self._count:
+            self._count = self.metadata.config.num_replica_fetchers
+            for fetcher in list(self._loops.values()):
+                for partition in fetcher.partitions():
+                    self.follow(partition)
+
+    async def stop(self) -> None:
+        self.stopped = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Fetcher:
+    def __init__(self, owner: Fetchers, leader: int, number: int) -> None:
+        self.leader = leader
+        self.number = number
+        self._owner = owner
+        self._me = owner.metadata.node_id
+        self._copies: dict[Key, Copy] = {}
+        self._paused: set[Key] = set()
+        self._nameless: set[Key] = set()  # those whose topics have no id
+        self._names: dict[bytes, str] = {}
+        self._changed: dict[Key, Copy] = {}  # to be named in the next request
+        self._forgotten: dict[Key, Copy] = {}  # in the session, and no longer wanted there
+        self._session = Session()
+        self._waiting = False  # for an answer to a fetch
+        self._interrupted_at = -INTERRUPT_S
+        self._woken = asyncio.Event()
+        self._turns = Turns(owner.store.clock)
+        self._steps = Steps("ottla.fetcher")
+        self._channel = f"fetcher-{number}"
+
+    def __str__(self) -> str:
+        return f"fetcher {self.number} from broker {self.leader}"
+
+    # What to copy.
+
+    def partitions(self) -> list[Partition]:
+        return [copy.partition for copy in self._copies.values()]
+
+    def add(self, copy: Copy) -> None:
+        key = copy.topic, copy.index
+        self._drop(key)
+        self._copies[key] = copy
+        self._names[copy.topic_id] = copy.topic
+        if not any(copy.topic_id):
+            self._nameless.add(key)
+        with self._steps.attempt("preparing to follow", copy.partition.log) as attempt:
+            copy.begin(tells_diverging=self._versions.fetch >= TELLS_DIVERGING)
+        if attempt.failed:
+            self._pause(copy)
+        else:
+            self._name(copy)
+        asyncio.get_running_loop().call_later(GATHER_S, self._interrupt)
+
+    def remove(self, key: Key) -> None:
+        self._drop(key)
+        self.wake()
+        if not self._copies:
+            self._owner.peers.close_channel(self.leader, self._channel)  # the leader may never answer
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def _drop(self, key: Key) -> None:
+        copy = self._copies.pop(key, None)
+        if copy is not None:
+            self._changed.pop(key, None)
+            self._paused.discard(key)
+            self._nameless.discard(key)
+            self._forgotten[key] = copy
+
+    def _name(self, copy: Copy) -> None:
+        """Ask for it in the next fetch."""
+        key = copy.topic, copy.index
+        former = self._forgotten.get(key)
+        if former is not None and former.topic_id == copy.topic_id:
+            del self._forgotten[key]
+        self._changed[key] = copy
+        self.wake()
+
+    def _pause(self, copy: Copy, seconds: float | None = None) -> None:
+        """Leave a partition out for a while."""
+        key = copy.topic, copy.index
+        copy.asked = False
+        self._paused.add(key)
+        self._changed.pop(key, None)
+        self._forgotten[key] = copy
+        wait_s = self._config.replica_fetch_backoff_ms / 1000 if seconds is None else seconds
+        asyncio.get_running_loop().call_later(wait_s, self._resume, copy)
+
+    def _resume(self, copy: Copy) -> None:
+        key = copy.topic, copy.index
+        if self._copies.get(key) is not copy:
+            return
+        throttle = self._owner.throttle
+        if throttle is not None and copy.is_throttled(self._me) and throttle.exceeded():
+            self._pause(copy, THROTTLED_PAUSE_S)
+        elif copy.partition.log.fault is not None:
+            self._pause(copy)
+        else:
+            self._paused.discard(key)
+            self._name(copy)
+
+    def _interrupt(self) -> None:
+        """Give up the fetch that waits at the leader, for those that came since."""
+        now = asyncio.get_running_loop().time()
+        if self._waiting and self._changed and now - self._interrupted_at >= INTERRUPT_S:
+            self._interrupted_at = now
+            self._waiting = False
+            self._owner.peers.close_channel(self.leader, self._channel)
+
+    # The loop.
+
+    async def run(self) -> None:
+        """Until there is nothing to copy, or cancelled."""
+        try:
+            while self._copies:
+                self._woken.clear()
+                with self._steps.attempt("fetching", self) as attempt:
+                    await self._turn()
+                if attempt.failed:
+                    self._session.reset()
+                    await self._rest()
+        finally:
+            self._owner.ended(self)
+            self._owner.peers.close_channel(self.leader, self._channel)
+
+    async def _turn(self) -> None:
+        if len(self._paused) == len(self._copies):
+            self._session.reset()
+            await self._woken.wait()
+            return
+        while unsure := [copy for copy in self._changed.values() if copy.unsure]:
+            await self._ask_epochs(unsure)
+        seeking = [copy for copy in self._changed.values() if copy.seeks]
+        if seeking:
+            await self._seek(seeking)
+        request, version = self._request()
+        self._waiting = True
+        try:
+            answer = await self._ask(request, version)
+        except PeerError:
+            if not self._waiting:  # given up
+                self._session.reset()
+                return
+            raise
+        finally:
+            self._waiting = False
+        await self._take(answer)
+
+    async def _rest(self) -> None:
+        """After a failure that concerns all partitions. Who comes, or a leader that is back, ends it early."""
+        timer = asyncio.get_running_loop().call_later(self._config.replica_fetch_backoff_ms / 1000, self.wake)
+        try:
+            await self._woken.wait()
+        finally:
+            timer.cancel()
+
+    async def _ask(self, request: Any, version: int) -> Any:
+        broker = self._owner.metadata.image.brokers.get(self.leader)
+        if broker is None:
+            raise PeerError(f"broker {self.leader} is not there")
+        return await self._owner.peers.ask(
+            broker,
+            request,
+            version=version,
+            timeout_s=self._config.replica_socket_timeout_ms / 1000,
+            client_id=f"broker-{self._me}-fetcher-{self.number}",
+            channel=self._channel,
+        )
+
+    @property
+    def _config(self) -> BrokerConfig:
+        return self._owner.metadata.config
+
+    @property
+    def _versions(self) -> Versions:
+        return versions_of(self._config.inter_broker_protocol_version)
+
+    # Asking for records.
+
+    def _request(self) -> tuple[FetchRequest, int]:
+        """The next fetch and its version."""
+        config, session, version = self._config, self._session, self._versions.fetch
+        if self._nameless:
+            version = min(version, NAMED)
+        if session.by_id is not (version > NAMED):
+            session.reset()
+            session.by_id = version > NAMED
+        if session.epoch == 0:
+            named = [copy for key, copy in self._copies.items() if key not in self._paused]
+        else:
+            named = list(self._changed.values())
+        self._changed = {(one.topic, one.index): one for one in named if one.unsure or one.seeks}
+        named = [copy for copy in named if not (copy.unsure or copy.seeks)]
+        forgotten = list(self._forgotten.values()) if session.epoch else []
+        self._forgotten.clear()
+        for copy in named:
+            copy.asked = True
+        replica = self._me, self._owner.broker_epoch()
+        return fetch_request(config, replica, session, named, forgotten), version
+
+    async def _take(self, answer: FetchResponse) -> None:
+        if answer.error_code in SESSION_ERRORS and self._session.epoch != 0:
+            self._session.reset()  # and ask for everything, at once
+            return
+        check(answer.error_code)
+        self._session.answered(answer.session_id)
+        for topic in answer.responses:
+            name = self._names.get(topic.topic_id, "") if self._session.by_id else topic.topic
+            for data in topic.partitions:
+                copy = self._copies.get((name, data.partition_index))
+                if copy is not None and copy.asked:
+                    self._take_one(copy, data)
+                    await self._turns.pause()
+        await self._force()
+
+    def _take_one(self, copy: Copy, data: PartitionData) -> None:
+        throttle, throttled = self._owner.throttle, copy.is_throttled(self._me)
+        with self._steps.attempt("copying", copy.partition.log) as attempt:
+            size = copy.take(data)
+            if throttle is not None and throttled and size:
+                throttle.record(size)
+        if attempt.failed:
+            self._pause(copy)
+        elif throttle is not None and throttled and throttle.exceeded():
+            self._pause(copy, THROTTLED_PAUSE_S)
+        else:
+            self._changed[copy.topic, copy.index] = copy
+
+    async def _force(self) -> None:
+        """What `flush.messages` wants on disk is there before the leader hears that we have it."""
+        flusher = self._owner.store.flusher
+        logs = [copy.partition.log for copy in self._changed.values()]
+        owed = [flusher.flushed(log, log.owed) for log in logs if log.owed > log.recovery_point]
+        if owed:
+            await asyncio.gather(*owed)
+
+    # Asking where logs part.
+
+    async def _ask_epochs(self, copies: list[Copy]) -> None:
+        answer = await self._ask(epochs_request(self._me, copies), self._versions.offset_for_leader_epoch)
+        for topic in answer.topics:
+            for data in topic.partitions:
+                copy = self._copies.get((topic.topic, data.partition))
+                if copy is not None and copy in copies:
+                    with self._steps.attempt("truncating", copy.partition.log) as attempt:
+                        check(data.error_code)
+                        copy.parts_at(data.leader_epoch, data.end_offset)
+                    if attempt.failed:
+                        self._pause(copy)
+
+    async def _seek(self, copies: list[Copy]) -> None:
+        """Ask where the leader's logs begin and end, for those that found nothing at their offset."""
+        ends, starts = await self._list(copies, LATEST), await self._list(copies, EARLIEST)
+        for copy in copies:
+            key = copy.topic, copy.index
+            if self._copies.get(key) is copy:
+                with self._steps.attempt("truncating", copy.partition.log) as attempt:
+                    check(ends[key][0] or starts[key][0])
+                    copy.seek(starts[key][1], ends[key][1])
+                if attempt.failed:
+                    self._pause(copy)
+
+    async def _list(self, copies: list[Copy], timestamp: int) -> dict[Key, tuple[int, int]]:
+        """(error code, offset) of each."""
+        answer = await self._ask(offsets_request(self._me, copies, timestamp), self._versions.list_offsets)
+        return {
+            (topic.name, one.partition_index): (one.error_code, one.offset)
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+
+
+def check(code: int) -> None:
+    if code:
+        raise BrokerError(ErrorCode(code))

@@ -1,0 +1,197 @@
+"""Asking the controller for other in-sync sets: AlterPartition, many partitions in a request, one request at a time.
+
+A proposal stays a proposal until it is answered: the leader counts with both sets meanwhile, so nothing is lost however
+long the controller takes. What is not answered is asked again, also of the next controller. Only an answer that says
+that the proposal was not and will not be taken up ends it; after any other the truth comes with LeaderAndIsr.
+
+So a leader that is cut off from the controller, or has lost its session, cannot shorten its in-sync set by itself: a
+record that its followers do not fetch any more is not acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from ottla.clock import steady_ms
+from ottla.cluster.peers import PeerError
+from ottla.errors import BrokerError, ErrorCode
+from ottla.steps import Steps
+from ottla.wire.messages.peers import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    BrokerState,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ottla.clock import Clock
+    from ottla.cluster.metadata import Metadata
+    from ottla.cluster.peers import Peers
+    from ottla.replica.leader import Proposal
+    from ottla.replica.partition import Partition
+    from ottla.wire.messages.peers import AlterPartitionResponse, AlterPartitionResponsePartitionData
+
+    Key = tuple[str, int]
+
+CHANNEL = "isr"
+NAMED = 1  # the last version that names topics; later ones go by topic id
+RETRY_S = 0.05
+TIMEOUT_S = 30.0
+LOOK_S_MAX = 5.0
+# The proposal was not and will not be taken up, and what we know is right.
+UNTOUCHED = frozenset((ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA))
+# What we know is not right: LeaderAndIsr, or StopReplica, will tell.
+OUTDATED = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    )
+)
+
+
+class Proposals:
+    def __init__(self, peers: Peers, metadata: Metadata, clock: Clock, *, broker_epoch: Callable[[], int]) -> None:
+        self._peers = peers
+        self._metadata = metadata
+        self._clock = clock
+        self._broker_epoch = broker_epoch
+        self._open: dict[Key, tuple[Partition, Proposal]] = {}
+        self._wanted = asyncio.Event()
+        self._steps = Steps("ottla.isr")
+
+    def propose(self, partition: Partition) -> None:
+        """The in-sync set of a partition that is led here may have to change: ask for it, if so."""
+        followers = partition.followers
+        if followers is None:
+            return
+        proposal = followers.propose(steady_ms(self._clock))
+        if proposal is not None:
+            self._open[partition.topic, partition.index] = partition, proposal
+            self._wanted.set()
+
+    def look(self, partitions: Iterable[Partition]) -> None:
+        """Time has passed: followers may have fallen behind, and some need not be waited for any more."""
+        now_ms = steady_ms(self._clock)
+        for partition in partitions:
+            if partition.followers is not None:
+                partition.settled(moved=partition.followers.advance(now_ms))
+                self.propose(partition)
+
+    async def watch(self, partitions: Callable[[], Iterable[Partition]]) -> None:
+        """Look after the partitions that are led here, until cancelled."""
+        while True:
+            await asyncio.sleep(min(LOOK_S_MAX, self._metadata.config.replica_lag_time_max_ms / 2000))
+            with self._steps.attempt("looking for followers that lag"):
+                self.look(list(partitions()))
+
+    async def run(self) -> None:
+        """Send proposals, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            with self._steps.attempt("asking for in-sync sets") as attempt:
+                await self._send()
+            if attempt.failed:
+                await asyncio.sleep(RETRY_S)
+            if self._open:
+                self._wanted.set()
+
+    async def _send(self) -> None:
+        # Those of partitions that are no longer led, or were settled by LeaderAndIsr, ask for nothing.
+        self._open = {key: one for key, one in self._open.items() if is_open(*one)}
+        if not self._open:
+            return
+        sent = dict(self._open)
+        image = self._metadata.image
+        controller = image.brokers.get(image.controller_id)
+        if controller is None:
+            raise PeerError("there is no controller")
+        nameless = any(not any(partition.topic_id) for partition, _ in sent.values())
+        answer = await self._peers.ask(
+            controller,
+            request(self._metadata.node_id, self._broker_epoch(), sent),
+            version=NAMED if nameless else None,
+            timeout_s=TIMEOUT_S,
+            client_id=str(self._metadata.node_id),
+            channel=CHANNEL,
+        )
+        if answer.error_code:
+            raise BrokerError(ErrorCode(answer.error_code))
+        again = self._settle(answer, sent)
+        if again:
+            raise BrokerError(again, f"{again.name} for some partitions")
+
+    def _settle(self, answer: AlterPartitionResponse, sent: dict[Key, tuple[Partition, Proposal]]) -> ErrorCode:
+        """Take in the answers. Returns why some have to be asked again, NONE if none has."""
+        again = ErrorCode.NONE
+        names = {partition.topic_id: partition.topic for partition, _ in sent.values()}
+        found = {
+            (topic.topic_name or names.get(topic.topic_id, ""), one.partition_index): one
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+        for key, (partition, proposal) in sent.items():
+            told = found.get(key)
+            if told is None:
+                again = ErrorCode.UNKNOWN_SERVER_ERROR
+                continue
+            code = ErrorCode(told.error_code)
+            if code is ErrorCode.NONE or code in UNTOUCHED or code in OUTDATED:
+                if self._open.get(key) == (partition, proposal):
+                    del self._open[key]
+                if is_open(partition, proposal):
+                    self._conclude(partition, proposal, told, code)
+            else:
+                again = code
+        return again
+
+    def _conclude(
+        self, partition: Partition, proposal: Proposal, told: AlterPartitionResponsePartitionData, code: ErrorCode
+    ) -> None:
+        followers = partition.followers
+        assert followers is not None
+        if code is ErrorCode.NONE:
+            now_ms = steady_ms(self._clock)
+            moved = followers.settled(told.isr, told.leader_epoch, told.partition_epoch, now_ms)
+            partition.settled(moved=moved)
+            self.propose(partition)  # another may have caught up meanwhile
+        elif code in UNTOUCHED:
+            followers.refused(proposal)
+
+
+def is_open(partition: Partition, proposal: Proposal) -> bool:
+    return partition.followers is not None and partition.followers.proposal is proposal
+
+
+def request(me: int, broker_epoch: int, sent: dict[Key, tuple[Partition, Proposal]]) -> AlterPartitionRequest:
+    """In the words of all versions: each takes its own."""
+    ordered = sorted(sent.values(), key=lambda one: (one[0].topic, one[0].index))
+    return AlterPartitionRequest(
+        broker_id=me,
+        broker_epoch=broker_epoch,
+        topics=[
+            AlterPartitionRequestTopicData(
+                topic_name=name,
+                topic_id=topic_id,
+                partitions=[
+                    AlterPartitionRequestPartitionData(
+                        partition_index=partition.index,
+                        leader_epoch=proposal.leader_epoch,
+                        new_isr=list(proposal.isr),
+                        new_isr_with_epochs=[BrokerState(broker_id=broker) for broker in proposal.isr],
+                        partition_epoch=proposal.version,
+                    )
+                    for partition, proposal in of
+                ],
+            )
+            for (name, topic_id), of in groupby(ordered, lambda one: (one[0].topic, one[0].topic_id))
+        ],
+    )

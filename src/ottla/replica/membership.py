@@ -1,0 +1,40 @@
+"""What a member of a cluster knows of who commands it: the controller's epoch, and its own.
+
+Requests of a controller are carried out one after the other, whichever connection they come over, and only those of the
+newest controller: an older one may not know yet that it was replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ottla.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    ConfigReader = Callable[[Sequence[str]], Awaitable[Mapping[str, Mapping[str, str]]]]
+
+UNCHECKED = -1
+
+
+class Membership:
+    def __init__(self, broker_epoch: Callable[[], int], read_configs: ConfigReader) -> None:
+        """`broker_epoch`: of this broker's present registration; `read_configs`: the options of topics, by name."""
+        self.controller_epoch = 0
+        self.lock = asyncio.Lock()
+        self.read_configs = read_configs
+        self._broker_epoch = broker_epoch
+
+    def check(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
+        """Whether a request may be carried out. NONE: it may, and requests of older controllers may no longer.
+
+        A request for a later life of this broker is for us: the controller may know of our registration before we do.
+        """
+        if broker_epoch != UNCHECKED and broker_epoch < self._broker_epoch():
+            return ErrorCode.STALE_BROKER_EPOCH
+        if controller_epoch < self.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        self.controller_epoch = controller_epoch
+        return ErrorCode.NONE

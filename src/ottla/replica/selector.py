@@ -1,0 +1,34 @@
+"""Which replica a consumer had better read from (KIP-392): one of its rack, if it has what the consumer wants.
+
+Only replicas that are in sync are named: another may lag, and with it the consumer, for as long as it likes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.cluster.image import Image
+    from ottla.replica.partition import Partition
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+def preferred_replica(
+    selector: str | None, partition: Partition, offset: int, rack: str, image: Image, listener: str
+) -> int | None:
+    """A follower that serves this rack, or None to read from the leader, which is us."""
+    followers = partition.followers
+    if selector != RACK_AWARE or followers is None:
+        return None
+    leader = image.brokers.get(followers.me)
+    if leader is not None and leader.rack == rack:
+        return None
+    best, best_end = None, -1
+    for replica in followers.isr:
+        follower, broker = followers.followers.get(replica), image.brokers.get(replica)
+        if follower is None or broker is None or broker.rack != rack or listener not in broker.endpoints:
+            continue
+        if follower.start <= offset <= follower.end and follower.end > best_end:
+            best, best_end = replica, follower.end
+    return best
