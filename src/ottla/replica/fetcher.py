@@ -236,7 +236,10 @@ class Fetcher:
             while self._copies:
                 self._woken.clear()
                 with self._steps.attempt("fetching", self) as attempt:
-                    await self._turn()
+                    try:
+                        await self._turn()
+                    except PeerError as error:
+                        raise BrokerError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
                 failures = failures + 1 if attempt.failed else 0
                 if failures:
                     self._session.reset()
