@@ -179,6 +179,37 @@ def test_stopping_keeps_the_log_and_deleting_removes_it(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_what_was_stopped_may_be_assigned_again_as_it_was(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        host.assign(state(leader=1, epoch=3, version=7))
+        host.replicas.stop("t", 0, delete=False, epoch=3)
+        host.assign(state(leader=1, epoch=3, version=7))
+        assert host.told.followed == [("t", 0, 1), ("t", 0, 1)]
+
+    play(tmp_path, story)
+
+
+def test_a_log_that_is_offline_is_said_whatever_the_epoch(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        host.assign(state(epoch=3, version=7))
+        (directory,) = host.store.directories
+        directory.fail(OSError(5, "broken"))
+        assert refusal(lambda: host.assign(state(epoch=3, version=7))) is ErrorCode.KAFKA_STORAGE_ERROR
+
+    play(tmp_path, story)
+
+
+def test_brokers_that_come_or_go_are_a_reason_to_look(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        before = host.told.looked
+        host.metadata.publish(cluster(0, 1))
+        assert host.told.looked == before + 1
+        host.metadata.publish(host.metadata.image._replace(controller_id=1))
+        assert host.told.looked == before + 1
+
+    play(tmp_path, story)
+
+
 def test_a_log_that_nobody_asked_for_can_be_deleted(tmp_path: Path) -> None:
     async def before(host: Host) -> None:
         host.assign(state())
