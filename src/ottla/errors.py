@@ -165,6 +165,11 @@ class BrokerError(Exception):
         return f"{self.code.name}: {self.message or description(self.code)}"
 
 
+class PeerError(Exception):
+    """Another broker gave no answer: no connection, or it was lost, or time ran out. What became of the request is
+    unknown."""
+
+
 def retriable(code: int) -> bool:
     """May the same request succeed later, unchanged?"""
     return code in _RETRIABLE
