@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Broker
     from ottla.wire.apis import Api
 
+__all__ = ["Connections", "PeerError", "Peers", "UnsupportedError"]
+
 logger = logging.getLogger("ottla.peers")
 
 TIMEOUT_S: Final = 30.0
