@@ -521,3 +521,44 @@ def test_older_releases_are_told_and_answer_the_same(release: str) -> None:
     world.run(events.DeletionsAsked())
     world.settle()
     assert world.tree.children(znodes.TOPICS) == []
+
+
+def states_told(world: World) -> int:
+    """How many partitions the brokers were told about, in all."""
+    requests = [request for _, request in world.sent if not isinstance(request, StopReplicaRequest)]
+    return sum(len(topic.partition_states) for request in requests for topic in request.topic_states)
+
+
+@pytest.mark.parametrize("others", [3, 300])
+def test_event_costs_what_it_changes(others: int) -> None:
+    """However many topics there are: one that is made, altered or led anew is read, written and told alone."""
+    world = World(0, 1, 2)
+    for number in range(others):
+        world.write_topic(f"other{number}", (0, 1))
+    world.write_topic("t", (2, 1))
+    world.elect()
+    costs = []
+    for change in ("isr", "made", "death", "return", "deleted"):
+        world.sent.clear()
+        world.tree.written.clear()
+        effects = world.effects
+        if change == "isr":
+            world.propose("t", 0, (2,))
+            world.propose("t", 0, (2, 1))
+        elif change == "made":
+            world.write_topic("new", (2, 0))
+            world.tree.written.clear()
+            world.run(events.TopicsChanged())
+        elif change == "deleted":
+            world.tree.do(Create(znodes.deleted_topic_path("new")))
+            world.run(events.DeletionsAsked())
+            world.answers = [one for one in world.answers if one.broker in (0, 2)]  # type: ignore[union-attr]
+        elif change == "death":
+            world.unregister(2)
+            world.run(events.BrokersChanged())
+        else:
+            world.register(2)
+            world.run(events.BrokersChanged())
+            world.sent = [(broker, one) for broker, one in world.sent if broker != 2]  # who comes is told everything
+        costs.append((change, world.effects - effects, len(world.tree.written), states_told(world)))
+    assert all(effects < 25 and written < 12 and told < 20 for _, effects, written, told in costs), costs

@@ -126,7 +126,8 @@ def shut_down(context: Context, broker: int, epoch: int) -> Task[list[Key]]:
     led = [key for key in shared if memory.leads[key].leader == broker]
     yield from partitions.elect(context, led, choose)
     remaining = [key for key in shared if key in memory.leads and memory.leads[key].leader == broker]
-    followed = [key for key in shared if key not in remaining] if remaining else shared
+    left = set(remaining)
+    followed = [key for key in shared if key not in left]
     yield from replicas.take_offline(context, [(topic, index, broker) for topic, index in followed])
     yield from context.send()
     return remaining

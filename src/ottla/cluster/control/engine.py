@@ -19,7 +19,7 @@ from ottla.cluster import znodes
 from ottla.cluster.control import events
 from ottla.cluster.control.channel import Channel
 from ottla.cluster.control.context import Deposed, Settings
-from ottla.cluster.control.effects import Send, Unwatch, Watch
+from ottla.cluster.control.effects import Pause, Send, Unwatch, Watch
 from ottla.cluster.control.machine import Machine
 from ottla.cluster.control.messages import versions_of
 from ottla.cluster.control.office import Office
@@ -269,6 +269,8 @@ class Engine:
                 result = None
                 if isinstance(effect, Send):
                     self._send(machine, effect)
+                    await self._metadata.turns.pause()
+                elif isinstance(effect, Pause):
                     await self._metadata.turns.pause()
                 elif isinstance(effect, Watch):
                     for topic in effect.topics:

@@ -73,7 +73,8 @@ def open_partitions(context: Context, keys: Sequence[Key]) -> Task[None]:
     yield from partitions.open_new(context, keys)
     online = [one for one in everyone if memory.is_online(one[2], one[:2], stopping=True)]
     replicas.bring_online(context, online)
-    yield from replicas.take_offline(context, [one for one in everyone if one not in set(online)])
+    here = set(online)
+    yield from replicas.take_offline(context, [one for one in everyone if one not in here])
     yield from context.send()
 
 
