@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING
 from ottla import descriptors, handlers
 from ottla.clock import SystemClock
 from ottla.cluster.consumer_offsets import ConsumerOffsets
-from ottla.cluster.producer_ids import ProducerIds
 from ottla.coord.groups.coordinator import Groups
 from ottla.coord.transactions.coordinator import Transactions
 from ottla.coord.transactions.markers import MarkerWriter
 from ottla.disk import RealDisk
-from ottla.founding import Alone
+from ottla.founding.alone import Alone
 from ottla.handlers.call import Parts
 from ottla.log.store import Store
 from ottla.net.connection import Limits, Receiver
@@ -72,7 +71,13 @@ class Broker:
         self.cluster_id = ""
         self.addresses: list[tuple[str, str, int]] = []
         self._store = Store([Path(path) for path in config.log_dirs], self.disk, self.clock, config)
-        self._founding: Founding = Alone(config, self.clock, self._store, keeper)
+        self._founding: Founding
+        if config.zookeeper_connect:
+            from ottla.founding.member import Joined  # a broker that stands alone does without
+
+            self._founding = Joined(config, self.clock, self._store, keeper)
+        else:
+            self._founding = Alone(config, self.clock, self._store, keeper)
         self._admission = Admission()
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -95,7 +100,9 @@ class Broker:
         self.node_id, self.cluster_id = metadata.node_id, metadata.image.cluster_id
         self._groups = Groups(self.config, metadata, controller, replicas, self.clock, lambda: str(uuid.uuid4()))
         markers = MarkerWriter(replicas, self._groups, self.clock)
-        self._transactions = Transactions(self.config, metadata, controller, replicas, markers, self.clock)
+        self._transactions = Transactions(
+            self.config, metadata, controller, replicas, markers, self.clock, founding.peers
+        )
         self._groups.start()
         self._transactions.start()
         metadata.subscribe(self._groups.apply)
@@ -154,11 +161,14 @@ class Broker:
                     SESSION_EVICTION_MS,
                     lambda: secrets.randbelow(0x7FFFFFFF) + 1,
                 ),
-                producer_ids=ProducerIds(founding.keeper, self.node_id),
+                producer_ids=founding.producer_ids,
                 groups=self._groups,
                 transactions=self._transactions,
                 markers=markers,
                 old_offsets=ConsumerOffsets(founding.keeper),
+                clustered=founding.membership is not None,
+                membership=founding.membership,
+                throttle=founding.throttle,
             )
         )
 

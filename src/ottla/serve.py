@@ -144,7 +144,7 @@ def check_alone(config: BrokerConfig) -> None:
     """Refuse to make a node a member that knows of topics that the cluster does not."""
     if not config.zookeeper_connect:
         return
-    from ottla.founding import METADATA_FILE
+    from ottla.founding.alone import METADATA_FILE
 
     folder = config.log_dirs[0]
     if os.path.exists(os.path.join(folder, METADATA_FILE)):

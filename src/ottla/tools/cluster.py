@@ -182,7 +182,7 @@ async def handed_over(zookeeper: str, data: Path, credentials: str | None) -> in
     from ottla.cluster.embedded import Embedded
     from ottla.cluster.joining import hand_over
     from ottla.cluster.zookeeper import Settings, ZooKeeper
-    from ottla.founding import JOURNAL_FILE, METADATA_FILE
+    from ottla.founding.alone import JOURNAL_FILE, METADATA_FILE
 
     file, journal = data / METADATA_FILE, data / JOURNAL_FILE
     if not file.exists():

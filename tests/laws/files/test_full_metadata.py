@@ -18,7 +18,7 @@ from ottla.cluster.keeper import Create, Delete, Unavailable
 from ottla.cluster.plans import NewTopic
 from ottla.config import load
 from ottla.errors import BrokerError, ErrorCode
-from ottla.founding import METADATA_FILE
+from ottla.founding.alone import METADATA_FILE
 from ottla.handlers.call import Call
 from ottla.handlers.transactions import init_producer_id
 from ottla.wire.messages.transactions import InitProducerIdRequest

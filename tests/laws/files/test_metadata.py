@@ -17,7 +17,7 @@ from ottla.cluster.keeper import Unavailable
 from ottla.cluster.plans import NewTopic
 from ottla.config import load
 from ottla.errors import BrokerError
-from ottla.founding import JOURNAL_FILE, METADATA_FILE
+from ottla.founding.alone import JOURNAL_FILE, METADATA_FILE
 from ottla.records import batch
 
 if TYPE_CHECKING:

@@ -1,44 +1,32 @@
-"""How a broker finds its place: alone on an embedded store, or as a member of a cluster. Each has the parts that differ.
-
-    open      who this broker is, what the cluster is like, which logs there are; nobody is served yet
-    begin     clients are answered from now on: make this broker known
-    leave     it is about to stop: have others take over, while clients are still answered
-    close     it has stopped
-
-`broker.py` builds what is the same in both.
-"""
+"""A broker that stands alone: it leads whatever it holds, and its metadata are in a file beside its logs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.cluster.embedded import Embedded
 from ottla.cluster.image import EVERY_BROKER, NO_LEADER
 from ottla.cluster.metadata import Metadata
-from ottla.cluster.plans import INTERNAL_CONFIGS, FoundLog, Legacy
+from ottla.cluster.plans import FoundLog, Legacy
+from ottla.cluster.producer_ids import ProducerIds
 from ottla.cluster.standalone import Standalone
-from ottla.config import topic_config
 from ottla.errors import BrokerError, ErrorCode
+from ottla.founding.logs import configs_of, identified
 from ottla.log.checkpoints import CLEAN_MARKER, Meta
 from ottla.log.quorum import NOTHING, read_quorum
 from ottla.replica.replicas import Replicas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from ottla.clock import Clock
-    from ottla.cluster.commands import Commands
     from ottla.cluster.image import Image
     from ottla.cluster.keeper import Keeper
-    from ottla.cluster.peers import Peers
-    from ottla.config import BrokerConfig, TopicConfig
+    from ottla.config import BrokerConfig
+    from ottla.founding import Endpoints
     from ottla.log.store import Store
     from ottla.replica.waits import Waits
-
-    Endpoints = Mapping[str, tuple[str, int]]  # by listener name
 
 log = logging.getLogger("ottla.broker")
 
@@ -47,35 +35,9 @@ METADATA_FILE = "ottla-metadata.sqlite"
 JOURNAL_FILE = "ottla-settings.journal"
 
 
-class Founding(Protocol):
-    @property
-    def keeper(self) -> Keeper: ...
-
-    @property
-    def metadata(self) -> Metadata: ...
-
-    @property
-    def controller(self) -> Commands: ...
-
-    @property
-    def replicas(self) -> Replicas: ...
-
-    @property
-    def peers(self) -> Peers | None: ...
-
-    async def open(self, endpoints: Endpoints, waits: Waits) -> None: ...
-
-    async def begin(self) -> None: ...
-
-    async def leave(self) -> None: ...
-
-    async def close(self) -> None: ...
-
-
 class Alone:
-    """One node: it leads whatever it holds."""
-
-    peers = None
+    peers = membership = throttle = None
+    producer_ids: ProducerIds
     controller: Standalone
     metadata: Metadata
     replicas: Replicas
@@ -93,6 +55,7 @@ class Alone:
         meta = store.read_meta() or Meta(0, None, None)
         node_id = identified(config, meta)
         self.metadata = metadata = Metadata(config, self._clock, node_id=node_id)
+        self.producer_ids = ProducerIds(self.keeper, node_id)
         self.controller = controller = Standalone(self.keeper, metadata, self._clock)
         known = await self._load()
         live, own = known.broker_configs.get(EVERY_BROKER, {}), known.broker_configs.get(str(node_id), {})
@@ -178,23 +141,3 @@ class Alone:
         found = (read_quorum(store.disk, directory.path) for directory in store.directories if directory.online)
         quorum = next((one for one in found if one is not NOTHING), NOTHING)
         return Legacy(logs, quorum.topics, quorum.brokers, quorum.producer_id)
-
-
-def identified(config: BrokerConfig, meta: Meta) -> int:
-    """Whose folders these are: new ones become ours, used ones must have been ours."""
-    if meta.node_id is None or meta.node_id == config.node_id:
-        return config.node_id
-    if {"node.id", "broker.id"} & config.given.keys():
-        reason = f"the log folders belong to node {meta.node_id}, not {config.node_id} (see meta.properties)"
-        raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
-    return meta.node_id
-
-
-def configs_of(config: BrokerConfig, image: Image) -> Callable[[str], TopicConfig]:
-    """How logs are to be opened: with the options of their topics, as far as they are known."""
-
-    def config_of(name: str) -> TopicConfig:
-        topic = image.topics.get(name)
-        return topic_config(config, INTERNAL_CONFIGS.get(name, {}) if topic is None else topic.configs)
-
-    return config_of

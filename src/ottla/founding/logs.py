@@ -1,0 +1,36 @@
+"""Whose log folders these are, and with which options the logs in them are opened."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.plans import INTERNAL_CONFIGS
+from ottla.config import topic_config
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.cluster.image import Image
+    from ottla.config import BrokerConfig, TopicConfig
+    from ottla.log.checkpoints import Meta
+
+
+def identified(config: BrokerConfig, meta: Meta) -> int:
+    """Whose folders these are: new ones become ours, used ones must have been ours."""
+    if meta.node_id is None or meta.node_id == config.node_id:
+        return config.node_id
+    if {"node.id", "broker.id"} & config.given.keys():
+        reason = f"the log folders belong to node {meta.node_id}, not {config.node_id} (see meta.properties)"
+        raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
+    return meta.node_id
+
+
+def configs_of(config: BrokerConfig, image: Image) -> Callable[[str], TopicConfig]:
+    """How logs are to be opened: with the options of their topics, as far as they are known."""
+
+    def config_of(name: str) -> TopicConfig:
+        topic = image.topics.get(name)
+        return topic_config(config, INTERNAL_CONFIGS.get(name, {}) if topic is None else topic.configs)
+
+    return config_of

@@ -1,0 +1,191 @@
+"""A member of a cluster: ZooKeeper says who belongs to it, the controller what this broker leads and follows.
+
+open     connect to ZooKeeper, learn the broker's number and the topics' options, open the logs
+begin    register, stand for controller, wait until the controller has told us of the cluster
+leave    have others lead what is led here, give the office and the registration back
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from ottla.cluster import znodes
+from ottla.cluster.control.departure import depart
+from ottla.cluster.control.driver import Control
+from ottla.cluster.image import EMPTY
+from ottla.cluster.live_configs import LiveConfigs
+from ottla.cluster.member import Member, Place
+from ottla.cluster.metadata import Metadata
+from ottla.cluster.peers import Connections
+from ottla.cluster.producer_ids import ControllerBlocks, ProducerIds
+from ottla.founding.logs import configs_of
+from ottla.log.checkpoints import Meta
+from ottla.replica.assigned import Assigned
+from ottla.replica.fetcher import Fetchers
+from ottla.replica.isr import Proposals
+from ottla.replica.membership import Membership
+from ottla.replica.throttle import Throttle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from ottla.clock import Clock
+    from ottla.cluster.image import Image
+    from ottla.cluster.keeper import Keeper
+    from ottla.config import BrokerConfig
+    from ottla.founding import Endpoints
+    from ottla.log.store import Store
+    from ottla.replica.waits import Waits
+
+log = logging.getLogger("ottla.broker")
+
+TOLD_S_MAX = 10.0  # how long a start waits for the controller's first words; after that clients wait instead
+
+
+class Joined:
+    controller: Control
+    membership: Membership
+    metadata: Metadata
+    peers: Connections
+    producer_ids: ProducerIds
+    replicas: Assigned
+    throttle: Throttle
+
+    def __init__(self, config: BrokerConfig, clock: Clock, store: Store, keeper: Keeper | None = None) -> None:
+        self.keeper: Any = keeper or zookeeper(config)
+        self._config = config
+        self._clock = clock
+        self._store = store
+        self._member = Member(self.keeper, config, clock, store.disk)
+        self._endpoints: Endpoints = {}
+        self._registered = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, endpoints: Endpoints, waits: Waits) -> None:
+        self._endpoints = endpoints
+        store, config, member, clock = self._store, self._config, self._member, self._clock
+        await self.keeper.open()
+        meta = store.read_meta() or Meta(0, None, None)
+        await member.identify(node_id=meta.node_id, cluster_id=meta.cluster_id)
+        self.metadata = metadata = Metadata(config, clock, node_id=member.node_id)
+        self._options = LiveConfigs(self.keeper, metadata, clock)
+        await self._options.start(EMPTY._replace(cluster_id=member.cluster_id))
+        store.config = metadata.config
+        known = znodes.image_of(await self.keeper.tree(znodes.TOPICS) | await self.keeper.tree(znodes.TOPIC_CONFIGS))
+        await asyncio.to_thread(store.open, configs_of(metadata.config, known), replicated=True)
+        self._put_away(known)
+        store.write_meta(meta._replace(node_id=member.node_id, cluster_id=member.cluster_id))
+        self._assemble(waits)
+
+    def _assemble(self, waits: Waits) -> None:
+        store, config, clock, metadata = self._store, self._config, self._clock, self.metadata
+        self.peers = peers = Connections(config.inter_broker_listener_name or config.opened[0].name)
+        self.membership = Membership(self._broker_epoch, self._options.read_topic_configs)
+        self.throttle = self._throttle(lambda: metadata.config.leader_replication_throttled_rate)
+        incoming = self._throttle(lambda: metadata.config.follower_replication_throttled_rate)
+        self._fetchers = Fetchers(peers, metadata, store, broker_epoch=self._broker_epoch, throttle=incoming)
+        self._proposals = Proposals(peers, metadata, clock, broker_epoch=self._broker_epoch)
+        self.replicas = Assigned(metadata, store, waits, self._fetchers, self._proposals)
+        self.replicas.lose(store.broken)
+        metadata.subscribe(self.replicas.apply)
+        metadata.subscribe(self._settle)
+        self.controller = Control(self.keeper, peers, metadata, clock, random_bytes=os.urandom)
+        self.producer_ids = ProducerIds(
+            self.keeper, metadata.node_id, ControllerBlocks(metadata, peers, self._broker_epoch)
+        )
+
+    async def begin(self) -> None:
+        config = self._config
+        self._own(self._proposals.run())
+        self._own(self._proposals.watch(lambda: self.replicas))
+        protocols = {listener.name: listener.protocol for listener in config.opened}
+        await self._member.register(Place(self._endpoints, protocols, config.broker_rack))
+        self._registered = True
+        await self.controller.start()
+        await self._be_told()
+
+    def _settle(self, old: Image | None, new: Image) -> None:
+        """New defaults of the broker reach its logs a few at a time."""
+        if old is not None and old.broker_configs is not new.broker_configs:
+            self._own(self.replicas.settle())
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("%s failed", task.get_coro(), exc_info=error)
+
+    async def _be_told(self) -> None:
+        """Wait until the controller has told this broker of itself."""
+        node_id, told = self.metadata.node_id, asyncio.Event()
+
+        def look(_: Image | None, new: Image) -> None:
+            if node_id in new.brokers:
+                told.set()
+
+        self.metadata.subscribe(look)
+        try:
+            async with asyncio.timeout(TOLD_S_MAX):
+                await told.wait()
+        except TimeoutError:
+            log.warning("the controller has not told this broker of the cluster yet: it serves clients when it has")
+
+    async def leave(self) -> None:
+        if not self._registered:
+            return
+        await depart(self.metadata.config, self.keeper, self.peers, self.metadata.node_id, self._member.broker_epoch)
+
+    async def close(self) -> None:
+        if hasattr(self, "controller"):
+            await self.controller.stop()
+            await self._fetchers.stop()
+            await self._options.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._registered:
+            await self._member.close()
+        if hasattr(self, "peers"):
+            await self.peers.close()
+        await self.keeper.close()
+
+    def _put_away(self, known: Image) -> None:
+        """Logs of topics that are gone, are others by now, or have moved away while this broker was down."""
+        unwanted = []
+        for one in self._store.logs.values():
+            topic = known.topics.get(one.topic)
+            wanted = (
+                topic is not None
+                and one.index < len(topic.partitions)
+                and self.metadata.node_id in topic.partitions[one.index].replicas
+                and (topic.id == one.topic_id or not any(topic.id) or not any(one.topic_id))
+            )
+            if not wanted:
+                unwanted.append(one)
+        self._store.set_aside(unwanted)
+
+    def _broker_epoch(self) -> int:
+        return self._member.broker_epoch
+
+    def _throttle(self, rate_max: Callable[[], int]) -> Throttle:
+        config = self._config
+        return Throttle(
+            self._clock,
+            rate_max,
+            samples=config.replication_quota_window_num,
+            sample_s=config.replication_quota_window_size_seconds,
+        )
+
+
+def zookeeper(config: BrokerConfig) -> Keeper:
+    from ottla.cluster.zookeeper import ZooKeeper, settings_of  # a simulation brings a keeper of its own
+
+    return ZooKeeper(settings_of(config))
