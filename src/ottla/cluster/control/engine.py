@@ -326,7 +326,7 @@ class Engine:
             unclean=config.unclean_leader_election_enable,
             deletion=config.delete_topic_enable,
             imbalance=config.leader_imbalance_per_broker_percentage,
-            listener=config.inter_broker_listener_name or znodes.PLAINTEXT,
+            listener=config.inter_broker_listener_name or config.opened[0].name,
             versions=versions_of(config.inter_broker_protocol_version),
         )
 
