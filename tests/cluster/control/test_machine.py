@@ -84,7 +84,7 @@ def test_old_tool_that_adds_partitions_does_not_cost_the_id() -> None:
     known = world.topic_id("t")
     data = json.dumps({"version": 1, "partitions": {"0": [0, 1], "1": [1, 2]}}).encode()
     world.tree.do(Set(znodes.topic_path("t"), data))
-    world.run(events.TopicChanged("t"))
+    world.run(events.TopicsWritten(["t"]))
     assert world.lead("t", 1).leader == 1
     assert world.topic_id("t") == known
 
@@ -93,7 +93,7 @@ def test_existing_partitions_cannot_be_moved_by_writing_the_topic() -> None:
     world = world_with((0, 1))
     data = json.dumps({"version": 1, "partitions": {"0": [2]}}).encode()
     world.tree.do(Set(znodes.topic_path("t"), data))
-    world.run(events.TopicChanged("t"))
+    world.run(events.TopicsWritten(["t"]))
     assert world.assignment("t").replicas == (0, 1)
 
 
@@ -105,7 +105,7 @@ def test_malformed_topic_is_left_alone_until_it_is_put_right() -> None:
     assert world.lead("t").leader == 0
     data = json.dumps({"version": 1, "partitions": {"0": [0]}}).encode()
     world.tree.do(Set(znodes.topic_path("broken"), data))
-    world.run(events.TopicChanged("broken"))
+    world.run(events.TopicsWritten(["broken"]))
     assert world.lead("broken").leader == 0
 
 
@@ -275,7 +275,7 @@ def test_topic_that_goes_does_not_grow() -> None:
     world.run(events.DeletionsAsked())
     data = json.dumps({"version": 1, "partitions": {"0": [0, 1], "1": [0]}}).encode()
     world.tree.do(Set(znodes.topic_path("t"), data))
-    world.run(events.TopicChanged("t"))
+    world.run(events.TopicsWritten(["t"]))
     assert ("t", 1) not in world.leads()
 
 
@@ -491,7 +491,7 @@ def test_topic_made_again_behind_our_back_starts_from_nothing() -> None:
     ):
         world.tree.do(Delete(path))
     world.write_topic("t", (1,))
-    world.run(events.TopicChanged("t"))
+    world.run(events.TopicsWritten(["t"]))
     assert world.lead("t").leader == 1
     assert world.lead("t").leader_epoch == 0
 
