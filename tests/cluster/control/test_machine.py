@@ -184,6 +184,17 @@ def test_restarted_broker_is_gone_and_back_in_one() -> None:
     assert requests[-1].broker_epoch == world.broker_epoch(0)
 
 
+def test_broker_that_is_back_hears_of_the_others_before_it_is_to_follow_them() -> None:
+    world = world_with((0, 1))
+    gone(world, 1)
+    world.sent.clear()
+    back(world, 1)
+    told = [request for broker, request in world.sent if broker == 1]
+    assert isinstance(told[0], UpdateMetadataRequest)
+    assert [one.id for one in told[0].live_brokers] == [0, 2, 1]
+    assert isinstance(told[1], LeaderAndIsrRequest)
+
+
 def test_new_broker_learns_everything_and_takes_nothing() -> None:
     world = world_with((0, 1), (1, 0))
     before = world.leads()

@@ -92,10 +92,12 @@ def arrived(context: Context, brokers: Sequence[Broker]) -> Task[None]:
         memory.stopping.pop(broker.id, None)
         memory.broken.pop(broker.id, None)
         context.batch.tell_everything(broker.id, memory.leads)
-        keys = memory.hosted_by(broker.id)
-        hosted.update(dict.fromkeys(keys))
-        replicas.bring_online(context, [(topic, index, broker.id) for topic, index in keys])
+        hosted.update(dict.fromkeys(memory.hosted_by(broker.id)))
+    # First who there is: a broker refuses to follow a leader that it has not heard of.
     context.batch.announce()
+    yield from context.send()
+    for broker in brokers:
+        replicas.bring_online(context, [(topic, index, broker.id) for topic, index in memory.hosted_by(broker.id)])
     yield from partitions.bring_online(context, [key for key in hosted if key in memory.leaderless])
     yield from reassignments.proceed(context, hosted)
     yield from context.send()
