@@ -172,6 +172,17 @@ def test_unclean_election_by_the_default_and_after_the_option_changes() -> None:
     assert world.lead("t").leader == 1
 
 
+def test_broker_that_comes_learns_who_is_there_before_it_learns_whom_to_follow() -> None:
+    world = world_with((1, 0), (0, 1))
+    gone(world, 0)
+    world.sent.clear()
+    back(world, 0)
+    told = [request for broker, request in world.sent if broker == 0]
+    assert isinstance(told[0], UpdateMetadataRequest)
+    assert sorted(one.id for one in told[0].live_brokers) == [0, 1, 2]
+    assert isinstance(told[1], LeaderAndIsrRequest)
+
+
 def test_restarted_broker_is_gone_and_back_in_one() -> None:
     world = world_with((0, 1))
     epoch = world.broker_epoch(0)
