@@ -76,7 +76,7 @@ class Joined:
         await self._options.start(EMPTY._replace(cluster_id=member.cluster_id))
         store.config = metadata.config
         known = znodes.image_of(await self.keeper.tree(znodes.TOPICS) | await self.keeper.tree(znodes.TOPIC_CONFIGS))
-        await asyncio.to_thread(store.open, configs_of(metadata.config, known))
+        await asyncio.to_thread(store.open, configs_of(metadata.config, known), replicated=True)
         self._put_away(known)
         store.write_meta(meta._replace(node_id=member.node_id, cluster_id=member.cluster_id))
         self._assemble(waits)

@@ -172,6 +172,17 @@ def test_unclean_election_by_the_default_and_after_the_option_changes() -> None:
     assert world.lead("t").leader == 1
 
 
+def test_broker_that_comes_learns_who_is_there_before_it_learns_whom_to_follow() -> None:
+    world = world_with((1, 0), (0, 1))
+    gone(world, 0)
+    world.sent.clear()
+    back(world, 0)
+    told = [request for broker, request in world.sent if broker == 0]
+    assert isinstance(told[0], UpdateMetadataRequest)
+    assert sorted(one.id for one in told[0].live_brokers) == [0, 1, 2]
+    assert isinstance(told[1], LeaderAndIsrRequest)
+
+
 def test_restarted_broker_is_gone_and_back_in_one() -> None:
     world = world_with((0, 1))
     epoch = world.broker_epoch(0)
@@ -252,6 +263,30 @@ def test_deleted_topic_waits_for_a_broker_that_is_down() -> None:
     world.settle()
     assert znodes.topic_path("t") in world.tree.nodes
     back(world, 1)
+    assert world.tree.children(znodes.TOPICS) == []
+
+
+def test_deleted_topic_does_not_forget_a_broker_that_is_back_before_the_others_have_answered() -> None:
+    world = world_with((0, 1))
+    gone(world, 1)
+    world.tree.do(Create(f"{znodes.DELETED_TOPICS}/t"))
+    world.run(events.DeletionsAsked())
+    world.register(1)
+    world.run(events.BrokersChanged())  # 0 has not answered yet
+    world.settle()
+    assert world.tree.children(znodes.TOPICS) == []
+
+
+def test_topic_that_moves_is_deleted_when_it_has_moved() -> None:
+    world = world_with((0, 1))
+    world.run(events.Move({("t", 0): (2, 1)}, True))
+    world.settle()
+    world.tree.do(Create(f"{znodes.DELETED_TOPICS}/t"))
+    world.run(events.DeletionsAsked())
+    world.settle()
+    assert znodes.topic_path("t") in world.tree.nodes
+    assert world.propose("t", 0, (0, 1, 2)) == ErrorCode.NONE
+    world.settle()
     assert world.tree.children(znodes.TOPICS) == []
 
 

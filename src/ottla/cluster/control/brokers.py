@@ -87,15 +87,17 @@ def lose(context: Context, lost: Sequence[Replica]) -> Task[None]:
 def arrived(context: Context, brokers: Sequence[Broker]) -> Task[None]:
     memory = context.memory
     hosted: dict[Key, None] = {}
+    memory.brokers.update({broker.id: broker for broker in brokers})
+    # Brokers learn who there is before they learn whom to follow: Apache Kafka follows nobody that it does not know.
+    context.batch.announce()
+    yield from context.send()
     for broker in brokers:
-        memory.brokers[broker.id] = broker
         memory.stopping.pop(broker.id, None)
         memory.broken.pop(broker.id, None)
         context.batch.tell_everything(broker.id, memory.leads)
         keys = memory.hosted_by(broker.id)
         hosted.update(dict.fromkeys(keys))
         replicas.bring_online(context, [(topic, index, broker.id) for topic, index in keys])
-    context.batch.announce()
     yield from partitions.bring_online(context, [key for key in hosted if key in memory.leaderless])
     yield from reassignments.proceed(context, hosted)
     yield from context.send()
