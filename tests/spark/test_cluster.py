@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-ROWS = 6000
+ROWS = 3000
 OPTIONS = {
     "zookeeper.session.timeout.ms": 3000,
     "offsets.topic.num.partitions": 3,
@@ -105,7 +105,11 @@ def stream(spark: SparkSession, cluster: Cluster, folder: Path) -> None:
 
 def read_batch(spark: SparkSession, cluster: Cluster) -> None:
     """A job reads what the stream has written while the leader of a partition is away."""
-    options = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "b", "kafka.isolation.level": "read_committed"}
+    options = {
+        "kafka.bootstrap.servers": cluster.bootstrap,
+        "subscribe": "b",
+        "kafka.isolation.level": "read_committed",
+    }
     rows = spark.read.format("ottla").options(**options).load()
     cluster.kill(wait_until(lambda: cluster.leader("b", 1)) or 0)
     found = sorted(int(row.value) for row in rows.selectExpr("cast(value as string) as value").collect())
