@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -50,10 +50,10 @@ def test_two_consumers_go_on_when_their_coordinator_dies(stage: Stage) -> None:
     members = [Member(stage, topic, group, found) for _ in range(2)]
     for member in members:
         member.start()
+    wait_until(lambda: all(member.partitions == 2 for member in members), "both have partitions")
     written = []
     for index in range(4):
         written += stage.write(topic, [f"{index} {count}" for count in range(20)], partition=index)
-    wait_until(lambda: all(member.read for member in members), "both have something to read")
     former = coordinator_of(stage, group, GROUP)
     stage.cluster.kill(former)
     for index in range(4):
@@ -72,18 +72,20 @@ class Member(threading.Thread):
 
     def __init__(self, stage: Stage, topic: str, group: str, found: Counter[str]) -> None:
         super().__init__(daemon=True)
-        self.read = 0
+        self.partitions = 0
         self._found = found
         self._ending = threading.Event()
         self._consumer = stage.consumer(group_id=group, session_timeout_ms=10_000, enable_auto_commit=True)
-        self._consumer.subscribe([topic])
+        self._consumer.subscribe([topic], on_assign=self._assigned)
+
+    def _assigned(self, _: Any, partitions: list[Any]) -> None:
+        self.partitions = len(partitions)
 
     def run(self) -> None:
         while not self._ending.is_set():
             for message in self._consumer.consume(10, 0.1):
                 assert message.error() is None, message.error()
                 self._found[message.value().decode()] += 1
-                self.read += 1
         self._consumer.close()
 
     def end(self) -> None:
