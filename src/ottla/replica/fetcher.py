@@ -48,6 +48,7 @@ SESSION_ERRORS = frozenset(
     )
 )
 THROTTLED_PAUSE_S = 0.5
+FIRST_PAUSE_S = 0.05
 GATHER_S = 0.01  # partitions often come in groups
 INTERRUPT_S = 1.0  # a fetch that waits is given up at most so often
 
@@ -196,8 +197,14 @@ class Fetcher:
         self._paused.add(key)
         self._changed.pop(key, None)
         self._forgotten[key] = copy
-        wait_s = self._config.replica_fetch_backoff_ms / 1000 if seconds is None else seconds
-        asyncio.get_running_loop().call_later(wait_s, self._resume, copy)
+        if seconds is None:
+            seconds = self._backoff_s(copy.failures)
+            copy.failures += 1
+        asyncio.get_running_loop().call_later(seconds, self._resume, copy)
+
+    def _backoff_s(self, failures: int) -> float:
+        """Short at first: after an election a follower may have heard of its leader before the leader has."""
+        return min(self._config.replica_fetch_backoff_ms / 1000, FIRST_PAUSE_S * (1 << min(failures, 10)))
 
     def _resume(self, copy: Copy) -> None:
         key = copy.topic, copy.index
@@ -224,14 +231,19 @@ class Fetcher:
 
     async def run(self) -> None:
         """Until there is nothing to copy, or cancelled."""
+        failures = 0
         try:
             while self._copies:
                 self._woken.clear()
                 with self._steps.attempt("fetching", self) as attempt:
-                    await self._turn()
-                if attempt.failed:
+                    try:
+                        await self._turn()
+                    except PeerError as error:
+                        raise BrokerError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
+                failures = failures + 1 if attempt.failed else 0
+                if failures:
                     self._session.reset()
-                    await self._rest()
+                    await self._rest(failures - 1)
         finally:
             self._owner.ended(self)
             self._owner.peers.close_channel(self.leader, self._channel)
@@ -259,9 +271,9 @@ class Fetcher:
             self._waiting = False
         await self._take(answer)
 
-    async def _rest(self) -> None:
+    async def _rest(self, failures: int) -> None:
         """After a failure that concerns all partitions. Who comes, or a leader that is back, ends it early."""
-        timer = asyncio.get_running_loop().call_later(self._config.replica_fetch_backoff_ms / 1000, self.wake)
+        timer = asyncio.get_running_loop().call_later(self._backoff_s(failures), self.wake)
         try:
             await self._woken.wait()
         finally:
@@ -337,6 +349,7 @@ class Fetcher:
         elif throttle is not None and throttled and throttle.exceeded():
             self._pause(copy, THROTTLED_PAUSE_S)
         else:
+            copy.failures = 0
             self._changed[copy.topic, copy.index] = copy
 
     async def _force(self) -> None:

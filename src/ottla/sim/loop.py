@@ -62,6 +62,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.outside_context = Context()
         self.outside_context.run(PROCESS.set, self.outside)
         self.faults: list[str] = []  # callbacks that failed, each with its error
+        self.neglected: list[str] = []  # errors of futures that nobody asked for
         self.after: Callable[[Process], None] | None = None  # called after every callback
         self.trace: Callable[[str], None] | None = None
         self.dial: Callable[[Callable[[], Any], str, int], Awaitable[tuple[Any, Any]]] | None = None  # the network's
@@ -336,8 +337,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self._closed:
             return
-        error = context.get("exception")
-        self.faults.append(f"{context.get('message')}: {error!r}")
+        error, message = context.get("exception"), str(context.get("message"))
+        # Who never asks for a result is found by the garbage collection, at a moment that no seed decides.
+        (self.neglected if "never retrieved" in message else self.faults).append(f"{message}: {error!r}")
 
 
 def make_loop(chance: Random) -> SimLoop:

@@ -32,6 +32,12 @@ AMONG_BROKERS = {
 }
 
 
+def internal_topics(brokers: int) -> dict[str, int]:
+    """Options without which groups and transactions would wait for a third broker."""
+    copies = min(3, brokers)
+    return {"offsets.topic.replication.factor": copies, "transaction.state.log.replication.factor": copies}
+
+
 class Cluster:
     def __init__(
         self,
@@ -48,7 +54,7 @@ class Cluster:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="ottla-cluster-"))
         self.zookeeper = ZooKeeperServer(self.folder / "zookeeper", durable=durable)
         self._cuts = cuts
-        self._options = {"zookeeper.session.timeout.ms": SESSION_MS, **(options or {})}
+        self._options = {"zookeeper.session.timeout.ms": SESSION_MS, **internal_topics(brokers), **(options or {})}
         self._ports = dict(zip(self.numbers, ports or free_ports(brokers), strict=True))
         self.brokers: dict[int, BrokerProcess] = {}
         self._links: Links | None = None
@@ -56,7 +62,11 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+        return self.addresses(*self.numbers)
+
+    def addresses(self, *numbers: int) -> str:
+        """Where clients find these brokers."""
+        return ",".join(f"127.0.0.1:{self._ports[number]}" for number in numbers)
 
     def start(self, number: int | None = None) -> Self:
         """Start ZooKeeper and every broker, or one broker again."""

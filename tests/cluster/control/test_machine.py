@@ -266,6 +266,30 @@ def test_deleted_topic_waits_for_a_broker_that_is_down() -> None:
     assert world.tree.children(znodes.TOPICS) == []
 
 
+def test_deleted_topic_does_not_forget_a_broker_that_is_back_before_the_others_have_answered() -> None:
+    world = world_with((0, 1))
+    gone(world, 1)
+    world.tree.do(Create(f"{znodes.DELETED_TOPICS}/t"))
+    world.run(events.DeletionsAsked())
+    world.register(1)
+    world.run(events.BrokersChanged())  # 0 has not answered yet
+    world.settle()
+    assert world.tree.children(znodes.TOPICS) == []
+
+
+def test_topic_that_moves_is_deleted_when_it_has_moved() -> None:
+    world = world_with((0, 1))
+    world.run(events.Move({("t", 0): (2, 1)}, True))
+    world.settle()
+    world.tree.do(Create(f"{znodes.DELETED_TOPICS}/t"))
+    world.run(events.DeletionsAsked())
+    world.settle()
+    assert znodes.topic_path("t") in world.tree.nodes
+    assert world.propose("t", 0, (0, 1, 2)) == ErrorCode.NONE
+    world.settle()
+    assert world.tree.children(znodes.TOPICS) == []
+
+
 def test_deletion_of_what_is_not_there_or_not_allowed_is_struck_off() -> None:
     world = world_with((0, 1))
     world.tree.do(Create(f"{znodes.DELETED_TOPICS}/other"))

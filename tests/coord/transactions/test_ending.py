@@ -313,3 +313,28 @@ def test_a_silent_leader_that_is_gone_is_waited_for_no_longer(monkeypatch: pytes
         assert world.closed == [2], "there is no channel to the other"
 
     play(story, monkeypatch)
+
+
+def test_the_end_of_a_large_transaction_lets_others_have_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        world.lead({STATE: [ME], "t": [ME] * 1500, "u": [2] * 300})
+        turn, turns = 0, []
+
+        async def others() -> None:
+            nonlocal turn
+            while not world.told:
+                turn += 1
+                await asyncio.sleep(0)
+
+        world.writes = lambda topic, index: turns.append(turn)
+        places = [*(("t", index) for index in range(1500)), *(("u", index) for index in range(300))]
+        world.endings.perform(0, an_end("x", *places))
+        await others()
+        await world.finished("x")
+        assert len(turns) == 1500, "once each"
+        assert max(turns.count(one) for one in set(turns)) <= module.AT_ONCE
+        assert sorted(place for _, markers in world.sent for *_, sent in markers for place in sent) == sorted(
+            places[1500:]
+        )
+
+    play(story, monkeypatch)

@@ -65,6 +65,10 @@ class Queued(NamedTuple):
     event: events.Event | Seek
     answer: asyncio.Future[Any] | None
 
+    def says_the_same(self, other: Queued) -> bool:
+        """Tuples without fields are all equal, whatever they are called."""
+        return self == other and type(self.event) is type(other.event)
+
 
 class Engine:
     """`new_id` makes up the id of a topic that an old tool has written without one."""
@@ -120,17 +124,13 @@ class Engine:
 
     def push(self, event: events.Event | Seek, answer: asyncio.Future[Any] | None = None) -> None:
         one = Queued(event, answer)
-        if answer is None and not isinstance(event, events.Answered) and self._waits(event):
+        if answer is None and not isinstance(event, events.Answered) and any(map(one.says_the_same, self._queue)):
             return
         if isinstance(event, Seek):
             self._queue.appendleft(one)
         else:
             self._queue.append(one)
         self._more.set()
-
-    def _waits(self, event: events.Event | Seek) -> bool:
-        """Whether the same event is queued already. Tuples of different types with the same fields are equal."""
-        return any(type(one.event) is type(event) and one.event == event for one in self._queue)
 
     async def ask(self, event: events.Event) -> Any:
         """The machine's answer to an event; NOT_CONTROLLER when this broker is not."""

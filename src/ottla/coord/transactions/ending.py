@@ -41,6 +41,7 @@ logger = logging.getLogger("ottla.coord")
 
 RETRY_S = 0.1  # after the first failure; then twice as long each time, up to
 RETRY_S_MAX = 1.0
+AT_ONCE = 100  # partitions that get their markers before others have a turn
 CHANNEL = "markers"
 MARKERS_MAX = 1000  # in one request
 WRITTEN = frozenset(
@@ -71,12 +72,17 @@ class Endings:
         machine = self._machine(index)
         if machine is None:
             return  # another broker leads by now: it finds the decision in its log
-        written, awaited = self._begin(index, effect, effect.partitions)
-        left = effect.partitions - written
+        left, delay_s = set(effect.partitions), 0.0
+        awaited: list[asyncio.Future[set[Place]]] = []
+        if len(left) <= AT_ONCE:
+            written, awaited = self._begin(index, effect, left)
+            left -= written
+            delay_s = RETRY_S
         if not left:
             self._marked(index, effect)
             return
-        task = asyncio.get_running_loop().create_task(self._finish(index, machine, effect, set(left), awaited))
+        work = self._finish(index, machine, effect, left, awaited, delay_s)
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -105,19 +111,24 @@ class Endings:
         effect: Markers,
         left: set[Place],
         awaited: list[asyncio.Future[set[Place]]],
+        delay_s: float,
     ) -> None:
-        delay_s = RETRY_S
+        """See to what is `left`, part of which is on its way, `awaited`; the rest is tried after a delay."""
         while True:
             for written in await asyncio.gather(*awaited):
                 left -= written
             if not left:
                 break
             await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, RETRY_S_MAX)
-            if self._machine(index) is not machine or not machine.is_ending(effect):
-                return
-            written, awaited = self._begin(index, effect, left)
-            left -= written
+            delay_s = min(2 * delay_s or RETRY_S, RETRY_S_MAX)
+            places, awaited = sorted(left), []
+            for first in range(0, len(places), AT_ONCE):
+                if self._machine(index) is not machine or not machine.is_ending(effect):
+                    return
+                written, sent = self._begin(index, effect, places[first : first + AT_ONCE])
+                left -= written
+                awaited += sent
+                await asyncio.sleep(0)
         if self._machine(index) is machine:
             self._marked(index, effect)
 
