@@ -76,7 +76,7 @@ def admit_whoever_fetches() -> Iterator[None]:
 @contextmanager
 def serve_every_epoch() -> Iterator[None]:
     """Fencing: a leader does not look whether the other side knows the same leader."""
-    with mock.patch.object(Partition, "check_epoch", lambda partition, epoch: None):
+    with mock.patch.object(Partition, "check_epoch", lambda partition, epoch: None):  # noqa: PT008
         yield
 
 
@@ -89,7 +89,7 @@ def obey_every_controller() -> Iterator[None]:
         verify(store, [op for op in ops if not isinstance(op, Check)])
 
     with (
-        mock.patch.object(Membership, "check", lambda *_: ErrorCode.NONE),
+        mock.patch.object(Membership, "check", lambda *_: ErrorCode.NONE),  # noqa: PT008
         mock.patch.object(SimStore, "_verify", unguarded),
     ):
         yield
