@@ -176,6 +176,9 @@ def scala_classpath(version: str, scala: str = "2.11") -> str:
     """An old release with its Scala clients and tools (SimpleConsumer, the old producer)."""
     coordinates = [("org.apache.kafka", f"kafka_{scala}", version), ("org.slf4j", "slf4j-nop", "1.7.36"),
                    ("ch.qos.reload4j", "reload4j", "1.2.25")]  # fmt: skip
+    if version.startswith("2."):
+        # Its own 3.4.14 cannot connect to an address in numbers on Java 14 and newer (ZOOKEEPER-3779).
+        coordinates.insert(0, ("org.apache.zookeeper", "zookeeper", "3.4.12"))
     return f"{cached(f'kafka_{scala}-{version}', lambda folder: fetch_jars(folder, coordinates))}/libs/*"
 
 
@@ -347,7 +350,9 @@ class Kafka:
         settings: Mapping[str, str] | None = None,
         cluster_id: str = CLUSTER_ID,
         node_id: int = 1,
+        zookeeper: str | None = None,
     ) -> None:
+        """`zookeeper` is the address of one that runs already, and that others may use, too."""
         self.version = version
         self.node_id = node_id
         self.cluster_id = cluster_id
@@ -356,6 +361,7 @@ class Kafka:
         self.log_dir = self.folder / "data"
         self.port, self._side_port = free_ports(2)
         self._settings = dict(settings or {})
+        self._shared_zookeeper = zookeeper
         self._process: subprocess.Popen[bytes] | None = None
         self._zookeeper: subprocess.Popen[bytes] | None = None
 
@@ -370,7 +376,16 @@ class Kafka:
     @property
     def zookeeper(self) -> str:
         assert not self.kraft
-        return f"127.0.0.1:{self._side_port}"
+        return self._shared_zookeeper or f"127.0.0.1:{self._side_port}"
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """What the broker has written to its log so far: warnings and errors."""
+        return (self.folder / "server.log").read_text(errors="replace")
 
     @property
     def pid(self) -> int:
@@ -394,7 +409,7 @@ class Kafka:
 
     def start_zookeeper(self) -> None:
         """Start ZooKeeper alone, so that a test may write znodes before the broker reads them."""
-        if self._zookeeper is not None:
+        if self._zookeeper is not None or self._shared_zookeeper is not None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         properties = self.folder / "zookeeper.properties"

@@ -101,3 +101,19 @@ def test_a_setting_that_makes_no_sense_is_said(pytester: pytest.Pytester, ini: s
 def test_a_run_that_asks_for_no_broker_starts_none(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import sys\ndef test_it(): assert 'ottla.embed' not in sys.modules")
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+def test_a_cluster_of_the_tests_own(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        HELLO
+        + """
+    def test_cluster(ottla_cluster):
+        assert "t" in send(ottla_cluster, "t")
+        assert sorted(ottla_cluster.brokers) == [1, 2, 3]
+        leader = ottla_cluster.leader("t", 0)
+        ottla_cluster.restart(leader)
+        ottla_cluster.isolate(leader)
+        ottla_cluster.heal()
+    """
+    )
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)

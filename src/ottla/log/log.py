@@ -615,10 +615,15 @@ class Log:
 
 def check_copy(data: memoryview, entry: batch.Entry) -> Header | None:
     """The header of a batch as another broker has it, None before magic 2. BrokerError when its checksum is wrong."""
+    if entry.magic == batch.MAGIC:
+        header = batch.header(data, entry.position)
+        if header.last_offset_delta >= 0 and batch.crc_ok(data, entry.position, header):
+            return header
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at {entry.base_offset} is wrong")
     span = look(data, entry.position, entry.position, len(data))
     if span is None or not checksum_ok(Found(span, data, entry.position)):
-        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at {entry.base_offset} is wrong")
-    return batch.header(data, entry.position) if entry.magic == batch.MAGIC else None
+        raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the message at {entry.base_offset} is wrong")
+    return None
 
 
 def _base(segment: Segment) -> int:

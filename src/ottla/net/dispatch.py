@@ -43,11 +43,20 @@ log = logging.getLogger("ottla.dispatch")
 API_VERSIONS = 18
 # What changes nothing (fetches, lists, descriptions) is for nobody when its client is gone.
 READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 50, 60, 61, 65, 66, 69, 74, 75))
+# What waits for nobody but ourselves and the disk, and changes as much as it names. Each line is a lane of its own, so
+# that those who work do not wait behind administrators, nor those who commit behind the transactions they are in.
+CHANGING = (
+    frozenset((8, 13, 28, 47)),  # offsets and members of groups
+    frozenset((24, 27)),  # partitions of transactions, and their markers
+    frozenset((19, 20, 21, 30, 31, 33, 34, 37, 42, 43, 44, 45, 49, 51)),  # topics, options and the like
+)
 ANSWER = Struct(">ii")  # length, correlation id
 ANSWER_FLEXIBLE = Struct(">iix")  # the same, and no tagged fields
 
 
 LARGE_SIZE = 16 * 1024  # a frame up to this size is decoded in one go
+LARGE_CHANGE_SIZE = 4 * 1024  # the same of what changes something: what was read from it is there until it is done
+SMALL_CHANGE_SIZE = 1024  # of smaller ones a connection may have several under way
 FRAME_SIZE_MAX = 0x7FFFFFFF
 
 
@@ -58,7 +67,9 @@ class Route:
         "decode",
         "elements_max",
         "encode",
+        "exclusive_size",
         "handler",
+        "lane",
         "large_size",
         "prefix",
         "reading",
@@ -80,6 +91,10 @@ class Route:
         # Records are views of the frame, which is lent for one turn: then it is decoded in one go, however large.
         records = has_records(api.request, version)
         self.large_size = FRAME_SIZE_MAX if records else LARGE_SIZE
+        self.exclusive_size = FRAME_SIZE_MAX  # from here on nothing else of its connection is under way
+        self.lane = next((at for at, keys in enumerate(CHANGING, 1) if key in keys), 0)
+        if self.lane:
+            self.large_size, self.exclusive_size = LARGE_CHANGE_SIZE, SMALL_CHANGE_SIZE
         self.elements_max = RECORDS_ELEMENTS_MAX if records else REQUEST_ELEMENTS_MAX
 
 
@@ -88,7 +103,9 @@ class Dispatch:
         self._parts = parts
         self._routes: dict[int, Route] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order in which they began
-        self._lane = Lane()  # of requests with many elements, which may take long
+        # Of requests with many elements, which may take long. One that changes something goes on in a task, with all
+        # that was read: there the next one begins when it is done.
+        self._lanes = [Lane(), *(Lane(strict=True) for _ in CHANGING)]
         self._short_lane = Lane()  # of small ones: they ask for much at most, and do not wait behind the others
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer:
@@ -101,7 +118,7 @@ class Dispatch:
             if len(frame) > route.large_size:
                 kept = frame if is_own(frame) else bytes(frame)
                 steps = self._decode_and_answer(route, call, correlation, kept, position)
-                return self._slice(route, steps, self._lane)
+                return self._slice(route, steps, self._lanes[route.lane])
             request, _ = route.decode(frame, position, route.elements_max)
         except DecodeError as error:
             raise unreadable(error) from None
@@ -121,12 +138,12 @@ class Dispatch:
         if response.__class__ is GeneratorType:
             steps = self._answer(route, correlation, request, response, large=False)
             return self._slice(route, steps, self._short_lane)
-        return self._later(route, correlation, request, response)
+        return self._later(route, correlation, request, response, exclusive=len(frame) >= route.exclusive_size)
 
     def _slice(self, route: Route, steps: Steps[list[Part] | None], lane: Lane) -> Answer:
         """The answer, if it takes no longer than a turn; else it comes later, in slices."""
         try:
-            awaited = walk(steps, monotonic() + TURN_S)
+            awaited = None if lane.strict and lane else walk(steps, monotonic() + TURN_S)
         except StopIteration as end:
             parts: list[Part] | None = end.value
             return parts
@@ -179,7 +196,7 @@ class Dispatch:
         # A client that leaves gives up its answer, not the work: a change that is half written must be finished.
         return asyncio.shield(task)
 
-    def _later(self, route: Route, correlation: int, request: Any, response: Any) -> Deferred:
+    def _later(self, route: Route, correlation: int, request: Any, response: Any, *, exclusive: bool) -> Deferred:
         def finish(future: asyncio.Future[Any]) -> list[Part] | None:
             if future.cancelled():
                 raise Hangup("the broker is stopping")
@@ -187,7 +204,7 @@ class Dispatch:
             value = future.result() if error is None else failure(route, request, error)
             return None if value is None else self._encode(route, correlation, value)
 
-        return Deferred(self._future(response), finish)
+        return Deferred(self._future(response), finish, exclusive=exclusive)
 
     def _encode(self, route: Route, correlation: int, response: Any) -> list[Part]:
         try:

@@ -5,7 +5,7 @@ longer is a generator (`Steps`) that yields wherever it may be interrupted. What
 
     Turns    connections with frames that have arrived: each in turn, as often as it takes
     Lane     long requests: one after the other, so that the memory of one is free before the next begins. There are
-             two, see `dispatch`: who asks a short question with a long answer does not wait behind long lists
+             several, see `dispatch`: who asks a short question with a long answer does not wait behind long lists
 
 Each line is served once in every round of the loop, for `ROUND_S` at most. A connection that asks for little is served
 when its bytes arrive and never waits in line, however many wait there.
@@ -71,19 +71,31 @@ class Turns:
 
 
 class Lane:
-    """Long requests, one after the other. One that waits for something else lets the next go first."""
+    """Long requests, one after the other. One that waits for something else lets the next go first.
 
-    __slots__ = ("_line", "_running")
+    In a `strict` lane it does not: the next begins when it is done. That is for requests that wait for our own work
+    only, which would all be under way at once otherwise.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_line", "_running", "strict")
+
+    def __init__(self, *, strict: bool = False) -> None:
         self._line: deque[tuple[Steps[Any], asyncio.Future[Any]]] = deque()
         self._running = False
+        self.strict = strict
+
+    def __len__(self) -> int:
+        return len(self._line)
 
     def add(self, steps: Steps[Any], awaited: asyncio.Future[Any] | None = None) -> asyncio.Future[Any]:
         """A future of what the steps return, which go on when `awaited` is done. Cancelling it gives them up."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if awaited is None:
             self._line_up(steps, future)
+        elif self.strict:
+            assert not self._line, "nobody begins before it is its turn"
+            self._line.append((steps, future))
+            self._pause(awaited)
         else:
             self._wait(steps, future, awaited)
         return future
@@ -102,6 +114,12 @@ class Lane:
         future.add_done_callback(give_up)
         awaited.add_done_callback(lambda _: self._line_up(steps, future))
 
+    def _pause(self, awaited: asyncio.Future[Any]) -> None:
+        """Go on with the first in the line when this is done."""
+        self._running = True
+        loop = asyncio.get_running_loop()
+        awaited.add_done_callback(lambda _: loop.call_soon(self._round))
+
     def _round(self) -> None:
         line, until = self._line, monotonic() + ROUND_S
         while line:
@@ -115,6 +133,9 @@ class Lane:
             except Exception as error:  # whoever waits for the future answers for it
                 future.set_exception(error)
             else:
+                if awaited is not None and self.strict:
+                    self._pause(awaited)
+                    return
                 if awaited is not None:
                     self._wait(steps, future, awaited)
                 elif future.done():  # nobody waits for it any more

@@ -25,7 +25,7 @@ All times are monotonic milliseconds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,10 +41,16 @@ class Proposal(NamedTuple):
     version: int
 
 
+class Used(Protocol):
+    """A fetch session."""
+
+    used_ms: int
+
+
 class Follower:
     """What is known of one follower."""
 
-    __slots__ = ("broker_epoch", "caught_up_ms", "end", "fetched_ms", "leader_end", "start")
+    __slots__ = ("broker_epoch", "caught_up_ms", "end", "fetched_ms", "leader_end", "session", "start")
 
     def __init__(self, caught_up_ms: int | None) -> None:
         self.end = UNKNOWN
@@ -53,6 +59,7 @@ class Follower:
         self.caught_up_ms = caught_up_ms  # when it last had everything; None: never in this leader's time
         self.fetched_ms: int | None = None
         self.leader_end = UNKNOWN  # the leader's end at its last fetch
+        self.session: Used | None = None  # with it, a fetch that does not name this partition counts, too
 
     def fetched(self, offset: int, start: int, leader_end: int, now_ms: int, broker_epoch: int) -> None:
         if offset >= leader_end:
@@ -139,6 +146,9 @@ class Leader:
     # What happens to the log.
 
     def appended(self, end: int, now_ms: int) -> bool:
+        for follower in self.followers.values():
+            if follower.end == self.end and follower.session is not None:
+                follower.caught_up_ms = follower.fetched_ms = follower.session.used_ms  # it had everything then
         self.end = end
         return self.advance(now_ms)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ottla.log.log import Appended, Log
     from ottla.records.validate import Accepted
     from ottla.replica.leader import Leader
+    from ottla.replica.sessions import Session, Watched
     from ottla.replica.waits import Wait
 
 NOBODY = -1
@@ -61,6 +62,7 @@ class Partition:
         "topic_id",
         "version",
         "waits",
+        "watchers",
     )
 
     def __init__(
@@ -86,6 +88,7 @@ class Partition:
         self.followers: Leader | None = None
         self.waits: list[Wait] = []
         self.commit_waits: list[Wait] = []
+        self.watchers: dict[int, tuple[Session, Watched]] = {}  # the sessions of followers, by replica
         self._commits: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap
         self._commits_max = COMMITS_KEPT
         self._count = 0
@@ -123,7 +126,7 @@ class Partition:
         commits, self._commits = self._commits, []
         for _, _, future in commits:
             if not future.done():
-                future.set_exception(BrokerError(code))
+                refuse(future, code)
 
     # Writing.
 
@@ -154,6 +157,9 @@ class Partition:
             assert self._site is not None
             if followers.appended(self.log.end, steady_ms(self._site.clock)):
                 self._moved(followers.high)
+            if not appended.duplicate:
+                for session, watched in self.watchers.values():
+                    session.note(self, watched, len(data))
         if self.waits and not appended.duplicate:
             size = len(data)
             for wait in self.waits:
@@ -206,9 +212,9 @@ class Partition:
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not self.led:
-            future.set_exception(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            refuse(future, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif offset <= self.log.high:
-            future.set_exception(BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+            refuse(future, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         else:
             self._count += 1
             heappush(self._commits, (offset, self._count, future))
@@ -228,8 +234,20 @@ class Partition:
     def high(self) -> int:
         return self.log.high
 
-    def fetched(self, replica: int, offset: int, start: int, broker_epoch: int, *, epoch_known: bool) -> None:
-        """A follower has everything below offset. `epoch_known`: it named the leader epoch that it means."""
+    def fetched(
+        self,
+        replica: int,
+        offset: int,
+        start: int,
+        broker_epoch: int,
+        *,
+        epoch_known: bool,
+        session: Session | None = None,
+    ) -> None:
+        """A follower has everything below offset. `epoch_known`: it named the leader epoch that it means.
+
+        In a session it need not say so again: each use of the session does.
+        """
         followers, site = self.followers, self._site
         if followers is None or site is None or replica not in followers.followers:
             unknown = ErrorCode.UNKNOWN_LEADER_EPOCH if epoch_known else ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -237,6 +255,7 @@ class Partition:
         now_ms = steady_ms(site.clock)
         if followers.fetched(replica, offset, start=start, broker_epoch=broker_epoch, now_ms=now_ms):
             self._moved(followers.high)
+        followers.followers[replica].session = session
         if followers.may_propose(replica):
             site.propose(self)
 
@@ -256,6 +275,8 @@ class Partition:
         before, self.log.high = self.log.high, high
         if self._commits:
             self._release()
+        for session, watched in self.watchers.values():
+            session.note(self, watched, 0)
         if self.commit_waits:
             size = self._size(before, high)
             for wait in self.commit_waits:
@@ -271,7 +292,7 @@ class Partition:
             if enough:
                 future.set_result(None)
             else:
-                future.set_exception(BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+                refuse(future, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def _size(self, start: int, end: int) -> int:
         """About how many bytes lie between two offsets: those of one segment, at least 1."""
@@ -303,3 +324,25 @@ class Partition:
         """Something other than an append happened that waiting fetches must report."""
         for wait in (*self.waits, *self.commit_waits):
             wait.wake()
+        for session, watched in self.watchers.values():
+            session.wake(watched)
+
+    def watch(self, session: Session, watched: Watched) -> None:
+        """Have a follower's session told what is new. One that the follower had before hears no more."""
+        former = self.watchers.get(session.replica)
+        if former is not None and former[0] is not session:
+            former[1].home = None
+            former[0].fresh[former[1].key] = former[1]
+        watched.home = self
+        self.watchers[session.replica] = session, watched
+
+    def unwatch(self, session: Session) -> None:
+        found = self.watchers.get(session.replica)
+        if found is not None and found[0] is session:
+            del self.watchers[session.replica]
+
+
+def refuse(future: asyncio.Future[None], code: ErrorCode) -> None:
+    """Whoever waited may be gone by now: then nobody asks for the error, and that is no fault."""
+    future.set_exception(BrokerError(code))
+    future.exception()

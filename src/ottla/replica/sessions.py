@@ -7,6 +7,10 @@ A session belongs to whoever knows its random id; it holds no data, only positio
 takes the place of one that has not been used for `eviction_ms`, else of a smaller one that was opened that long ago; if
 there is none, the client gets no session and goes on with full fetches. So it does when all sessions
 together remember too many partitions. Times are monotonic.
+
+A follower's session may hold thousands of partitions, and a fetch comes with every append. So they are not all looked
+at each time: `fresh` are those that must be, because the follower named them, or the partition told of something new
+(it knows the sessions that watch it), or the last look left something undone.
 """
 
 from __future__ import annotations
@@ -19,11 +23,14 @@ from ottla.wire.schema import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ottla.replica.partition import Partition
+    from ottla.replica.waits import Wait
     from ottla.wire.messages.fetch import FetchPartition, FetchRequest
 
 EPOCH_INITIAL = 0
 EPOCH_FINAL = -1
 EPOCH_MAX = 0x7FFFFFFF
+NO_REPLICA = -1
 WATCHED_MAX = 1 << 18  # partitions of all sessions: some tens of megabytes
 
 
@@ -32,7 +39,9 @@ class Watched:
 
     __slots__ = (
         "high",
+        "home",
         "index",
+        "key",
         "last_fetched_epoch",
         "leader_epoch",
         "log_start",
@@ -43,10 +52,12 @@ class Watched:
         "topic_id",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, request: FetchPartition) -> None:
+    def __init__(self, topic: str, topic_id: bytes, request: FetchPartition, key: Key) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = request.partition
+        self.key = key
+        self.home: Partition | None = None  # that tells the session what is new
         self.high = -1
         self.start = -1
         self.update(request)
@@ -63,22 +74,55 @@ Key = tuple[str | bytes, int]
 
 
 class Session:
-    __slots__ = ("by_id", "epoch", "id", "opened_ms", "used_ms", "watched")
+    __slots__ = ("by_id", "epoch", "fresh", "grown", "id", "opened_ms", "replica", "used_ms", "wait", "watched")
 
-    def __init__(self, identity: int, watched: dict[Key, Watched], now_ms: int, *, by_id: bool) -> None:
+    def __init__(
+        self, identity: int, watched: dict[Key, Watched], now_ms: int, *, by_id: bool, replica: int = NO_REPLICA
+    ) -> None:
         self.id = identity
         self.epoch = 1
         self.watched = watched
         self.opened_ms = self.used_ms = now_ms
         self.by_id = by_id
+        self.replica = replica  # whose it is, if a follower's
+        self.fresh: dict[Key, Watched] = {}
+        self.grown = 0  # bytes that came to its partitions since they were looked at
+        self.wait: Wait | None = None
 
     def told(self, watched: Iterable[Watched]) -> None:
         """These were in the answer: next time they come last, so that every partition gets its turn."""
         for one in watched:
-            key: Key = (one.topic_id if self.by_id else one.topic, one.index)
-            if key in self.watched:
-                del self.watched[key]
-                self.watched[key] = one
+            if one.key in self.watched:
+                del self.watched[one.key]
+                self.watched[one.key] = one
+
+    # Of followers.
+
+    def take_fresh(self) -> list[Watched]:
+        """What must be looked at now."""
+        fresh, self.fresh, self.grown = self.fresh, {}, 0
+        return list(fresh.values())
+
+    def note(self, partition: Partition, one: Watched, size: int) -> None:
+        """There is something new in a partition, perhaps so many bytes."""
+        self.fresh[one.key] = one
+        if size:
+            self.grown += size
+            if self.wait is not None:
+                self.wait.grow(partition, size)
+
+    def wake(self, one: Watched) -> None:
+        """The follower must hear of a partition at once."""
+        self.fresh[one.key] = one
+        if self.wait is not None:
+            self.wait.wake()
+
+    def leave(self, watched: Iterable[Watched]) -> None:
+        """Hear no more of these."""
+        for one in watched:
+            if one.home is not None:
+                one.home.unwatch(self)
+                one.home = None
 
 
 class Sessions:
@@ -103,10 +147,13 @@ class Sessions:
             watched = asked(request, by_id=by_id)
             if not watched:
                 return None, False, []
-            return self._create(watched, now_ms, by_id=by_id), False, list(watched.values())
-        session = self._by_id.get(request.session_id)
-        if session is None:
+            replica = max(request.replica_id, request.replica_state.replica_id)  # each version has one of them
+            session = self._create(watched, now_ms, by_id=by_id, replica=replica)
+            return session, False, list(watched.values())
+        found = self._by_id.get(request.session_id)
+        if found is None:
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session = found
         if session.epoch != epoch:
             raise BrokerError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id is not by_id:
@@ -117,6 +164,8 @@ class Sessions:
         if not session.watched:
             self._forget(session.id)
             return None, True, []
+        if session.replica > NO_REPLICA:
+            return session, True, session.take_fresh()
         return session, True, list(session.watched.values())
 
     def _change(self, session: Session, request: FetchRequest) -> None:
@@ -127,18 +176,24 @@ class Sessions:
                 key: Key = (topic.topic_id if by_id else topic.topic, partition.partition)
                 known = watched.get(key)
                 if known is None:
-                    watched[key] = Watched(topic.topic, topic.topic_id, partition)
+                    known = watched[key] = Watched(topic.topic, topic.topic_id, partition, key)
                 else:
                     known.update(partition)
+                if session.replica > NO_REPLICA:
+                    session.fresh[key] = known
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
-                watched.pop((forgotten.topic_id if by_id else forgotten.topic, index), None)
+                key = (forgotten.topic_id if by_id else forgotten.topic, index)
+                known = watched.pop(key, None)
+                if known is not None:
+                    session.leave((known,))
+                    session.fresh.pop(key, None)
         self._count += len(watched) - before
         if self._count > WATCHED_MAX and len(watched) > before:
             self._forget(session.id)
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the client will ask for all, without a session
 
-    def _create(self, watched: dict[Key, Watched], now_ms: int, *, by_id: bool) -> Session | None:
+    def _create(self, watched: dict[Key, Watched], now_ms: int, *, by_id: bool, replica: int) -> Session | None:
         if self._count + len(watched) > WATCHED_MAX:
             return None
         if len(self._by_id) >= self._slots and not self._evict(len(watched), now_ms):
@@ -146,7 +201,7 @@ class Sessions:
         identity = self._draw()
         while identity in self._by_id:
             identity = self._draw()
-        self._by_id[identity] = session = Session(identity, watched, now_ms, by_id=by_id)
+        self._by_id[identity] = session = Session(identity, watched, now_ms, by_id=by_id, replica=replica)
         self._count += len(watched)
         return session
 
@@ -154,6 +209,7 @@ class Sessions:
         session = self._by_id.pop(identity, None)
         if session is not None:
             self._count -= len(session.watched)
+            session.leave(session.watched.values())
 
     def _evict(self, size: int, now_ms: int) -> bool:
         if not self._by_id:
@@ -170,10 +226,9 @@ class Sessions:
 
 def asked(request: FetchRequest, *, by_id: bool) -> dict[Key, Watched]:
     """The partitions that the request itself names, each once."""
-    return {
-        (topic.topic_id if by_id else topic.topic, partition.partition): Watched(
-            topic.topic, topic.topic_id if by_id else ZERO_UUID, partition
-        )
-        for topic in request.topics
-        for partition in topic.partitions
-    }
+    watched: dict[Key, Watched] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            key: Key = (topic.topic_id if by_id else topic.topic, partition.partition)
+            watched[key] = Watched(topic.topic, topic.topic_id if by_id else ZERO_UUID, partition, key)
+    return watched

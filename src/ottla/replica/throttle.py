@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.clock import Clock
-    from ottla.cluster.metadata import Metadata
 
 EVERYBODY = "*"
 
@@ -54,25 +53,3 @@ class Throttle:
     def _forget(self, now: float) -> None:
         while self._samples and now - self._samples[0][0] >= self._samples_max * self._sample_s:
             self._samples.popleft()
-
-
-def leader_throttle(metadata: Metadata, clock: Clock) -> Throttle:
-    """Of what throttled followers fetch here."""
-    config = metadata.config
-    return Throttle(
-        clock,
-        lambda: metadata.config.leader_replication_throttled_rate,
-        samples=config.replication_quota_window_num,
-        sample_s=config.replication_quota_window_size_seconds,
-    )
-
-
-def follower_throttle(metadata: Metadata, clock: Clock) -> Throttle:
-    """Of what this broker fetches of throttled partitions."""
-    config = metadata.config
-    return Throttle(
-        clock,
-        lambda: metadata.config.follower_replication_throttled_rate,
-        samples=config.replication_quota_window_num,
-        sample_s=config.replication_quota_window_size_seconds,
-    )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ottla.replica.partition import Partition
+    from ottla.replica.sessions import Session
 
 
 class Waits:
@@ -40,12 +41,17 @@ class Waits:
         *,
         committed: bool = False,
         to_end: bool = False,
+        session: Session | None = None,
     ) -> asyncio.Future[Any]:
         """A future of `answer()`, taken when size_missing bytes can be read in the partitions, or at the timeout.
 
-        `committed`: only what lies below the last stable offset can be read; `to_end`: all there is, as by a follower.
+        `committed`: only what lies below the last stable offset can be read; `to_end`: all there is, as by a follower;
+        `session`: a follower's, which is told by all of its partitions what comes.
         """
         wait = Wait(self, tuple(partitions), size_missing, answer, committed=committed)
+        if session is not None:
+            wait.session = session
+            session.wait = wait
         self._open[wait] = None
         wait.timer = self._loop.call_later(timeout_ms / 1000, wait.finish)
         for partition in wait.partitions:
@@ -60,7 +66,17 @@ class Waits:
 
 
 class Wait:
-    __slots__ = ("_answer", "_size_missing", "_unstable", "_waits", "_woken", "future", "partitions", "timer")
+    __slots__ = (
+        "_answer",
+        "_size_missing",
+        "_unstable",
+        "_waits",
+        "_woken",
+        "future",
+        "partitions",
+        "session",
+        "timer",
+    )
 
     def __init__(
         self,
@@ -78,6 +94,7 @@ class Wait:
         self._unstable = {one: (one.log.last_stable(one.high), 0) for one in partitions} if committed else None
         self._woken = False
         self.partitions = partitions
+        self.session: Session | None = None
         self.future: asyncio.Future[Any] = waits._loop.create_future()
         self.timer: asyncio.TimerHandle | None = None
 
@@ -126,3 +143,5 @@ class Wait:
             self.timer.cancel()
         for partition in self.partitions:
             partition.forget(self)
+        if self.session is not None and self.session.wait is self:
+            self.session.wait = None

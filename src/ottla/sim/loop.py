@@ -62,9 +62,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.outside_context = Context()
         self.outside_context.run(PROCESS.set, self.outside)
         self.faults: list[str] = []  # callbacks that failed, each with its error
+        self.neglected: list[str] = []  # errors of futures that nobody asked for
         self.after: Callable[[Process], None] | None = None  # called after every callback
         self.trace: Callable[[str], None] | None = None
         self.dial: Callable[[Callable[[], Any], str, int], Awaitable[tuple[Any, Any]]] | None = None  # the network's
+        self.callbacks_max = 1 << 62
         self.until = 1000.0 + 3600.0  # no story is longer
         self.detail: Callable[[str], None] | None = None  # told of every callback, to find what is not determined
         self.callbacks = 0
@@ -266,7 +268,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             return
         self.callbacks += 1
         self._moment += 1
-        if self._moment > CALLBACKS_PER_MOMENT_MAX:
+        if self._moment > CALLBACKS_PER_MOMENT_MAX or self.callbacks > self.callbacks_max:
             raise Deadlock(f"{process.name} goes round in circles: {handle!r}")
         if self.detail is not None:
             self.detail(f"{self._now:.6f} {process.name} {handle!r}")
@@ -336,8 +338,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self._closed:
             return
-        error = context.get("exception")
-        self.faults.append(f"{context.get('message')}: {error!r}")
+        error, message = context.get("exception"), str(context.get("message"))
+        # Who never asks for a result is found by the garbage collection, at a moment that no seed decides.
+        (self.neglected if "never retrieved" in message else self.faults).append(f"{message}: {error!r}")
 
 
 def make_loop(chance: Random) -> SimLoop:

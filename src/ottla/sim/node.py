@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 from ottla.broker import Broker
+from ottla.cluster.member import Member
 from ottla.cluster.standalone import Standalone
 from ottla.config import load
 from ottla.sim.clock import SimClock
@@ -197,9 +198,10 @@ def determined(loop: SimLoop, chance: Random) -> Iterator[None]:
             stack.enter_context(mock.patch(f"{place}.monotonic", loop.time))
         stack.enter_context(mock.patch("ottla.broker.secrets", numbers))
         stack.enter_context(mock.patch("ottla.broker.uuid", identities))
-        for maker in (Standalone,):
+        for maker in (Standalone, Member):
             defaults = maker.__init__.__kwdefaults__
             stack.enter_context(mock.patch.dict(defaults, random_bytes=chance.randbytes))
+        stack.enter_context(mock.patch("os.urandom", chance.randbytes))
         stack.enter_context(mock.patch("ottla.net.outbox.COPY_SIZE_MAX", 1 << 40))  # no sendfile to a simulated socket
         yield
 

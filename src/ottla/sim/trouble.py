@@ -2,7 +2,7 @@
 
 How much may go wrong at once is what the cluster promises to survive: any number of brokers may be killed, paused or
 cut off, for what they wrote stays on their disks; but the power of one may go only while every replica is in sync, and
-the next one's only when they are again (with min.insync.replicas=2 the loss of one disk is survived, not of two).
+nothing else happens until they are again (with min.insync.replicas=2 the loss of one disk is survived, not of two).
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ class Trouble:
         await asyncio.sleep(self._chance.uniform(0.5, 3))
         for _ in range(self.rounds):
             kinds = self._chance.sample(sorted(self.kinds), self._chance.choice((1, 1, 2, 2, 3)))
+            if "outage" in kinds:
+                kinds = ["outage"]
+                await self._whole()
             self.world.loop.note(f"trouble: {', '.join(kinds)}")
             await asyncio.gather(*(self.kinds[kind]() for kind in kinds))
             await asyncio.sleep(self._chance.expovariate(0.5))
@@ -101,18 +104,25 @@ class Trouble:
         await what()
 
     async def outage(self) -> None:
-        world = self.world
-        states = world.checks.states.values()
-        whole = states and all(len(one.isr) == 3 for one in states)
-        node = self._pick()
-        if node is None or not whole or self._busy:
+        world, node = self.world, self._pick()
+        if node is None or not self._is_whole():
             return
-        self._busy.add(node.name)
         node.outage()
         world.checks.lost_power(node)
-        await asyncio.sleep(self._moment())
+        await asyncio.sleep(self._chance.uniform(9, 20))  # a machine does not start faster than its session ends
         world.start(node)
-        self._busy.discard(node.name)
+        await self._whole()
+
+    def _is_whole(self) -> bool:
+        states = self.world.checks.states.values()
+        return bool(states) and all(len(one.isr) == 3 for one in states)
+
+    async def _whole(self) -> None:
+        """Wait until every replica is in sync, but not for ever: the end of the story is the place to complain."""
+        for _ in range(120):
+            if self._is_whole():
+                return
+            await asyncio.sleep(0.5)
 
     async def pause(self) -> None:
         node = self._pick()

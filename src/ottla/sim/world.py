@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ottla.errors import ErrorCode
+from ottla.cluster.keeper import KeeperError
+from ottla.cluster.peers import PeerError
+from ottla.errors import BrokerError, ErrorCode
 from ottla.records import batch
 from ottla.sim.checks import Checks, batches, hosted
 from ottla.sim.clients import Client, Producer, Reader
@@ -36,10 +39,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from pathlib import Path
 
+FORESEEN = (PeerError, KeeperError, OSError, BrokerError)  # what the world does to brokers
 TOPIC = "orders"
 GROUP = "readers"
 CALM_S = 90.0
 STORY_S = 600.0
+CALLBACKS_MAX = 600_000  # several times what the longest story needs: brokers that never rest are wrong, too
 OPTIONS = {
     "zookeeper.connect": "zk:2181",
     "zookeeper.session.timeout.ms": "6000",
@@ -79,6 +84,7 @@ class World:
         self.loop = make_loop(Random(f"{seed} loop"))
         self.loop.trace = trace
         self.loop.until = self.loop.time() + STORY_S
+        self.loop.callbacks_max = CALLBACKS_MAX
         self.network = Network(self.loop, Random(f"{seed} net"))
         self.network.ghosts = 0.05
         self.store = SimStore(self.loop, self.network)
@@ -240,7 +246,10 @@ class Alarm(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1] is not None and not self._world.loop.is_closed():
-            self._world.fail(f"{record.name}: {record.getMessage()}: {record.exc_info[1]!r}")
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, FORESEEN) and not self._world.loop.is_closed():
+            if self._world.loop.trace is not None:
+                self._world.loop.trace("".join(traceback.format_exception(error)))
+            self._world.fail(f"{record.name}: {record.getMessage()}: {error!r}")
         elif self._world.loop.trace is not None:
             self._world.loop.trace(f"           log {record.name}: {record.getMessage()}")

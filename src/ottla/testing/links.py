@@ -69,7 +69,7 @@ class Links:
             assert task is not None
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            with suppress(OSError, asyncio.IncompleteReadError):
+            with suppress(OSError, asyncio.CancelledError):  # cancelled when all is over, which is no news to anybody
                 await self._join(reader, writer, target, port, source)
             writer.close()
 

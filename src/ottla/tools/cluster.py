@@ -41,9 +41,11 @@ def up(
     All brokers of one machine are one rack, so that copies of a partition are on different machines if there are any.
     """
     from ottla.config import ConfigError, parse_settings
+    from ottla.testing.cluster import internal_topics
 
+    alone = internal_topics(brokers) if zookeeper is None else {}
     try:
-        options = {"broker.rack": gethostname(), **parse_settings(set or [])}
+        options: dict[str, str | int] = {"broker.rack": gethostname(), **alone, **parse_settings(set or [])}
     except ConfigError as error:
         raise Failed(str(error)) from error
     with ExitStack() as stack:

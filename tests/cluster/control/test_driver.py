@@ -408,6 +408,29 @@ def test_broker_that_falls_behind_is_told_the_newest_only() -> None:
     asyncio.run(scene())
 
 
+def test_broker_that_falls_behind_is_told_in_an_order_that_it_understands() -> None:
+    async def scene() -> None:
+        metadata = Metadata(load({"node.id": "0", "log.dirs": "/nowhere"}), Clock())
+        peers = Peers(metadata)
+        peers.silent = {1}
+        channel = Channel(Broker(1, {}, None, 1), peers, "0", lambda broker, request, response: None)
+        brokers = UpdateMetadataRequest(controller_id=0, controller_epoch=1, live_brokers=[])
+        leads = LeaderAndIsrRequest(controller_id=0, controller_epoch=1, live_leaders=[])
+        sent = [news(0), news(1), brokers, leads, news(2), news(3, b"x" * 16), news(4, b"x" * 16)]
+        for request in sent:
+            channel.send(request, 8)
+        peers.silent = set()
+        async with asyncio.timeout(10):
+            while not peers.asked or peers.asked[-1][1] != sent[-1]:
+                await asyncio.sleep(0.001)
+        told = [request for _, request in peers.asked]
+        assert told.index(brokers) < told.index(leads), "leaders are named when they are known"
+        assert told.index(leads) < told.index(news(2)) < told.index(news(4, b"x" * 16))
+        await channel.close()
+
+    asyncio.run(scene())
+
+
 def news(epoch: int, topic_id: bytes = bytes(16), index: int = 0) -> UpdateMetadataRequest:
     from ottla.wire.messages.peers import UpdateMetadataPartitionState, UpdateMetadataTopicState
 

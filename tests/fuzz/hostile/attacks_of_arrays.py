@@ -6,16 +6,18 @@ of its newest version filled up, whatever is in it: nobody has to think of a new
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from compat.raw import METADATA, array, string
-from fuzz.hostile.stage import GONE, PATIENCE_S, Stage, attack
+from fuzz.hostile.stage import PATIENCE_S, Stage, attack
 from handlers.wired import Wired
 
 from ottla.handlers import load
 from ottla.handlers.call import REGISTRY
 from ottla.wire import codec, frame
 from ottla.wire.apis import BY_KEY
+from ottla.wire.decoding import RECORDS_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX, has_records
 from ottla.wire.messages.commits import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -313,20 +315,40 @@ def arrays(cls: type[Any], version: int) -> Iterator[tuple[str, ...]]:
                     yield (field.name, *path)
 
 
-def filled(cls: type[Any], version: int, path: tuple[str, ...], size: int) -> bytes:
-    """The message with one array grown to about so many bytes."""
+def filled(cls: type[Any], version: int, path: tuple[str, ...], count: int, *, distinct: bool) -> bytes:
+    """The message with one array of so many elements, or as many as are read; all the same, or each another one."""
+    made = plain(cls, version)
+    holder = made
+    for name in path[:-1]:
+        inner = getattr(holder, name)
+        holder = inner[0] if isinstance(inner, list) else inner
+    (one,) = getattr(holder, path[-1])
+    most = RECORDS_ELEMENTS_MAX if has_records(cls, version) else REQUEST_ELEMENTS_MAX
+    count = min(count, (most - elements(made)) // (1 + elements(one)))
+    found = [numbered(one, number) for number in range(count)] if distinct else [one] * count
+    setattr(holder, path[-1], found)
+    return codec.encode(made, version)
 
-    def encoded(count: int) -> bytes:
-        made = plain(cls, version)
-        holder = made
-        for name in path[:-1]:
-            inner = getattr(holder, name)
-            holder = inner[0] if isinstance(inner, list) else inner
-        setattr(holder, path[-1], getattr(holder, path[-1]) * count)
-        return codec.encode(made, version)
 
-    each = max(1, len(encoded(2)) - len(encoded(1)))
-    return encoded(size // each)
+def elements(value: Any) -> int:
+    """How many elements the arrays of a message have in all."""
+    if isinstance(value, list):
+        return len(value) + sum(map(elements, value))
+    return sum(elements(part) for part in vars(value).values()) if hasattr(value, "__wire__") else 0
+
+
+def numbered(value: Any, number: int) -> Any:
+    """The same with another name, or another number."""
+    if isinstance(value, str):
+        return f"{value}-{number}"
+    if isinstance(value, list):
+        return [numbered(one, number) for one in value]
+    if hasattr(value, "__wire__"):
+        made = object.__new__(type(value))
+        for name, part in vars(value).items():
+            setattr(made, name, numbered(part, number))
+        return made
+    return number % 128 if value == 0 and not isinstance(value, bool) else value
 
 
 def sweeping(part: int, parts: int) -> None:
@@ -335,23 +357,22 @@ def sweeping(part: int, parts: int) -> None:
         stage.topic(TARGET, 2)
         load()
         keys = sorted(key for key, one in REGISTRY.items() if not one.for_members)[part::parts]
-        frames = []
+        yield
         for key in keys:
             cls, version = BY_KEY[key].request, REGISTRY[key].versions[1]
             for path in arrays(cls, version):
-                body = filled(cls, version, path, stage.size(300_000, 5_000_000))
-                header = frame.request_header(key, version, 1, "attacker")
-                frames.append((f"{BY_KEY[key].name} {'.'.join(path)}", header + body))
-        yield
-        for name, data in frames:
-            raw = stage.raw(timeout_s=3)
-            try:
-                raw.send_frame(data)
-                stage.hear(raw)
-            except GONE:
-                pass
-            raw.close()
-            stage.step(name)
+                for distinct in (False, True):
+                    body = filled(cls, version, path, stage.size(10_000, 1 << 20), distinct=distinct)
+                    data = frame.request_header(key, version, 1, "attacker") + body
+                    stage.together([partial(send, stage, data)] * stage.size(1, 5))
+                    stage.step(f"{BY_KEY[key].name} {'.'.join(path)}")
+
+
+def send(stage: Stage, data: bytes) -> None:
+    raw = stage.raw(timeout_s=3)
+    raw.send_frame(data)
+    stage.hear(raw)
+    raw.close()
 
 
 for number in range(4):

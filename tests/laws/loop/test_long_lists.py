@@ -38,7 +38,13 @@ from ottla.wire.messages.metadata import (
     MetadataRequestTopic,
     TopicRequest,
 )
-from ottla.wire.messages.topics import CreatableTopic, CreateTopicsRequest
+from ottla.wire.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreatableTopic,
+    CreateTopicsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from ottla.wire.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -159,6 +165,15 @@ REQUESTS: dict[str, tuple[object, int]] = {
             v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=list(range(MANY)))],
         ),
         3,
+    ),
+    "replicas": (
+        AlterPartitionReassignmentsRequest(
+            timeout_ms=1000,
+            topics=[
+                ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=0, replicas=[1] * MANY)])
+            ],
+        ),
+        0,
     ),
     "markers": (
         WriteTxnMarkersRequest(

@@ -49,15 +49,22 @@ class Channel:
         self._more.set()
 
     def _merged(self, request: UpdateMetadataRequest) -> UpdateMetadataRequest:
-        """The request with what those before it say and it does not; they go."""
+        """The request with what those before it say and it does not; they go.
+
+        Those that only say which brokers there are stay: what follows may name a leader that is unknown without them.
+        """
         kept: deque[tuple[Any, int]] = deque()
-        for older, version in reversed(self._waiting):
-            merged = merge(older, request) if isinstance(older, UpdateMetadataRequest) else None
-            if merged is None:
+        while self._waiting:
+            older, version = self._waiting.pop()
+            if not isinstance(older, UpdateMetadataRequest) or not older.topic_states:
                 kept.appendleft((older, version))
-            else:
-                request = merged
-        self._waiting = kept
+                continue
+            merged = merge(older, request)
+            if merged is None:  # nothing passes it: what is older yet would come after it
+                self._waiting.append((older, version))
+                break
+            request = merged
+        self._waiting.extend(kept)
         return request
 
     async def _run(self) -> None:

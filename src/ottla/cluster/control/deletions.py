@@ -13,7 +13,7 @@ from ottla.cluster.control.states import PartitionState, ReplicaState
 from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ottla.cluster.control.context import Context
     from ottla.cluster.control.effects import Task
@@ -44,10 +44,12 @@ def resume(context: Context, topics: Iterable[str] | None = None) -> Task[None]:
         if name not in memory.deleting:
             continue
         states = {replica: memory.replica_state(replica) for replica in memory.replicas_of(name)}
-        if all(state is ReplicaState.DELETED for state in states.values()):
-            yield from finish(context, name)
+        left = [one for one, state in states.items() if state not in (ReplicaState.DELETED, ReplicaState.DELETING)]
+        if left:
+            # Also when others are on their way: nobody would ask again for a replica that has come back meanwhile.
+            yield from begin(context, name, left)
         elif ReplicaState.DELETING not in states.values():
-            yield from begin(context, name, states)
+            yield from finish(context, name)
     yield from context.send()
 
 
@@ -57,14 +59,13 @@ def moves(context: Context, topic: str) -> bool:
     return known is not None and any(key in context.memory.moving for key in known.partitions())
 
 
-def begin(context: Context, topic: str, states: Mapping[Replica, ReplicaState]) -> Task[None]:
+def begin(context: Context, topic: str, left: Sequence[Replica]) -> Task[None]:
     memory = context.memory
     keys = list(memory.topics[topic].partitions())
     for key in keys:
         memory.set_partition_state(key, PartitionState.OFFLINE)
         memory.set_partition_state(key, PartitionState.ABSENT)
     context.batch.tell(keys)
-    left = [replica for replica, state in states.items() if state is not ReplicaState.DELETED]
     here = [one for one in left if memory.is_online(one[2], one[:2], stopping=True)]
     yield from replicas.take_offline(context, left)
     yield from context.send()

@@ -71,6 +71,7 @@ class Performer:
                 await self._reconnected()
 
     async def _reconnected(self) -> None:
-        await asyncio.sleep(RETRY_S)
-        while not self._store.connected:  # noqa: ASYNC110 - the store tells of sessions, not of every connection
+        while True:
             await asyncio.sleep(RETRY_S)
+            if self._store.connected:
+                return

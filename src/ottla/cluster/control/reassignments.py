@@ -72,10 +72,7 @@ def plan(context: Context, key: Key, target: Sequence[int] | None, *, resize: bo
     if target is None:
         if not before.moving:
             raise BrokerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-        if not any(memory.is_online(broker, key) for broker in before.origin):
-            reason = f"none of the original replicas {list(before.origin)} is online"
-            raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
-        return before.towards(before.origin)
+        return checked(context, key, before.towards(before.origin))
     if not target:
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Empty replica list specified in partition reassignment."
@@ -97,6 +94,15 @@ def plan(context: Context, key: Key, target: Sequence[int] | None, *, resize: bo
             f"live broker list: {sorted(memory.brokers)}"
         )
         raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+    return checked(context, key, after)
+
+
+def checked(context: Context, key: Key, after: Assignment) -> Assignment:
+    """Refuse what would delete every replica in sync: one that an earlier move brought may be the last of them."""
+    lead = context.memory.leads.get(key)
+    if lead is not None and not any(broker in after.replicas for broker in lead.isr):
+        reason = f"none of the replicas {list(after.replicas)} is in sync, but {list(lead.isr)}"
+        raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
     return after
 
 
@@ -111,6 +117,12 @@ def begin(context: Context, topic: str, assignments: Mapping[int, Assignment]) -
     for index, after in assignments.items():
         memory.moving[topic, index] = None
         unwanted += [(topic, index, one) for one in before[index].replicas if one not in after.replicas]
+
+    def choose(key: Key, lead: Lead) -> Choice:
+        return elections.among(memory.replicas(key), lead.isr, memory.online(key))
+
+    led = [one[:2] for one in unwanted if one[:2] in memory.leads and memory.leads[one[:2]].leader == one[2]]
+    yield from partitions.elect(context, led, choose)
     yield from withdraw(context, unwanted)
     waiting = [(topic, index) for index in assignments if not is_complete(context, (topic, index))]
     yield from partitions.raise_epochs(context, waiting)
@@ -170,17 +182,21 @@ def grouped(keys: Iterable[Key]) -> dict[str, list[int]]:
 
 def withdraw(context: Context, gone: Sequence[Replica]) -> Task[None]:
     """Take replicas away: out of the in-sync ones, stopped, deleted."""
-    if gone:
-        yield from replicas.take_offline(context, gone)
-        replicas.start_deleting(context, gone)
-        yield from context.send()
-        replicas.forget(context, gone)
+    if not gone:
+        return
+    memory = context.memory
+    yield from replicas.take_offline(context, gone)
+    # What is left in sync after that was the last of them, and stays on its disk.
+    spare = [one for one in gone if one[:2] not in memory.leads or one[2] not in memory.leads[one[:2]].isr]
+    replicas.start_deleting(context, spare)
+    yield from context.send()
+    replicas.forget(context, spare)
 
 
 def strike(context: Context, keys: Iterable[Key]) -> Task[None]:
     """Take partitions off the old tool's list, if it has written one; the list goes with the last of them."""
     memory = context.memory
-    struck = [key for key in keys if key in memory.asked_by_znode]
+    struck = dict.fromkeys(key for key in keys if key in memory.asked_by_znode)
     if not struck:
         return
     for key in struck:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster.control import ledger
-from ottla.cluster.control.states import ReplicaState
+from ottla.cluster.control.states import PartitionState, ReplicaState
 from ottla.cluster.image import NO_LEADER
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ def take_offline(context: Context, replicas: Iterable[Replica]) -> Task[None]:
         return None if (isr, leader) == (lead.isr, lead.leader) else lead.next(leader, isr)
 
     done = yield from ledger.update(context, [key for key in going if key[0] not in memory.deleting], without)
-    for key in done:
+    for key, lead in done.items():
+        if lead.leader == NO_LEADER:
+            memory.set_partition_state(key, PartitionState.OFFLINE)
         others = [broker for broker in memory.online(key, stopping=True) if broker not in going[key]]
         context.batch.lead(others, key)
 

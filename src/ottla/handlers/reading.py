@@ -1,0 +1,84 @@
+"""What a fetch needs to know of one partition: where it is, what of it to tell, and how old clients read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.errors import BrokerError, ErrorCode
+from ottla.wire.messages.fetch import AbortedTransaction, PartitionData
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.handlers.call import Parts
+    from ottla.log.segment import Slice
+    from ottla.replica.partition import Partition
+    from ottla.replica.sessions import Session, Watched
+
+RACKS, BY_ID = 11, 13  # the first versions of Fetch with racks, and with topic ids
+DEBUGGING_CONSUMER = -2  # a reader that may look above the high watermark
+CONVERTED_SIZE_MAX = 256 << 10  # an old client gets its records in portions, and asks again
+
+
+def finder(parts: Parts, version: int, replica_id: int) -> Callable[[Watched], Partition]:
+    """How this fetch finds its partitions: by name or by id, at the leader only or at any replica."""
+    replicas, by_id = parts.replicas, version >= BY_ID
+    anywhere = replica_id == DEBUGGING_CONSUMER or (replica_id < 0 and version >= RACKS)
+    if by_id:
+        of_id = replicas.hosted_by_id if anywhere else replicas.led_by_id
+        return lambda one: of_id(one.topic_id, one.index)
+    of_name = replicas.hosted if anywhere else replicas.led
+    return lambda one: of_name(one.topic, one.index)
+
+
+def is_settled(session: Session, partition: Partition, one: Watched, data: PartitionData) -> bool:
+    """Whether a follower's partition need not be looked at before it tells of something new."""
+    followers = partition.followers
+    if followers is None or session.replica not in followers.isr or data.diverging_epoch.end_offset >= 0:
+        return False  # it may have to be proposed, or the follower has to do something first
+    return one.offset == partition.log.end  # else there was no room, or it is held back
+
+
+def refused(index: int, code: ErrorCode) -> PartitionData:
+    return PartitionData(
+        partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=[], records=b""
+    )
+
+
+def news(one: Watched, data: PartitionData) -> bool:
+    """Whether an incremental answer must carry this partition; remembers what the client will know."""
+    fresh = (
+        bool(data.records)
+        or one.high != data.high_watermark
+        or one.start != data.log_start_offset
+        or data.error_code != 0
+        or data.diverging_epoch.end_offset >= 0
+    )
+    # After an error the client must hear from us again, whatever the watermark is then.
+    one.high = data.high_watermark if data.error_code == 0 else -1
+    one.start = data.log_start_offset
+    return fresh
+
+
+def aborted(partition: Partition, offset: int, limit: int, found: Slice) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(producer_id=producer_id, first_offset=first)
+        for producer_id, first in partition.log.aborted(offset, limit, found)
+    ]
+
+
+def convert(partition: Partition, offset: int, size_max: int, limit: int, magic: int, *, min_one: bool) -> bytes:
+    """The records from offset on in an older format, cut to size_max; with `min_one` the first message is whole.
+
+    At least one batch is read however large it is: its single messages, which is what an old client sees, may well fit.
+    """
+    from ottla.records.legacy import down_convert
+
+    found = partition.log.read(offset, min(size_max, CONVERTED_SIZE_MAX), offset_max=limit, min_one=True)
+    if found is None:
+        return b""
+    if not partition.log.config.message_downconversion_enable:
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, "records are not converted to older formats here")
+    data = down_convert(found.read(), magic, offset)
+    first = 12 + int.from_bytes(data[8:12]) if min_one and len(data) >= 12 else 0
+    return data[: max(size_max, first)]
