@@ -109,6 +109,6 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, BrokerError):
         return error.message or error.code.name
     text = str(error)
-    if isinstance(error, OSError | PeerError) and text:
+    if isinstance(error, OSError | OutsideError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

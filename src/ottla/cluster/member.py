@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster import znodes
 from ottla.cluster.image import Broker
-from ottla.cluster.keeper import KeeperError, NodeExists, NoNode, SessionEvent
+from ottla.cluster.keeper import Create, KeeperError, NodeExists, NoNode, SessionEvent
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -86,11 +86,14 @@ class Member:
         self.node_id = known if known is not None else await self._take_id()
 
     async def _make_parents(self) -> None:
-        for path in znodes.PARENTS:
-            try:
-                await self._store.create(path)
-            except NodeExists:
-                continue
+        """In one go where there is nothing yet; otherwise whichever are missing."""
+        try:
+            await self._store.multi([Create(path) for path in znodes.PARENTS])
+        except NodeExists:
+            results = await asyncio.gather(*map(self._store.create, znodes.PARENTS), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException) and not isinstance(result, NodeExists):
+                    raise result from None
 
     async def _agree(self, cluster_id: str | None) -> str:
         """The cluster's id; the first broker makes it up. Folders of another cluster are refused.
