@@ -36,7 +36,7 @@ class Membership:
         Before we know, nobody can tell for which life it is: one of a former life may be meant, which had records that
         this one has not.
         """
-        while self._broker_epoch() < 0:
+        while self._broker_epoch() < 0:  # noqa: ASYNC110  # who registers has no event to offer
             await asyncio.sleep(RETRY_S)
         if broker_epoch != UNCHECKED and broker_epoch < self._broker_epoch():
             return ErrorCode.STALE_BROKER_EPOCH
