@@ -66,6 +66,25 @@ def test_roles_change_with_the_epoch(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_who_learns_that_another_leads_stops_leading(tmp_path: Path) -> None:
+    """As after a lost session: what the controller said meanwhile went to this broker's former life."""
+
+    async def story(host: Host) -> None:
+        told: list[tuple[int, bool]] = []
+        partition, other = host.assign(state()), host.assign(state(index=1))
+        host.replicas.subscribe_roles(lambda partition, led: told.append((partition.index, led)))
+        told.clear()
+        states = (State(0, (0, 1, 2), (1, 2), 1, 2), State(1, (0, 1, 2), (0, 1, 2), 0, 2))
+        host.metadata.publish(host.metadata.image.with_topics(Topic("t", partition.topic_id, states, {})))
+        assert (partition.led, other.led) == (False, True)
+        assert told == [(0, False)]
+        assert refusal(lambda: host.append(partition)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        host.assign(state(leader=1, epoch=2, version=1))
+        assert host.told.followed == [("t", 0, 1)], "and follows when it is told to"
+
+    play(tmp_path, story)
+
+
 def test_what_is_older_is_refused(tmp_path: Path) -> None:
     async def story(host: Host) -> None:
         partition = host.assign(state(epoch=5, version=7))

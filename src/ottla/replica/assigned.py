@@ -54,10 +54,22 @@ class Assigned(Replicas):
             after = new.topics.get(name)
             if after is not None and (before is None or before.configs != after.configs):
                 self._reconfigure(after)
+            if after is not None:
+                self._resign(after)
         if old is not None and old.broker_configs is not new.broker_configs:
             self._stale = list(new.topics)
         if old is not None and old.brokers.keys() != new.brokers.keys():
             self._proposals.look(list(self))  # who is gone is not waited for, who has come may join
+
+    def _resign(self, topic: Topic) -> None:
+        """Stop leading what another broker leads by now, if nobody has said so: LeaderAndIsr went to a former life."""
+        for index, partition in self._by_name.get(topic.name, NONE).items():
+            state = topic.partitions[index] if index < len(topic.partitions) else None
+            if state is None or not partition.led or partition.topic_id != topic.id:
+                continue
+            if state.leader_epoch > partition.epoch and state.leader != self._metadata.node_id:
+                partition.follow(partition.epoch, NOBODY)
+                self._tell(partition)
 
     def _another_chance(self, topic: Topic, index: int) -> Partition:
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the controller has not told us to host it

@@ -47,6 +47,17 @@ SESSION_ERRORS = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     )
 )
+# After an election, or when a topic is new, the leader may hear of it a moment later than its followers.
+SETTLING = frozenset(
+    (
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
+SETTLING_TRIES = 8  # some seconds: then it is worth a line in the log
 THROTTLED_PAUSE_S = 0.5
 FIRST_PAUSE_S = 0.05
 GATHER_S = 0.01  # partitions often come in groups
@@ -339,6 +350,9 @@ class Fetcher:
         await self._force()
 
     def _take_one(self, copy: Copy, data: PartitionData) -> None:
+        if data.error_code in SETTLING and copy.failures < SETTLING_TRIES:
+            self._pause(copy)
+            return
         throttle, throttled = self._owner.throttle, copy.is_throttled(self._me)
         with self._steps.attempt("copying", copy.partition.log) as attempt:
             size = copy.take(data)
