@@ -13,6 +13,7 @@ from ottla.replica.leader import Leader
 from ottla.replica.membership import Membership
 from ottla.replica.partition import Partition
 from ottla.sim.keeper import SimStore
+from ottla.wire.messages.fetch import FetchPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,12 +47,13 @@ def commit_by_any_follower() -> Iterator[None]:
 
 @contextmanager
 def keep_what_the_leader_has_not() -> Iterator[None]:
-    """Truncation: a follower never cuts its log."""
+    """Truncation: a follower does not say which epoch it has, so nobody finds out that its log is another."""
 
-    def agreement(epochs: Any, end: int, leader_epoch: int, leader_end: int, high: int) -> Cut:
-        return Cut(end, agrees=True)
+    def asking(self: Any, *arguments: Any, **options: Any) -> None:
+        initial(self, *arguments, **{**options, "last_fetched_epoch": -1})
 
-    with mock.patch("ottla.replica.copying.agreement", agreement):
+    initial = FetchPartition.__init__
+    with mock.patch.object(FetchPartition, "__init__", asking):
         yield
 
 
@@ -76,7 +78,7 @@ def admit_whoever_fetches() -> Iterator[None]:
 @contextmanager
 def serve_every_epoch() -> Iterator[None]:
     """Fencing: a leader does not look whether the other side knows the same leader."""
-    with mock.patch.object(Partition, "check_epoch", lambda partition, epoch: None):
+    with mock.patch.object(Partition, "check_epoch", return_value=None):
         yield
 
 
@@ -89,7 +91,7 @@ def obey_every_controller() -> Iterator[None]:
         verify(store, [op for op in ops if not isinstance(op, Check)])
 
     with (
-        mock.patch.object(Membership, "check", lambda *_: ErrorCode.NONE),
+        mock.patch.object(Membership, "check", return_value=ErrorCode.NONE),
         mock.patch.object(SimStore, "_verify", unguarded),
     ):
         yield

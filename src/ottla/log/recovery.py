@@ -101,8 +101,12 @@ def load(
     start: int,
     now_ms: int,
     expiration_ms: int,
+    whole_from: int | None = None,
 ) -> Loaded:
     """The log in a folder. `clean`, `recovery_point` and `start` are what the directory's files say of it.
+
+    `whole_from`: from this offset on nothing was compacted away, and what is missing can be had from other replicas. So
+    where a power cut has left less of a segment than of the next one, that one goes: nobody would fill the gap.
 
     UnusableError, or OSError: it cannot be used as it is.
     """
@@ -120,7 +124,7 @@ def load(
     suspects = [at for at in suspects if at < first]
     if suspects or first < len(segments):
         rebuilt = {*suspects, *range(first, len(segments))}
-        _recover(segments, min(rebuilt), rebuilt, epochs, producers, start, now_ms)
+        _recover(segments, min(rebuilt), rebuilt, epochs, producers, start, now_ms, whole_from)
     if segments:
         segments[-1].begin()
         if segments[-1].end < start:
@@ -295,6 +299,7 @@ def _recover(
     producers: Producers,
     start: int,
     now_ms: int,
+    whole_from: int | None,
 ) -> None:
     """Read the chosen segments batch by batch; `begin` is the lowest. Producer states are right at the end."""
     replay(segments[:begin], producers, start=start, end=segments[begin].base, now_ms=now_ms)
@@ -303,7 +308,9 @@ def _recover(
         segment = segments[at]
         if at in chosen:
             cut = rebuild(segment, epochs, producers)
-            if cut:
+            whole = whole_from is not None and segment.base >= whole_from
+            gap = whole and at + 1 < len(segments) and segment.end < segments[at + 1].base
+            if cut or gap:
                 # What follows a broken batch may be of another history: Apache Kafka drops it, and so do we.
                 logger.warning(
                     "cut off what was not whole",
