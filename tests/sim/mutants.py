@@ -11,9 +11,7 @@ from ottla.errors import ErrorCode
 from ottla.replica.follower import Cut
 from ottla.replica.leader import Leader
 from ottla.replica.membership import Membership
-from ottla.replica.partition import Partition
 from ottla.sim.keeper import SimStore
-from ottla.wire.messages.fetch import FetchPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,18 +44,6 @@ def commit_by_any_follower() -> Iterator[None]:
 
 
 @contextmanager
-def keep_what_the_leader_has_not() -> Iterator[None]:
-    """Truncation: a follower does not say which epoch it has, so nobody finds out that its log is another."""
-
-    def asking(self: Any, *arguments: Any, **options: Any) -> None:
-        initial(self, *arguments, **{**options, "last_fetched_epoch": -1})
-
-    initial = FetchPartition.__init__
-    with mock.patch.object(FetchPartition, "__init__", asking):
-        yield
-
-
-@contextmanager
 def cut_to_the_high_watermark() -> Iterator[None]:
     """Truncation: what Kafka did before there were leader epochs."""
 
@@ -72,13 +58,6 @@ def cut_to_the_high_watermark() -> Iterator[None]:
 def admit_whoever_fetches() -> Iterator[None]:
     """ISR admission: a follower is in sync as soon as it asks for anything."""
     with mock.patch.object(Leader, "_may_join", lambda leader, replica: leader.followers[replica].end >= 0):
-        yield
-
-
-@contextmanager
-def serve_every_epoch() -> Iterator[None]:
-    """Fencing: a leader does not look whether the other side knows the same leader."""
-    with mock.patch.object(Partition, "check_epoch", return_value=None):
         yield
 
 
@@ -100,9 +79,7 @@ def obey_every_controller() -> Iterator[None]:
 MUTANTS: list[Callable[[], Any]] = [
     commit_without_followers,
     commit_by_any_follower,
-    keep_what_the_leader_has_not,
     cut_to_the_high_watermark,
     admit_whoever_fetches,
-    serve_every_epoch,
     obey_every_controller,
 ]
