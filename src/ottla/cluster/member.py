@@ -9,7 +9,7 @@ new session with a new epoch, and whoever has subscribed is told.
 
 A broker that was killed is still registered until its session expires. Its next life need not wait for that: the file
 `ottla-session` beside the logs says which session the former life had. Who holds the lock of the folder knows that this
-life is over, and removes its registration.
+life is over, and removes its registration. Not so if the machine itself was started again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster import znodes
 from ottla.cluster.image import Broker
-from ottla.cluster.keeper import KeeperError, NodeExists, NoNode, SessionEvent
+from ottla.cluster.keeper import Create, KeeperError, NodeExists, NoNode, SessionEvent
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -86,11 +86,14 @@ class Member:
         self.node_id = known if known is not None else await self._take_id()
 
     async def _make_parents(self) -> None:
-        for path in znodes.PARENTS:
-            try:
-                await self._store.create(path)
-            except NodeExists:
-                continue
+        """In one go where there is nothing yet; otherwise whichever are missing."""
+        try:
+            await self._store.multi([Create(path) for path in znodes.PARENTS])
+        except NodeExists:
+            results = await asyncio.gather(*map(self._store.create, znodes.PARENTS), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException) and not isinstance(result, NodeExists):
+                    raise result from None
 
     async def _agree(self, cluster_id: str | None) -> str:
         """The cluster's id; the first broker makes it up. Folders of another cluster are refused.
@@ -231,13 +234,16 @@ class Member:
 
     def _remembered(self) -> int:
         try:
-            return int(self._disk.read(self._session_path))
+            session, boot_id = self._disk.read(self._session_path).decode().split()
+            # If the machine itself went down, records that were not forced to disk may be gone. Then the controller has
+            # to see this broker go, or it might be elected without them.
+            return int(session) if boot_id == self._disk.boot_id() else 0
         except (OSError, ValueError):  # new, or torn: then the former life's session has to expire
             return 0
 
     def _remember(self, session: int) -> None:
         try:
-            self._disk.write(self._session_path, str(session).encode())
+            self._disk.write(self._session_path, f"{session} {self._disk.boot_id()}".encode())
         except OSError as error:
             logger.warning("a killed broker would come back late", extra={"reason": str(error)})
 

@@ -27,6 +27,7 @@ from ottla.replica.assigned import Assigned
 from ottla.replica.fetcher import Fetchers
 from ottla.replica.isr import Proposals
 from ottla.replica.membership import Membership
+from ottla.replica.offline import watch_directories
 from ottla.replica.throttle import Throttle
 
 if TYPE_CHECKING:
@@ -105,8 +106,13 @@ class Joined:
         protocols = {listener.name: listener.protocol for listener in config.opened}
         await self._member.register(Place(self._endpoints, protocols, config.broker_rack))
         self._registered = True
+        self._own(watch_directories(self._store, self._tell_of_directory))
         await self.controller.start()
         await self._be_told()
+
+    async def _tell_of_directory(self) -> None:
+        said = znodes.encode_log_dir_event(self.metadata.node_id)
+        await self.keeper.create(znodes.LOG_DIR_EVENT_PREFIX, said, sequential=True)
 
     def _settle(self, old: Image | None, new: Image) -> None:
         """New defaults of the broker reach its logs a few at a time."""
