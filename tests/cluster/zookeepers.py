@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.testing.zookeeper import ZooKeeperServer
 
 WAIT_S = 60
-SESSION_MS = 2000
+SESSION_MS = 30_000  # a busy machine must not end a session that a test wants to keep
 
 
 def run(story: Coroutine[None, None, None]) -> None:

@@ -51,7 +51,8 @@ REASSIGN: Final = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 SERIOUS: Final = re.compile(r"\b(WARN|WARNING|ERROR|FATAL|Exception|Traceback)\b")
 ORDINARY: Final = re.compile(
     # A broker that is not there yet, or not any more.
-    r"Error in response for fetch request|could not be established|was unsuccessful|[Cc]onnection .*(refused|closed|disconnected)|channel was closed"
+    r"Error in response for fetch request|could not be established|was unsuccessful|channel was closed"
+    r"|[Cc]onnection .*(refused|closed|disconnected)"
     # A leader or a follower that was told a little later than the other.
     r"|UNKNOWN_TOPIC_ID|UNKNOWN_TOPIC_OR_PARTITION|UNKNOWN_LEADER_EPOCH|FENCED_LEADER_EPOCH|marked as failed"
 )
