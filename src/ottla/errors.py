@@ -153,6 +153,10 @@ class Hangup(Exception):
     """The peer broke the protocol, or failed where it wants no answer: its connection ends with a log line."""
 
 
+class OutsideError(Exception):
+    """Another program, or the way to it, has failed: nothing to look for in this one."""
+
+
 class BrokerError(Exception):
     """A failure that the protocol has a code for. `message` is for people and may be empty."""
 

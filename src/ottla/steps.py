@@ -20,7 +20,7 @@ import logging
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
-from ottla.errors import BrokerError
+from ottla.errors import BrokerError, OutsideError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 
-FORESEEN = (OSError, BrokerError, MemoryError)  # of anything else the log shows where it came from
+FORESEEN = (OSError, BrokerError, OutsideError, MemoryError)  # of anything else the log shows where it came from
 
 
 class Steps:
@@ -109,6 +109,6 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, BrokerError):
         return error.message or error.code.name
     text = str(error)
-    if isinstance(error, OSError) and text:
+    if isinstance(error, OSError | OutsideError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

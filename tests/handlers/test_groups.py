@@ -86,6 +86,7 @@ def requests_without_a_group(story: Story) -> None:
 
 def one_member(story: Story) -> None:
     story.invite("A")
+    story.until_state("Empty")  # Apache Kafka shows a group a moment after it has begun
     story.ask("described", DescribeGroupsRequest(groups=[story.group], include_authorized_operations=True), 5)
     story.ask("anybody commits", story.commit(), 8)
     story.send(story.join("A"), 9, "A")

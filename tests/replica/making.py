@@ -19,7 +19,7 @@ from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from ottla.config import BrokerConfig
@@ -39,6 +39,7 @@ class Recorder:
         self.followed: list[tuple[str, int, int]] = []
         self.forgotten: list[tuple[str, int]] = []
         self.proposed: list[Partition] = []
+        self.looked = 0
 
     def follow(self, partition: Partition) -> None:
         self.followed.append((partition.topic, partition.index, partition.leader_id))
@@ -48,6 +49,9 @@ class Recorder:
 
     def propose(self, partition: Partition) -> None:
         self.proposed.append(partition)
+
+    def look(self, partitions: Iterable[Partition]) -> None:
+        self.looked += 1
 
 
 class Host:

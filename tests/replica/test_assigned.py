@@ -66,6 +66,25 @@ def test_roles_change_with_the_epoch(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_who_learns_that_another_leads_stops_leading(tmp_path: Path) -> None:
+    """As after a lost session: what the controller said meanwhile went to this broker's former life."""
+
+    async def story(host: Host) -> None:
+        told: list[tuple[int, bool]] = []
+        partition, other = host.assign(state()), host.assign(state(index=1))
+        host.replicas.subscribe_roles(lambda partition, led: told.append((partition.index, led)))
+        told.clear()
+        states = (State(0, (0, 1, 2), (1, 2), 1, 2), State(1, (0, 1, 2), (0, 1, 2), 0, 2))
+        host.metadata.publish(host.metadata.image.with_topics(Topic("t", partition.topic_id, states, {})))
+        assert (partition.led, other.led) == (False, True)
+        assert told == [(0, False)]
+        assert refusal(lambda: host.append(partition)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        host.assign(state(leader=1, epoch=2, version=1))
+        assert host.told.followed == [("t", 0, 1)], "and follows when it is told to"
+
+    play(tmp_path, story)
+
+
 def test_what_is_older_is_refused(tmp_path: Path) -> None:
     async def story(host: Host) -> None:
         partition = host.assign(state(epoch=5, version=7))
@@ -156,6 +175,37 @@ def test_stopping_keeps_the_log_and_deleting_removes_it(tmp_path: Path) -> None:
         host.replicas.stop("t", 0, delete=True)
         again = host.assign(state(epoch=1), topic_id=b"n" * 16)
         assert (again.log.end, again.epoch) == (0, 1), "a name that comes back starts from nothing"
+
+    play(tmp_path, story)
+
+
+def test_what_was_stopped_may_be_assigned_again_as_it_was(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        host.assign(state(leader=1, epoch=3, version=7))
+        host.replicas.stop("t", 0, delete=False, epoch=3)
+        host.assign(state(leader=1, epoch=3, version=7))
+        assert host.told.followed == [("t", 0, 1), ("t", 0, 1)]
+
+    play(tmp_path, story)
+
+
+def test_a_log_that_is_offline_is_said_whatever_the_epoch(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        host.assign(state(epoch=3, version=7))
+        (directory,) = host.store.directories
+        directory.fail(OSError(5, "broken"))
+        assert refusal(lambda: host.assign(state(epoch=3, version=7))) is ErrorCode.KAFKA_STORAGE_ERROR
+
+    play(tmp_path, story)
+
+
+def test_brokers_that_come_or_go_are_a_reason_to_look(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        before = host.told.looked
+        host.metadata.publish(cluster(0, 1))
+        assert host.told.looked == before + 1
+        host.metadata.publish(host.metadata.image._replace(controller_id=1))
+        assert host.told.looked == before + 1
 
     play(tmp_path, story)
 

@@ -16,13 +16,15 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from ottla.errors import OutsideError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 ANY = -1  # a write that does not care for the version
 
 
-class KeeperError(Exception):
+class KeeperError(OutsideError):
     """A call that the store refused; `path` says at which node."""
 
     def __init__(self, path: str) -> None:

@@ -21,6 +21,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.cluster.frames import ANSWER_SIZE_MAX, Frames
+from ottla.errors import OutsideError
 from ottla.wire import codec, frame
 from ottla.wire.apis import BY_KEY
 from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
     from ottla.cluster.image import Broker
     from ottla.wire.apis import Api
+
+__all__ = ["Connections", "PeerError", "Peers", "UnsupportedError"]
 
 logger = logging.getLogger("ottla.peers")
 
@@ -43,7 +46,7 @@ SMALL_SIZE: Final = 16 << 10  # answers up to this size are decoded in one go
 TURN_S: Final = 0.01  # how long a larger one is decoded before others get the loop
 
 
-class PeerError(Exception):
+class PeerError(OutsideError):
     """There was no answer: no connection, or it was lost, or time ran out. What became of the request is unknown."""
 
 

@@ -7,19 +7,19 @@ A key is coordinated by the leader of its partition of the internal topic, which
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import BrokerError, ErrorCode, description
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.metadata import brokers
+from ottla.steps import Steps as Troubles
 from ottla.wire.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from ottla.coord.coordinator import Coordinator as Machines
     from ottla.handlers.call import Steps
 
-log = logging.getLogger("ottla.coordinators")
+steps = Troubles("ottla.coordinators")
 
 GROUP, TRANSACTION = 0, 1
 MANY_KEYS = 4
@@ -48,10 +48,8 @@ def find_coordinator(parts: Parts, call: Call, request: FindCoordinatorRequest) 
 
 
 async def make(machines: Machines[Any]) -> None:
-    try:
+    with steps.attempt(f"making {machines.topic}"):  # until then its keys have no coordinator
         await machines.ensure()
-    except BrokerError as error:  # the keys have no coordinator then, and will be asked for again
-        log.warning("cannot make %s: %s", machines.topic, error)
 
 
 def find(parts: Parts, call: Call, key: str, machines: Machines[Any] | None) -> Coordinator:

@@ -16,6 +16,7 @@ from ottla.replica.partition import NOBODY, Partition, Site
 from ottla.replica.replicas import GONE, LOST, NONE, Replicas
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Protocol
 
     from ottla.cluster.image import Image, Topic
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
         def propose(self, partition: Partition) -> None: ...
 
+        def look(self, partitions: Iterable[Partition]) -> None: ...
+
 
 class Assigned(Replicas):
     def __init__(
@@ -51,8 +54,22 @@ class Assigned(Replicas):
             after = new.topics.get(name)
             if after is not None and (before is None or before.configs != after.configs):
                 self._reconfigure(after)
+            if after is not None:
+                self._resign(after)
         if old is not None and old.broker_configs is not new.broker_configs:
             self._stale = list(new.topics)
+        if old is not None and old.brokers.keys() != new.brokers.keys():
+            self._proposals.look(list(self))  # who is gone is not waited for, who has come may join
+
+    def _resign(self, topic: Topic) -> None:
+        """Stop leading what another broker leads by now, if nobody has said so: LeaderAndIsr went to a former life."""
+        for index, partition in self._by_name.get(topic.name, NONE).items():
+            state = topic.partitions[index] if index < len(topic.partitions) else None
+            if state is None or not partition.led or partition.topic_id != topic.id:
+                continue
+            if state.leader_epoch > partition.epoch and state.leader != self._metadata.node_id:
+                partition.follow(partition.epoch, NOBODY)
+                self._tell(partition)
 
     def _another_chance(self, topic: Topic, index: int) -> Partition:
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the controller has not told us to host it
@@ -68,14 +85,14 @@ class Assigned(Replicas):
         if partition is None:
             partition = self._receive(topic, state, new=new)
         else:
+            check_log(partition)
             if self._adopt(partition, topic) and partition.leader_id >= 0:
                 self._fetchers.follow(partition)
             if state.leader_epoch < partition.epoch or (
                 state.leader_epoch == partition.epoch and state.version <= partition.version
             ):
                 raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
-        if partition.log.fault is not None:
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, partition.log.fault)
+        check_log(partition)
         if state.leader == self._metadata.node_id:
             self._lead(partition, state)
         else:
@@ -135,7 +152,8 @@ class Assigned(Replicas):
                 raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
             self._fetchers.forget(partition)
             led = partition.led
-            partition.follow(max(partition.epoch, epoch), NOBODY)
+            partition.follow(partition.epoch, NOBODY)
+            partition.version = NOBODY  # so that the same state may be assigned again
             if led:
                 self._tell(partition)
         if not delete:
@@ -184,3 +202,9 @@ class Assigned(Replicas):
     def _epoch_of(self, broker: int) -> int | None:
         found = self._metadata.image.brokers.get(broker)
         return None if found is None else found.epoch
+
+
+def check_log(partition: Partition) -> None:
+    """The controller elects another leader when it hears that a log is offline."""
+    if partition.log.fault is not None:
+        raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, partition.log.fault)

@@ -20,7 +20,19 @@ if TYPE_CHECKING:
 
 
 class Copy:
-    __slots__ = ("_store", "asked", "epoch", "in_sync", "index", "partition", "seeks", "topic", "topic_id", "unsure")
+    __slots__ = (
+        "_store",
+        "asked",
+        "epoch",
+        "failures",
+        "in_sync",
+        "index",
+        "partition",
+        "seeks",
+        "topic",
+        "topic_id",
+        "unsure",
+    )
 
     def __init__(self, partition: Partition, store: Store) -> None:
         self.partition = partition
@@ -31,6 +43,7 @@ class Copy:
         self.asked = False  # whether the leader was asked for it, so that answers are about it
         self.unsure = False  # the leader has to be asked for the ends of epochs first
         self.seeks = False  # the leader has to be asked where its log begins and ends
+        self.failures = 0  # since it last worked
         self.in_sync = False  # as far as a follower can tell
         self._store = store
 

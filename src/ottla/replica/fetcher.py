@@ -47,7 +47,19 @@ SESSION_ERRORS = frozenset(
         ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
     )
 )
+# After an election, or when a topic is new, the leader may hear of it a moment later than its followers.
+SETTLING = frozenset(
+    (
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    )
+)
+SETTLING_TRIES = 8  # some seconds: then it is worth a line in the log
 THROTTLED_PAUSE_S = 0.5
+FIRST_PAUSE_S = 0.05
 GATHER_S = 0.01  # partitions often come in groups
 INTERRUPT_S = 1.0  # a fetch that waits is given up at most so often
 
@@ -196,8 +208,14 @@ class Fetcher:
         self._paused.add(key)
         self._changed.pop(key, None)
         self._forgotten[key] = copy
-        wait_s = self._config.replica_fetch_backoff_ms / 1000 if seconds is None else seconds
-        asyncio.get_running_loop().call_later(wait_s, self._resume, copy)
+        if seconds is None:
+            seconds = self._backoff_s(copy.failures)
+            copy.failures += 1
+        asyncio.get_running_loop().call_later(seconds, self._resume, copy)
+
+    def _backoff_s(self, failures: int) -> float:
+        """Short at first: after an election a follower may have heard of its leader before the leader has."""
+        return min(self._config.replica_fetch_backoff_ms / 1000, FIRST_PAUSE_S * (1 << min(failures, 10)))
 
     def _resume(self, copy: Copy) -> None:
         key = copy.topic, copy.index
@@ -224,14 +242,19 @@ class Fetcher:
 
     async def run(self) -> None:
         """Until there is nothing to copy, or cancelled."""
+        failures = 0
         try:
             while self._copies:
                 self._woken.clear()
                 with self._steps.attempt("fetching", self) as attempt:
-                    await self._turn()
-                if attempt.failed:
+                    try:
+                        await self._turn()
+                    except PeerError as error:
+                        raise BrokerError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
+                failures = failures + 1 if attempt.failed else 0
+                if failures:
                     self._session.reset()
-                    await self._rest()
+                    await self._rest(failures - 1)
         finally:
             self._owner.ended(self)
             self._owner.peers.close_channel(self.leader, self._channel)
@@ -259,9 +282,9 @@ class Fetcher:
             self._waiting = False
         await self._take(answer)
 
-    async def _rest(self) -> None:
+    async def _rest(self, failures: int) -> None:
         """After a failure that concerns all partitions. Who comes, or a leader that is back, ends it early."""
-        timer = asyncio.get_running_loop().call_later(self._config.replica_fetch_backoff_ms / 1000, self.wake)
+        timer = asyncio.get_running_loop().call_later(self._backoff_s(failures), self.wake)
         try:
             await self._woken.wait()
         finally:
@@ -327,6 +350,9 @@ class Fetcher:
         await self._force()
 
     def _take_one(self, copy: Copy, data: PartitionData) -> None:
+        if data.error_code in SETTLING and copy.failures < SETTLING_TRIES:
+            self._pause(copy)
+            return
         throttle, throttled = self._owner.throttle, copy.is_throttled(self._me)
         with self._steps.attempt("copying", copy.partition.log) as attempt:
             size = copy.take(data)
@@ -337,6 +363,7 @@ class Fetcher:
         elif throttle is not None and throttled and throttle.exceeded():
             self._pause(copy, THROTTLED_PAUSE_S)
         else:
+            copy.failures = 0
             self._changed[copy.topic, copy.index] = copy
 
     async def _force(self) -> None:

@@ -98,7 +98,10 @@ class Proposals:
             await self._wanted.wait()
             self._wanted.clear()
             with self._steps.attempt("asking for in-sync sets") as attempt:
-                await self._send()
+                try:
+                    await self._send()
+                except PeerError as error:
+                    raise BrokerError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
             if attempt.failed:
                 await asyncio.sleep(RETRY_S)
             if self._open:

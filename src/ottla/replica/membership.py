@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ottla.cluster.keeper import KeeperError
 from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     ConfigReader = Callable[[Sequence[str]], Awaitable[Mapping[str, Mapping[str, str]]]]
 
 UNCHECKED = -1
+RETRY_S = 0.1
 
 
 class Membership:
@@ -24,17 +26,29 @@ class Membership:
         """`broker_epoch`: of this broker's present registration; `read_configs`: the options of topics, by name."""
         self.controller_epoch = 0
         self.lock = asyncio.Lock()
-        self.read_configs = read_configs
+        self._read_configs = read_configs
         self._broker_epoch = broker_epoch
 
-    def check(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
+    async def check(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
         """Whether a request may be carried out. NONE: it may, and requests of older controllers may no longer.
 
         A request for a later life of this broker is for us: the controller may know of our registration before we do.
+        Before we know, nobody can tell for which life it is: one of a former life may be meant, which had records that
+        this one has not.
         """
+        while self._broker_epoch() < 0:  # noqa: ASYNC110  # who registers has no event to offer
+            await asyncio.sleep(RETRY_S)
         if broker_epoch != UNCHECKED and broker_epoch < self._broker_epoch():
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         self.controller_epoch = controller_epoch
         return ErrorCode.NONE
+
+    async def read_configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """The options of topics. While the store is away this waits: with other options a log might lose records."""
+        while True:
+            try:
+                return await self._read_configs(names)
+            except KeeperError:
+                await asyncio.sleep(RETRY_S)

@@ -126,7 +126,7 @@ class Partition:
         commits, self._commits = self._commits, []
         for _, _, future in commits:
             if not future.done():
-                future.set_exception(BrokerError(code))
+                refuse(future, code)
 
     # Writing.
 
@@ -212,9 +212,9 @@ class Partition:
             return None
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not self.led:
-            future.set_exception(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            refuse(future, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         elif offset <= self.log.high:
-            future.set_exception(BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+            refuse(future, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         else:
             self._count += 1
             heappush(self._commits, (offset, self._count, future))
@@ -292,7 +292,7 @@ class Partition:
             if enough:
                 future.set_result(None)
             else:
-                future.set_exception(BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+                refuse(future, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def _size(self, start: int, end: int) -> int:
         """About how many bytes lie between two offsets: those of one segment, at least 1."""
@@ -340,3 +340,9 @@ class Partition:
         found = self.watchers.get(session.replica)
         if found is not None and found[0] is session:
             del self.watchers[session.replica]
+
+
+def refuse(future: asyncio.Future[None], code: ErrorCode) -> None:
+    """Whoever waited may be gone by now: then nobody asks for the error, and that is no fault."""
+    future.set_exception(BrokerError(code))
+    future.exception()

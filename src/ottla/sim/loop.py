@@ -66,6 +66,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.after: Callable[[Process], None] | None = None  # called after every callback
         self.trace: Callable[[str], None] | None = None
         self.dial: Callable[[Callable[[], Any], str, int], Awaitable[tuple[Any, Any]]] | None = None  # the network's
+        self.callbacks_max = 1 << 62
         self.until = 1000.0 + 3600.0  # no story is longer
         self.detail: Callable[[str], None] | None = None  # told of every callback, to find what is not determined
         self.callbacks = 0
@@ -267,7 +268,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             return
         self.callbacks += 1
         self._moment += 1
-        if self._moment > CALLBACKS_PER_MOMENT_MAX:
+        if self._moment > CALLBACKS_PER_MOMENT_MAX or self.callbacks > self.callbacks_max:
             raise Deadlock(f"{process.name} goes round in circles: {handle!r}")
         if self.detail is not None:
             self.detail(f"{self._now:.6f} {process.name} {handle!r}")

@@ -44,6 +44,7 @@ TOPIC = "orders"
 GROUP = "readers"
 CALM_S = 90.0
 STORY_S = 600.0
+CALLBACKS_MAX = 600_000  # several times what the longest story needs: brokers that never rest are wrong, too
 OPTIONS = {
     "zookeeper.connect": "zk:2181",
     "zookeeper.session.timeout.ms": "6000",
@@ -83,6 +84,7 @@ class World:
         self.loop = make_loop(Random(f"{seed} loop"))
         self.loop.trace = trace
         self.loop.until = self.loop.time() + STORY_S
+        self.loop.callbacks_max = CALLBACKS_MAX
         self.network = Network(self.loop, Random(f"{seed} net"))
         self.network.ghosts = 0.05
         self.store = SimStore(self.loop, self.network)

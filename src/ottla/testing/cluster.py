@@ -5,6 +5,7 @@ with Cluster(brokers=3) as cluster:
     cluster.kill(cluster.leader("orders", 0))
 
 kill, stop, start, restart      one broker, by its number: 1, 2, 3; its port and its folder stay the same
+add, remove                     one more broker, one less
 pause, resume                   SIGSTOP and SIGCONT: a broker that is not dead and does not answer
 isolate, cut, heal              with `cuts=True`: connections between brokers, and to ZooKeeper (see links.py)
 zookeeper                       the same for ZooKeeper: kill, restart, pause, resume
@@ -13,7 +14,7 @@ zookeeper                       the same for ZooKeeper: kill, restart, pause, re
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -46,6 +47,7 @@ class Cluster:
         *,
         folder: Path | None = None,
         options: Options | None = None,
+        own_options: Mapping[int, Options] | None = None,
         cuts: bool = False,
         ports: Iterable[int] = (),
         durable: bool = False,
@@ -56,6 +58,7 @@ class Cluster:
         self.zookeeper = ZooKeeperServer(self.folder / "zookeeper", durable=durable)
         self._cuts = cuts
         self._options = {"zookeeper.session.timeout.ms": SESSION_MS, **internal_topics(brokers), **(options or {})}
+        self._own_options = own_options or {}
         self._ports = dict(zip(self.numbers, ports or free_ports(brokers), strict=True))
         self.brokers: dict[int, BrokerProcess] = {}
         self._links: Links | None = None
@@ -90,7 +93,8 @@ class Cluster:
 
     def _broker(self, number: int, inner: int | None) -> BrokerProcess:
         port = self._ports[number]
-        options: dict[str, str] = {name: text(value) for name, value in self._options.items()}
+        wanted = {**self._options, **self._own_options.get(number, {})}
+        options: dict[str, str] = {name: text(value) for name, value in wanted.items()}
         options |= {"node.id": str(number), "zookeeper.connect": self.zookeeper.address}
         if self._links is not None:
             assert inner is not None
@@ -104,6 +108,24 @@ class Cluster:
 
     def _processes(self) -> dict[str, int]:
         return {str(number): broker.pid for number, broker in self.brokers.items() if broker.running}
+
+    def add(self) -> int:
+        """One more broker, started and empty; its number."""
+        number = max(self.numbers) + 1
+        self.numbers = (*self.numbers, number)
+        (self._ports[number],) = free_ports(1)
+        inner = free_ports(1)[0] if self._cuts else None
+        self.brokers[number] = self._broker(number, inner).start()
+        return number
+
+    def remove(self, number: int) -> None:
+        """Stop a broker in good order, for ever."""
+        self.stop(number)
+        self.numbers = tuple(one for one in self.numbers if one != number)
+        del self.brokers[number], self._ports[number]
+
+    def port(self, number: int) -> int:
+        return self._ports[number]
 
     def kill(self, number: int) -> None:
         self.brokers[number].kill()

@@ -84,7 +84,7 @@ def test_old_tool_that_adds_partitions_does_not_cost_the_id() -> None:
     known = world.topic_id("t")
     data = json.dumps({"version": 1, "partitions": {"0": [0, 1], "1": [1, 2]}}).encode()
     world.tree.do(Set(znodes.topic_path("t"), data))
-    world.run(events.TopicChanged("t"))
+    world.run(events.TopicsWritten(["t"]))
     assert world.lead("t", 1).leader == 1
     assert world.topic_id("t") == known
 
@@ -93,7 +93,7 @@ def test_existing_partitions_cannot_be_moved_by_writing_the_topic() -> None:
     world = world_with((0, 1))
     data = json.dumps({"version": 1, "partitions": {"0": [2]}}).encode()
     world.tree.do(Set(znodes.topic_path("t"), data))
-    world.run(events.TopicChanged("t"))
+    world.run(events.TopicsWritten(["t"]))
     assert world.assignment("t").replicas == (0, 1)
 
 
@@ -105,7 +105,7 @@ def test_malformed_topic_is_left_alone_until_it_is_put_right() -> None:
     assert world.lead("t").leader == 0
     data = json.dumps({"version": 1, "partitions": {"0": [0]}}).encode()
     world.tree.do(Set(znodes.topic_path("broken"), data))
-    world.run(events.TopicChanged("broken"))
+    world.run(events.TopicsWritten(["broken"]))
     assert world.lead("broken").leader == 0
 
 
@@ -193,6 +193,17 @@ def test_restarted_broker_is_gone_and_back_in_one() -> None:
     assert (world.lead("t").leader, world.lead("t").isr) == (1, (1,))
     requests = [request for broker, request in world.take_sent(LeaderAndIsrRequest) if broker == 0]
     assert requests[-1].broker_epoch == world.broker_epoch(0)
+
+
+def test_broker_that_is_back_hears_of_the_others_before_it_is_to_follow_them() -> None:
+    world = world_with((0, 1))
+    gone(world, 1)
+    world.sent.clear()
+    back(world, 1)
+    told = [request for broker, request in world.sent if broker == 1]
+    assert isinstance(told[0], UpdateMetadataRequest)
+    assert [one.id for one in told[0].live_brokers] == [0, 2, 1]
+    assert isinstance(told[1], LeaderAndIsrRequest)
 
 
 def test_new_broker_learns_everything_and_takes_nothing() -> None:
@@ -310,7 +321,7 @@ def test_topic_that_goes_does_not_grow() -> None:
     world.run(events.DeletionsAsked())
     data = json.dumps({"version": 1, "partitions": {"0": [0, 1], "1": [0]}}).encode()
     world.tree.do(Set(znodes.topic_path("t"), data))
-    world.run(events.TopicChanged("t"))
+    world.run(events.TopicsWritten(["t"]))
     assert ("t", 1) not in world.leads()
 
 
@@ -334,6 +345,16 @@ def test_alter_partition_is_fenced_in_every_way() -> None:
     assert world.propose("t", 0, (0, 1), epochs={1: world.broker_epoch(1)}) == ErrorCode.NONE
     assert (world.lead("t").isr, world.lead("t").leader_epoch) == ((0, 1), 1)
     assert world.metadata(1) == {("t", 0): 0}
+
+
+@pytest.mark.parametrize(("version", "refusal"), [(0, "OPERATION_NOT_ATTEMPTED"), (2, "INELIGIBLE_REPLICA")])
+def test_older_leaders_propose_by_name_and_without_epochs(version: int, refusal: str) -> None:
+    world = world_with((0, 1, 2))
+    gone(world, 2)
+    assert world.propose("t", 0, (0, 2), version=version) == ErrorCode[refusal]
+    assert world.propose("t", 0, (0,), version=version) == ErrorCode.NONE
+    assert world.lead("t").isr == (0,)
+    assert world.propose("t", 0, (0, 1), version=version) == ErrorCode.NONE
 
 
 def test_alter_partition_that_is_so_already_is_agreed_to() -> None:
@@ -526,7 +547,7 @@ def test_topic_made_again_behind_our_back_starts_from_nothing() -> None:
     ):
         world.tree.do(Delete(path))
     world.write_topic("t", (1,))
-    world.run(events.TopicChanged("t"))
+    world.run(events.TopicsWritten(["t"]))
     assert world.lead("t").leader == 1
     assert world.lead("t").leader_epoch == 0
 
@@ -556,3 +577,44 @@ def test_older_releases_are_told_and_answer_the_same(release: str) -> None:
     world.run(events.DeletionsAsked())
     world.settle()
     assert world.tree.children(znodes.TOPICS) == []
+
+
+def states_told(world: World) -> int:
+    """How many partitions the brokers were told about, in all."""
+    requests = [request for _, request in world.sent if not isinstance(request, StopReplicaRequest)]
+    return sum(len(topic.partition_states) for request in requests for topic in request.topic_states)
+
+
+@pytest.mark.parametrize("others", [3, 300])
+def test_event_costs_what_it_changes(others: int) -> None:
+    """However many topics there are: one that is made, altered or led anew is read, written and told alone."""
+    world = World(0, 1, 2)
+    for number in range(others):
+        world.write_topic(f"other{number}", (0, 1))
+    world.write_topic("t", (2, 1))
+    world.elect()
+    costs = []
+    for change in ("isr", "made", "death", "return", "deleted"):
+        world.sent.clear()
+        world.tree.written.clear()
+        effects = world.effects
+        if change == "isr":
+            world.propose("t", 0, (2,))
+            world.propose("t", 0, (2, 1))
+        elif change == "made":
+            world.write_topic("new", (2, 0))
+            world.tree.written.clear()
+            world.run(events.TopicsChanged())
+        elif change == "deleted":
+            world.tree.do(Create(znodes.deleted_topic_path("new")))
+            world.run(events.DeletionsAsked())
+            world.answers = [one for one in world.answers if one.broker in (0, 2)]  # type: ignore[union-attr]
+        elif change == "death":
+            world.unregister(2)
+            world.run(events.BrokersChanged())
+        else:
+            world.register(2)
+            world.run(events.BrokersChanged())
+            world.sent = [(broker, one) for broker, one in world.sent if broker != 2]  # who comes is told everything
+        costs.append((change, world.effects - effects, len(world.tree.written), states_told(world)))
+    assert all(effects < 25 and written < 12 and told < 20 for _, effects, written, told in costs), costs

@@ -112,6 +112,7 @@ class Stage:
         self._raws: list[Raw] = []
         self._good: subprocess.Popen[str] | None = None
         self._steps: list[tuple[float, float, str]] = []  # (stall, wall, what) of each step so far
+        self._idle_mb = self._memory_mb = 0.0  # before the step, and the most that one has taken
 
     # For attackers.
 
@@ -167,8 +168,13 @@ class Stage:
             thread.join(max(0.0, end - time.monotonic()))
 
     def step(self, name: str) -> None:
-        """One of several attacks on the same broker is over: note who waited for how long, and begin anew."""
+        """One of several attacks on the same broker is over: note who waited for how long, and begin anew.
+
+        What a process has freed it keeps for a while, so the memory of a step is what it takes beyond that.
+        """
         told = self._rest()
+        self._memory_mb = max(self._memory_mb, self._status_mb("VmHWM") - self._idle_mb)
+        self._idle_mb = self._reset_peak()
         wall_s, stall = float(str(told["wall_s"])), float(str(told["cpu_s"]))
         self._steps.append((min(wall_s, stall), wall_s, f"{told['what']} during {name}"))
         self._ask("start")
@@ -182,7 +188,7 @@ class Stage:
         seen = self.broker.log.stat().st_size
         self._ask("start")
         wait_until(lambda: int(str(self._ask("report")["rounds"])) > 5, "the good client's rounds", AFTER_S)
-        idle_mb, used = self._reset_peak(), cpu_s(self.broker.pid)
+        self._idle_mb, used = self._reset_peak(), cpu_s(self.broker.pid)
         self._ask("start")
         try:
             for _ in steps:
@@ -208,7 +214,7 @@ class Stage:
             wall_s,
             what.removesuffix(" during the rest"),
             cpu_s(self.broker.pid) - used,
-            self._status_mb("VmHWM") - idle_mb,
+            self._memory_mb,
             failure,
         )
 

@@ -88,16 +88,16 @@ def arrived(context: Context, brokers: Sequence[Broker]) -> Task[None]:
     memory = context.memory
     hosted: dict[Key, None] = {}
     memory.brokers.update({broker.id: broker for broker in brokers})
-    # Brokers learn who there is before they learn whom to follow: Apache Kafka follows nobody that it does not know.
-    context.batch.announce()
-    yield from context.send()
     for broker in brokers:
         memory.stopping.pop(broker.id, None)
         memory.broken.pop(broker.id, None)
         context.batch.tell_everything(broker.id, memory.leads)
-        keys = memory.hosted_by(broker.id)
-        hosted.update(dict.fromkeys(keys))
-        replicas.bring_online(context, [(topic, index, broker.id) for topic, index in keys])
+        hosted.update(dict.fromkeys(memory.hosted_by(broker.id)))
+    # First who there is: Apache Kafka follows nobody that it has not heard of.
+    context.batch.announce()
+    yield from context.send()
+    for broker in brokers:
+        replicas.bring_online(context, [(topic, index, broker.id) for topic, index in memory.hosted_by(broker.id)])
     yield from partitions.bring_online(context, [key for key in hosted if key in memory.leaderless])
     yield from reassignments.proceed(context, hosted)
     yield from context.send()
@@ -128,7 +128,8 @@ def shut_down(context: Context, broker: int, epoch: int) -> Task[list[Key]]:
     led = [key for key in shared if memory.leads[key].leader == broker]
     yield from partitions.elect(context, led, choose)
     remaining = [key for key in shared if key in memory.leads and memory.leads[key].leader == broker]
-    followed = [key for key in shared if key not in remaining] if remaining else shared
+    left = set(remaining)
+    followed = [key for key in shared if key not in left]
     yield from replicas.take_offline(context, [(topic, index, broker) for topic, index in followed])
     yield from context.send()
     return remaining

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.cluster.control import messages
 from ottla.cluster.control.batch import Batch
-from ottla.cluster.control.effects import Send
+from ottla.cluster.control.effects import Pause, Send
 from ottla.cluster.control.memory import Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from ottla.cluster.control.effects import Task
+
+
+PARTITIONS_AT_ONCE = 1000  # in one request, and without giving the loop back: some milliseconds
+T = TypeVar("T")
 
 
 class Deposed(Exception):
@@ -54,16 +58,21 @@ class Context:
         header = messages.Header(self.term.controller, self.term.epoch, settings.versions, settings.listener)
         brokers = list(memory.brokers.values())
         for broker in brokers:
-            if broker.id in batch.leads:
-                for request, version in messages.leader_and_isr(header, memory, broker, batch.leads[broker.id]):
+            for part in slices(list(batch.leads.get(broker.id, {}).items())):
+                for request, version in messages.leader_and_isr(header, memory, broker, dict(part)):
                     yield Send(broker.id, request, version)
-        if batch.news or batch.brokers_changed:
-            news = messages.News(header, memory, batch.news)
-            for broker in brokers:
-                if broker.id not in batch.full:
-                    yield Send(broker.id, *news.for_broker(broker))
+        others = [broker for broker in brokers if broker.id not in batch.full]
+        news_keys = list(batch.news)
+        for keys in slices(news_keys) if news_keys or not batch.brokers_changed else ([],):
+            news = messages.News(header, memory)
+            news.add(keys)
+            for broker in others:
+                yield Send(broker.id, *news.for_broker(broker))
         if batch.full:
-            everything = messages.News(header, memory, {**dict.fromkeys(batch.everything), **batch.news}, full=True)
+            everything = messages.News(header, memory, full=True)
+            for keys in slices(list({**dict.fromkeys(batch.everything), **batch.news})):
+                everything.add(keys)
+                yield Pause()
             for broker in brokers:
                 if broker.id in batch.full:
                     yield Send(broker.id, *everything.for_broker(broker))
@@ -71,3 +80,8 @@ class Context:
             if broker.id in batch.stops:
                 for request, version in messages.stop_replica(header, memory, broker, batch.stops[broker.id]):
                     yield Send(broker.id, request, version)
+
+
+def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), PARTITIONS_AT_ONCE):
+        yield items[start : start + PARTITIONS_AT_ONCE]

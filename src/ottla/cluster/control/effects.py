@@ -4,6 +4,7 @@ Read      the nodes at some paths, None for each that is missing
 List      the names below a path, None when there is no such path
 Write     transactions, each on its own: None for each that was done, or the KeeperError of the op that failed
 Send      a request to a broker, behind those sent before; its answer comes as an event, if anybody wants it
+Pause     let others have the loop for a moment
 Watch     have an event for every later change of these topics' nodes; Unwatch ends it
 """
 
@@ -36,6 +37,10 @@ class Send(NamedTuple):
     version: int
 
 
+class Pause(NamedTuple):
+    """Between two slices of long work."""
+
+
 class Watch(NamedTuple):
     topics: Sequence[str]
 
@@ -44,7 +49,7 @@ class Unwatch(NamedTuple):
     topics: Sequence[str]
 
 
-Effect: TypeAlias = Read | List | Write | Send | Watch | Unwatch
+Effect: TypeAlias = Read | List | Write | Send | Pause | Watch | Unwatch
 T = TypeVar("T")
 Task: TypeAlias = Generator[Effect, Any, T]
 

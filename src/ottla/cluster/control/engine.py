@@ -19,7 +19,7 @@ from ottla.cluster import znodes
 from ottla.cluster.control import events
 from ottla.cluster.control.channel import Channel
 from ottla.cluster.control.context import Deposed, Settings
-from ottla.cluster.control.effects import Send, Unwatch, Watch
+from ottla.cluster.control.effects import Pause, Send, Unwatch, Watch
 from ottla.cluster.control.machine import Machine
 from ottla.cluster.control.messages import versions_of
 from ottla.cluster.control.office import Office
@@ -61,8 +61,12 @@ class Seek(NamedTuple):
     """Look who is controller, and try to be."""
 
 
+class Written(NamedTuple):
+    """The nodes of some topics were written; `Engine` knows which."""
+
+
 class Queued(NamedTuple):
-    event: events.Event | Seek
+    event: events.Event | Seek | Written
     answer: asyncio.Future[Any] | None
 
     def says_the_same(self, other: Queued) -> bool:
@@ -89,6 +93,7 @@ class Engine:
         self._read = asyncio.Event()  # what is in memory is whole, or this broker is not controller
         self._channels: dict[int, Channel] = {}
         self._watches: dict[str, Callable[[], None]] = {}
+        self._written: dict[str, None] = {}  # topics whose nodes were written since the machine was last told
         self._deletions: dict[str, list[asyncio.Future[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._cancels: list[Callable[[], None]] = []
@@ -122,7 +127,7 @@ class Engine:
 
     # Events
 
-    def push(self, event: events.Event | Seek, answer: asyncio.Future[Any] | None = None) -> None:
+    def push(self, event: events.Event | Seek | Written, answer: asyncio.Future[Any] | None = None) -> None:
         one = Queued(event, answer)
         if answer is None and not isinstance(event, events.Answered) and any(map(one.says_the_same, self._queue)):
             return
@@ -161,6 +166,9 @@ class Engine:
                 self._more.clear()
                 await self._more.wait()
             event, answer = self._queue.popleft()
+            if isinstance(event, Written):
+                event = events.TopicsWritten(list(self._written))
+                self._written.clear()
             attempt = self._steps.attempt("a step of the controller")
             with attempt:
                 await (self._seek() if isinstance(event, Seek) else self._step(event, answer))
@@ -270,6 +278,8 @@ class Engine:
                 if isinstance(effect, Send):
                     self._send(machine, effect)
                     await self._metadata.turns.pause()
+                elif isinstance(effect, Pause):
+                    await self._metadata.turns.pause()
                 elif isinstance(effect, Watch):
                     for topic in effect.topics:
                         self._watch_topic(topic)
@@ -285,8 +295,15 @@ class Engine:
 
     def _watch_topic(self, topic: str) -> None:
         path = znodes.topic_path(topic)
-        if path not in self._watches:
-            self._watches[path] = self._watch(path, events.TopicChanged(topic))
+        if path in self._watches:
+            return
+
+        def written(_: object) -> None:
+            # A connection that is back has one event for every topic there is: they are read together.
+            self._written[topic] = None
+            self.push(Written())
+
+        self._watches[path] = self._store.watch(path, written)
 
     # Brokers
 
@@ -324,7 +341,7 @@ class Engine:
             unclean=config.unclean_leader_election_enable,
             deletion=config.delete_topic_enable,
             imbalance=config.leader_imbalance_per_broker_percentage,
-            listener=config.inter_broker_listener_name or znodes.PLAINTEXT,
+            listener=config.inter_broker_listener_name or config.opened[0].name,
             versions=versions_of(config.inter_broker_protocol_version),
         )
 

@@ -29,10 +29,10 @@ class TopicsChanged(NamedTuple):
     """Below /brokers/topics."""
 
 
-class TopicChanged(NamedTuple):
-    """The node of one topic was written: by us, or by an old tool."""
+class TopicsWritten(NamedTuple):
+    """The nodes of these topics were written: by us, or by an old tool."""
 
-    topic: str
+    topics: Sequence[str]
 
 
 class DeletionsAsked(NamedTuple):
@@ -122,7 +122,7 @@ Event: TypeAlias = (
     Elected
     | BrokersChanged
     | TopicsChanged
-    | TopicChanged
+    | TopicsWritten
     | DeletionsAsked
     | MovesAsked
     | PreferredAsked

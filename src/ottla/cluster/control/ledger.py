@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.cluster.control.memory import Assignment, Key, Lead
     from ottla.cluster.keeper import Op
 
+DECISIONS_AT_ONCE = 2000  # before the store is asked, so that nobody waits long for the loop
 STATES_AT_ONCE = 200  # in one transaction: well below ZooKeeper's limit of a megabyte
 TRIES_MAX = 100  # after which a state that somebody else keeps writing is left to the next event
 
@@ -41,9 +42,17 @@ def write(context: Context, transactions: Sequence[Sequence[Op]]) -> Task[list[K
 
 def update(context: Context, keys: Iterable[Key], decide: Callable[[Key, Lead], Lead | None]) -> Task[dict[Key, Lead]]:
     """Write what is decided about each partition's state; None leaves it. Returns those that were written."""
+    done: dict[Key, Lead] = {}
+    for some in _slices(list(dict.fromkeys(keys)), DECISIONS_AT_ONCE):
+        done |= yield from _update(context, some, decide)
+    return done
+
+
+def _update(
+    context: Context, pending: Sequence[Key], decide: Callable[[Key, Lead], Lead | None]
+) -> Task[dict[Key, Lead]]:
     memory = context.memory
     done: dict[Key, Lead] = {}
-    pending = list(dict.fromkeys(keys))
     for _ in range(TRIES_MAX):
         wanted: dict[Key, Lead] = {}
         for key in pending:

@@ -76,8 +76,8 @@ def _handle(context: Context, event: Event) -> Task[Any]:
             yield from brokers.changed(context)
         case events.TopicsChanged():
             yield from topics.changed(context)
-        case events.TopicChanged(topic):
-            yield from topics.topic_changed(context, topic)
+        case events.TopicsWritten(names):
+            yield from topics.written(context, names)
         case events.DeletionsAsked():
             yield from deletions.asked(context)
         case events.MovesAsked():

@@ -127,20 +127,27 @@ def leader_and_isr(header: Header, memory: Memory, broker: Broker, keys: Mapping
 class News:
     """UpdateMetadata for many brokers: the states, which are the same for all, are made once."""
 
-    def __init__(self, header: Header, memory: Memory, keys: Iterable[Key], *, full: bool = False) -> None:
+    def __init__(self, header: Header, memory: Memory, *, full: bool = False) -> None:
         self._header = header
         self._full = full
         self._version = header.versions.update_metadata
         self._brokers = [described_broker(one, header, self._version) for one in memory.brokers.values()]
+        self._memory = memory
         self._grouped: dict[str, list[UpdateMetadataPartitionState]] = {}
+        self._topics: list[UpdateMetadataTopicState] = []
+
+    def add(self, keys: Iterable[Key]) -> None:
         for key in keys:
-            state = partition_state(memory, key, self._version)
+            state = partition_state(self._memory, key, self._version)
             if state is not None:
-                self._grouped.setdefault(key[0], []).append(state)
-        self._topics = [
-            UpdateMetadataTopicState(topic_name=name, topic_id=id_of(memory, name), partition_states=states)
-            for name, states in self._grouped.items()
-        ]
+                if key[0] not in self._grouped:
+                    states: list[UpdateMetadataPartitionState] = []
+                    self._grouped[key[0]] = states
+                    topic_id = id_of(self._memory, key[0])
+                    self._topics.append(
+                        UpdateMetadataTopicState(topic_name=key[0], topic_id=topic_id, partition_states=states)
+                    )
+                self._grouped[key[0]].append(state)
 
     def for_broker(self, broker: Broker) -> Outgoing:
         grouped = self._version >= 5

@@ -196,7 +196,7 @@ def withdraw(context: Context, gone: Sequence[Replica]) -> Task[None]:
 def strike(context: Context, keys: Iterable[Key]) -> Task[None]:
     """Take partitions off the old tool's list, if it has written one; the list goes with the last of them."""
     memory = context.memory
-    struck = [key for key in keys if key in memory.asked_by_znode]
+    struck = dict.fromkeys(key for key in keys if key in memory.asked_by_znode)
     if not struck:
         return
     for key in struck:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
 from ottla.cluster.control import deletions, ledger, nodes, partitions, replicas
-from ottla.cluster.control.effects import Unwatch, Watch, names_below, read, read_one
+from ottla.cluster.control.effects import Unwatch, Watch, names_below, read
 from ottla.cluster.control.memory import Assignment, KnownTopic
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ottla.cluster.control.context import Context
     from ottla.cluster.control.effects import Task
@@ -73,7 +73,8 @@ def open_partitions(context: Context, keys: Sequence[Key]) -> Task[None]:
     yield from partitions.open_new(context, keys)
     online = [one for one in everyone if memory.is_online(one[2], one[:2], stopping=True)]
     replicas.bring_online(context, online)
-    yield from replicas.take_offline(context, [one for one in everyone if one not in set(online)])
+    here = set(online)
+    yield from replicas.take_offline(context, [one for one in everyone if one not in here])
     yield from context.send()
 
 
@@ -93,23 +94,31 @@ def grow(context: Context, name: str, first: int, added: Sequence[tuple[int, ...
     yield from open_partitions(context, [(name, index) for index in assignments])
 
 
-def topic_changed(context: Context, name: str) -> Task[None]:
-    """The node of a topic was written: by ourselves, or by somebody who adds partitions."""
-    memory = context.memory
-    topic = memory.topics.get(name)
-    node = yield from read_one(znodes.topic_path(name))
-    found = None if node is None else nodes.topic_of(node)
-    if node is None or found is None:
-        return
-    topic_id, assignments = found
-    if topic is not None and (node.stat.version, topic_id) == (topic.version, topic.id):
-        return  # what we wrote ourselves
-    if topic is None or (topic_id is not None and topic_id != topic.id):
-        # It was malformed until now, or it was deleted and made again without our seeing it.
-        memory.drop_topic(name)
+def written(context: Context, names: Sequence[str]) -> Task[None]:
+    """The nodes of topics were written: by ourselves, or by somebody who adds partitions."""
+    found = yield from read([znodes.topic_path(name) for name in names])
+    unknown = False
+    for name, node in zip(names, found, strict=True):
+        read_as = None if node is None else nodes.topic_of(node)
+        if node is None or read_as is None:
+            continue
+        topic = context.memory.topics.get(name)
+        if topic is None or read_as[0] not in (None, topic.id):
+            # It was malformed until now, or it was deleted and made again without our seeing it.
+            context.memory.drop_topic(name)
+            unknown = True
+        elif (node.stat.version, read_as[0]) != (topic.version, topic.id):  # not by ourselves
+            topic.version = node.stat.version
+            yield from rewritten(context, topic, *read_as)
+    if unknown:
         yield from changed(context)
-        return
-    topic.version = node.stat.version
+
+
+def rewritten(
+    context: Context, topic: KnownTopic, topic_id: bytes | None, assignments: Mapping[int, Assignment]
+) -> Task[None]:
+    """Somebody has written a topic that we know: partitions may be added to it, and nothing else."""
+    name, memory = topic.name, context.memory
     added = {index: one for index, one in assignments.items() if index not in topic.assignments}
     if memory.is_to_go(name):
         if added:  # a topic that goes does not grow

@@ -1,0 +1,332 @@
+"""How long clients wait when brokers die, and what thousands of partitions cost: three brokers on a real ZooKeeper.
+
+    python -m bench.failover [--partitions 2000] [--only kill,stop,size] [--kafka]
+
+kill    how long an idempotent producer (acks=all) waits when the leader is killed, for each session time-out
+stop    the same when the leader is stopped in good order
+size    partitions with three replicas each: creating them, starting all brokers again, creating one more topic with 100
+        partitions, the controller killed (until every partition that it led has another leader), memory
+
+`--kafka` runs the same on Apache Kafka 3.9 with ZooKeeper. Nobody waits for the disk on either side. Leaders are read
+in ZooKeeper, so the client's own delay counts for the producers only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from confluent_kafka import ElectionType, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from bench.brokers import RELEASE_JVM
+from ottla.cluster import znodes
+from ottla.testing import Cluster, ZooKeeperServer
+from tests import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Self
+
+WAIT_S = 180.0
+NOBODY = -1
+CHUNK = 200  # partitions that are looked at together
+SESSIONS_MS = (6000, 18_000)
+NUMBERS = (1, 2, 3)
+PAGE = os.sysconf("SC_PAGE_SIZE")
+QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 200}
+
+
+class Side(Protocol):
+    bootstrap: str
+    numbers: tuple[int, ...]
+    address: str  # of ZooKeeper
+
+    def pid(self, number: int) -> int: ...
+    def kill(self, number: int) -> None: ...
+    def stop(self, number: int) -> None: ...
+    def start(self, number: int) -> None: ...
+    def __enter__(self) -> Any: ...
+    def __exit__(self, *error: object) -> None: ...
+
+
+class Ottla:
+    numbers = NUMBERS
+
+    def __init__(self, session_ms: int) -> None:
+        self._cluster = Cluster(3, options={"zookeeper.session.timeout.ms": session_ms})
+
+    def __enter__(self) -> Self:
+        self._cluster.start()
+        self.bootstrap, self.address = self._cluster.bootstrap, self._cluster.zookeeper.address
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._cluster.__exit__(*error)
+
+    def pid(self, number: int) -> int:
+        return self._cluster.brokers[number].pid
+
+    def kill(self, number: int) -> None:
+        self._cluster.kill(number)
+
+    def stop(self, number: int) -> None:
+        self._cluster.stop(number)
+
+    def start(self, number: int) -> None:
+        self._cluster.start(number)
+
+
+class Kafka:
+    """Three nodes of Apache Kafka, with the JVM options of its own release."""
+
+    numbers = NUMBERS
+
+    def __init__(self, session_ms: int) -> None:
+        self._session_ms = session_ms
+        self._folder = Path(tempfile.mkdtemp(prefix="bench-failover-"))
+        self._ports = dict(zip(NUMBERS, judge.free_ports(3), strict=True))
+        self._zookeeper = ZooKeeperServer(self._folder / "zookeeper", heap="256m")
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in self._ports.values())
+        self.address = self._zookeeper.address
+
+    def __enter__(self) -> Self:
+        self._zookeeper.start()
+        at_once(self.start)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._processes.values():
+            judge.stop_process(process, kill=True)
+        self._zookeeper.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start(self, number: int) -> None:
+        folder = self._folder / f"broker-{number}"
+        folder.mkdir(exist_ok=True)
+        settings = {
+            "broker.id": number,
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._ports[number]}",
+            "zookeeper.connect": self.address,
+            "zookeeper.session.timeout.ms": self._session_ms,
+            "log.dirs": folder / "data",
+        }
+        properties = folder / "server.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        path = judge.classpath(judge.ZOOKEEPER)
+        command = ["java", *RELEASE_JVM, *judge.logging_options(judge.ZOOKEEPER), "-cp", path, "kafka.Kafka"]
+        log = folder / "server.log"
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*command, str(properties)], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        self._processes[number] = process
+        judge.until(lambda: judge.answers(self._ports[number]), process, log, WAIT_S)
+
+    def pid(self, number: int) -> int:
+        return self._processes[number].pid
+
+    def kill(self, number: int) -> None:
+        judge.stop_process(self._processes[number], kill=True)
+
+    def stop(self, number: int) -> None:
+        judge.stop_process(self._processes[number], timeout_s=WAIT_S)
+
+
+class Store:
+    """What ZooKeeper says of the partitions."""
+
+    def __init__(self, address: str) -> None:
+        self.client = KazooClient(address)
+        self.client.start()
+
+    def close(self) -> None:
+        self.client.stop()
+        self.client.close()
+
+    def controller(self) -> int:
+        number = znodes.decode_controller(self.client.get(znodes.CONTROLLER)[0])
+        assert number is not None
+        return number
+
+    def states(self, topic: str, indexes: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Of the partitions that have one."""
+        asked = [(index, self.client.get_async(znodes.state_path(topic, index))) for index in indexes]
+        for index, one in asked:
+            with suppress(NoNodeError):
+                yield index, json.loads(one.get(timeout=WAIT_S)[0])
+
+    def wait_led(self, topic: str, count: int, *, by_others_than: int = NOBODY, in_sync: int = 1) -> None:
+        """Return when every partition has a leader, another one than this, and as many replicas in sync."""
+        left = list(range(count))
+
+        def look() -> bool:
+            good = {
+                index
+                for index, state in self.states(topic, left[:CHUNK])
+                if state["leader"] not in (NOBODY, by_others_than) and len(state["isr"]) >= in_sync
+            }
+            left[:] = [index for index in left if index not in good]
+            return not left
+
+        until(look)
+
+    def leaders(self, topic: str, count: int) -> Counter[int]:
+        """How many partitions each broker leads."""
+        return Counter(state["leader"] for _, state in self.states(topic, range(count)))
+
+
+def at_once(work: Callable[[int], None]) -> None:
+    with ThreadPoolExecutor(len(NUMBERS)) as pool:
+        list(pool.map(work, NUMBERS))
+
+
+def until(ready: Callable[[], bool]) -> float:
+    """Seconds until it is so."""
+    started = time.monotonic()
+    while not ready():
+        if time.monotonic() - started > WAIT_S:
+            raise TimeoutError(f"not within {WAIT_S} s")
+        time.sleep(0.02)
+    return time.monotonic() - started
+
+
+def create(side: Side, store: Store, topic: str, partitions: int) -> float:
+    """Seconds until every partition has its leader and all of its replicas are in sync."""
+    admin = AdminClient({"bootstrap.servers": side.bootstrap, **QUIET})
+    started = time.monotonic()
+    made = admin.create_topics([NewTopic(topic, partitions, 3)], operation_timeout=WAIT_S, request_timeout=WAIT_S)
+    made[topic].result(WAIT_S)
+    store.wait_led(topic, partitions, in_sync=3)
+    return time.monotonic() - started
+
+
+def elect(side: Side, store: Store, count: int) -> float:
+    """Seconds until each broker leads what it should, after all of them were stopped."""
+    admin = AdminClient({"bootstrap.servers": side.bootstrap, **QUIET})
+    partitions = [TopicPartition("many", index) for index in range(count)]
+    started = time.monotonic()
+    admin.elect_leaders(ElectionType.PREFERRED, partitions).result(WAIT_S)
+    until(lambda: min(store.leaders("many", count)[number] for number in NUMBERS) >= count // 4)
+    return time.monotonic() - started
+
+
+def gap(side: Side, end: Callable[[int], None], seconds: float) -> float:
+    """The longest time without an acknowledgement when the leader ends: one record after the other, acks=all."""
+    store = Store(side.address)
+    create(side, store, topic := f"gap-{time.monotonic_ns()}", 1)
+    settings = {"bootstrap.servers": side.bootstrap, "enable.idempotence": True, "linger.ms": 0, **QUIET}
+    producer = Producer({**settings, "retry.backoff.ms": 50, "retry.backoff.max.ms": 100})
+
+    def write() -> None:
+        told: list[Any] = []
+        producer.produce(topic, b"x" * 100, on_delivery=lambda error, _: told.append(error))
+        if producer.flush(WAIT_S) or told != [None]:
+            raise TimeoutError(f"a record was not acknowledged: {told}")
+
+    for _ in range(50):
+        write()
+    (leader,) = store.leaders(topic, 1)
+    store.close()
+    longest = 0.0
+    with ThreadPoolExecutor(1) as pool:
+        ending = pool.submit(end, leader)
+        started = last = time.monotonic()
+        while last - started < seconds or not ending.done():
+            write()
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        ending.result()
+    return longest
+
+
+def memory_mb(side: Side) -> list[int]:
+    return [int(Path(f"/proc/{side.pid(one)}/statm").read_text().split()[1]) * PAGE // 10**6 for one in side.numbers]
+
+
+def cpu_s(side: Side, number: int) -> float:
+    fields = Path(f"/proc/{side.pid(number)}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def show(what: str, value: object, unit: str = "s") -> None:
+    print(f"{what:72} {f'{value:.2f}' if isinstance(value, float) else value} {unit}", flush=True)
+
+
+def measure_kill(make: Callable[[int], Side], _: int) -> None:
+    for session_ms in SESSIONS_MS:
+        with make(session_ms) as side:
+            found = gap(side, side.kill, session_ms / 1000 + 8)
+            show(f"leader killed, session time-out {session_ms // 1000} s: longest wait of a producer", found)
+
+
+def measure_stop(make: Callable[[int], Side], _: int) -> None:
+    with make(SESSIONS_MS[0]) as side:
+        show("leader stopped in good order: longest wait of a producer", gap(side, side.stop, 3.0))
+
+
+def measure_size(make: Callable[[int], Side], count: int) -> None:
+    started = time.monotonic()
+    with make(SESSIONS_MS[0]) as side:
+        show("start of ZooKeeper and three brokers", time.monotonic() - started)
+        store = Store(side.address)
+        show(f"create a topic with {count} partitions, three replicas each", create(side, store, "many", count))
+        show("CPU of the brokers since their start", [round(cpu_s(side, one), 1) for one in side.numbers], "s")
+        show("one more topic with 100 partitions", create(side, store, "more", 100))
+        show("memory of the brokers (RSS)", memory_mb(side), "MB")
+        started = time.monotonic()
+        at_once(side.stop)
+        show("stop of three brokers", time.monotonic() - started)
+        started = time.monotonic()
+        at_once(side.start)
+        show("start of three brokers: they answer", time.monotonic() - started)
+        store.wait_led("many", count, in_sync=3)
+        show("start of three brokers: every partition is led and in sync", time.monotonic() - started)
+        show("CPU of the brokers since their start", [round(cpu_s(side, one), 1) for one in side.numbers], "s")
+        show("preferred leaders elected by request", elect(side, store, count))
+        controller = store.controller()
+        led = store.leaders("many", count)[controller]
+        started = time.monotonic()
+        side.kill(controller)
+        until(lambda: store.client.exists(f"{znodes.BROKERS}/{controller}") is None)
+        noticed = time.monotonic()
+        store.wait_led("many", count, by_others_than=controller)
+        show("controller killed: ZooKeeper ends its session after", noticed - started)
+        show(f"and all {led} partitions that it led have leaders after another", time.monotonic() - noticed)
+        started = time.monotonic()
+        side.start(controller)
+        store.wait_led("many", count, in_sync=3)
+        show("the killed broker started again, and in sync everywhere", time.monotonic() - started)
+        show("memory of the brokers (RSS)", memory_mb(side), "MB")
+        store.close()
+
+
+MEASURES = {"kill": measure_kill, "stop": measure_stop, "size": measure_size}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--partitions", type=int, default=2000)
+    parser.add_argument("--only", default=",".join(MEASURES))
+    parser.add_argument("--kafka", action="store_true", help="Apache Kafka in the place of Ottla")
+    options = parser.parse_args()
+    make: Callable[[int], Any] = Kafka if options.kafka else Ottla
+    print("Apache Kafka 3.9" if options.kafka else "Ottla", flush=True)
+    for name in options.only.split(","):
+        MEASURES[name](make, options.partitions)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""A log directory that fails while the broker runs: the controller is told, and elects others for what was led there.
+
+It asks this broker for its roles again, and hears from the answers which partitions are offline (`assigned.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ottla.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ottla.log.store import Store
+
+LOOK_S = 1.0
+
+
+async def watch_directories(store: Store, tell: Callable[[], Awaitable[object]]) -> None:
+    """Tell of each directory that goes offline from now on, again and again until it works; until cancelled."""
+    steps = Steps("ottla.replicas")
+    told = {directory.path for directory in store.directories if not directory.online}
+    while True:
+        await asyncio.sleep(LOOK_S)
+        with steps.attempt("telling the controller of a directory that is offline"):
+            offline = {directory.path for directory in store.directories if not directory.online}
+            if offline - told:
+                await tell()
+                told |= offline
