@@ -159,9 +159,16 @@ class BrokerThread:
 
 class BrokerProcess:
     def __init__(
-        self, *, data: str | Path | None = None, host: str = "127.0.0.1", port: int = 0, options: Options | None = None
+        self,
+        *,
+        data: str | Path | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        options: Options | None = None,
+        log_level: str = "warning",
     ) -> None:
         self._settings = settled(data, host, port, options)
+        self._log_level = log_level
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self.bootstrap = ""
@@ -213,7 +220,7 @@ class BrokerProcess:
 
     def _arguments(self) -> list[str]:
         chosen = self._settings
-        arguments = ["--until-eof", "--log-level", "warning"]
+        arguments = ["--until-eof", "--log-level", self._log_level]
         if "listeners" not in chosen.options:
             arguments += ["--host", chosen.host, "--port", str(chosen.port)]
         arguments += ["--data", str(chosen.data)] if chosen.data else ["--memory"]

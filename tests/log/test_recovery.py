@@ -407,3 +407,23 @@ def test_records_are_not_needed_to_recover(tmp_path: Path) -> None:
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
     (log.folder / f"{NAME}.log").write_bytes(data)
     assert again(tmp_path).end == 1
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_replica_cuts_what_follows_a_segment_that_a_power_cut_took(tmp_path: Path, left: int) -> None:
+    _, log = begin(tmp_path / "data", segment_bytes="500")
+    for _ in range(30):
+        append(log, produced(3))
+    second = log.segments[1]
+    path = log.folder / f"{second.base:020d}.log"
+    data = path.read_bytes()
+    path.write_bytes(data[: left * next(batch.entries(data)).size])
+    ends = {}
+    for replicated in (False, True):
+        copy = tmp_path / f"copy-{replicated}"
+        shutil.copytree(tmp_path / "data", copy)
+        store = a_store(tmp_path / "none")
+        found = type(store)([copy], RealDisk(), store.clock, store.config)
+        found.open(lambda _: log.config, replicated=replicated)
+        ends[replicated] = found.logs["orders", 0].end
+    assert ends == {False: log.end, True: second.base + 3 * left}

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
+import signal
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -49,7 +51,7 @@ REASSIGN: Final = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 SERIOUS: Final = re.compile(r"\b(WARN|WARNING|ERROR|FATAL|Exception|Traceback)\b")
 ORDINARY: Final = re.compile(
     # A broker that is not there yet, or not any more.
-    r"could not be established|was unsuccessful|[Cc]onnection .*(refused|closed|disconnected)|channel was closed"
+    r"Error in response for fetch request|could not be established|was unsuccessful|[Cc]onnection .*(refused|closed|disconnected)|channel was closed"
     # A leader or a follower that was told a little later than the other.
     r"|UNKNOWN_TOPIC_ID|UNKNOWN_TOPIC_OR_PARTITION|UNKNOWN_LEADER_EPOCH|FENCED_LEADER_EPOCH|marked as failed"
 )
@@ -141,16 +143,18 @@ class Mixed:
     # --- what an operator does ---------------------------------------------------------------------------------------
 
     def elect_controller(self, number: int) -> None:
-        """Give the office to a broker: while it is taken by another, the node is removed again."""
-
-        def elected() -> bool:
-            now = self.controller()
-            if now not in (number, -1):
-                with suppress(NoNodeError):
-                    self.store.delete("/controller")
-            return now == number
-
-        wait_until(elected, f"{number} never won the election")
+        """Give the office to a broker: the others stand still while they could run for it."""
+        brokers = {**self.kafka, **self.ottla}
+        others = [broker.pid for one, broker in brokers.items() if one != number and broker.running]
+        for pid in others:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with suppress(NoNodeError):
+                self.store.delete("/controller")
+            wait_until(lambda: self.controller() == number, f"{number} does not take office")
+        finally:
+            for pid in others:
+                os.kill(pid, signal.SIGCONT)
 
     def reassign(self, wishes: Mapping[tuple[str, int], Sequence[int]]) -> None:
         """Move replicas with kafka-reassign-partitions, and wait until they are there and in sync."""

@@ -465,6 +465,12 @@ class BrokerConfig(Table):
     transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
         HOUR_MS, "How often to look for transactional ids that were not used.", least=1, importance=LOW
     )
+    transaction_state_log_min_isr: int = integer(
+        2,
+        "What min.insync.replicas is for __transaction_state when a cluster makes it; no more than its replicas.",
+        least=1,
+        importance=HIGH,
+    )
     transaction_state_log_num_partitions: int = integer(
         50, "Partitions of __transaction_state; fixed when it is made.", least=1, importance=HIGH
     )

@@ -52,7 +52,6 @@ offsets.topic.compression.codec INT 0
 add.partitions.to.txn.retry.backoff.max.ms INT 100
 add.partitions.to.txn.retry.backoff.ms INT 20
 transaction.state.log.load.buffer.size INT 5242880
-transaction.state.log.min.isr INT 2
 # Share groups and Streams groups are not built.
 group.share.assignment.interval.ms INT 1000
 group.share.assignors LIST simple

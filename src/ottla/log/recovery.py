@@ -105,9 +105,8 @@ def load(
 ) -> Loaded:
     """The log in a folder. `clean`, `recovery_point` and `start` are what the directory's files say of it.
 
-    `whole_from`: from this offset on nothing was compacted away, and what is missing can be had from other replicas. So
-    where a power cut has left less of a segment than of the next one, that one goes: nobody would fill the gap.
-
+    `whole_from`: from here on, where a segment ends the next one must begin, or what follows is cut off. A power cut
+    may take a segment and leave the one after it; a replica then gets both from its leader.
     UnusableError, or OSError: it cannot be used as it is.
     """
     sizes, snapshots = tidy(folder, disk)
@@ -308,9 +307,9 @@ def _recover(
         segment = segments[at]
         if at in chosen:
             cut = rebuild(segment, epochs, producers)
-            whole = whole_from is not None and segment.base >= whole_from
-            gap = whole and at + 1 < len(segments) and segment.end < segments[at + 1].base
-            if cut or gap:
+            end = segment.end if segment.size else segment.base
+            hole = whole_from is not None and whole_from <= end < (segments[at + 1].base if segments[at + 1 :] else end)
+            if cut or hole:
                 # What follows a broken batch may be of another history: Apache Kafka drops it, and so do we.
                 logger.warning(
                     "cut off what was not whole",

@@ -43,7 +43,10 @@ class Transactions(Coordinator[TransactionMachine]):
             TOPIC,
             config.transaction_state_log_num_partitions,
             config.transaction_state_log_replication_factor,
-            {"segment.bytes": str(config.transaction_state_log_segment_bytes)},
+            {
+                "min.insync.replicas": str(min_isr(config)),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            },
         )
         self._endings = Endings(metadata, markers, peers, TOPIC)
         super().__init__(
@@ -68,3 +71,10 @@ class Transactions(Coordinator[TransactionMachine]):
         await super().stop()
         await self._endings.stop()
         await self.verification.stop()
+
+
+def min_isr(config: BrokerConfig) -> int:
+    """How many replicas of __transaction_state must have what is acknowledged. A broker that is alone is enough."""
+    if not config.zookeeper_connect:
+        return 1
+    return min(config.transaction_state_log_min_isr, config.transaction_state_log_replication_factor)
