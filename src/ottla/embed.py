@@ -297,6 +297,7 @@ def freeze(pid: int) -> None:
             ]
         except OSError:  # a thread has just ended
             continue
-        if all(state in "TtZX" for state in states):  # none at all where there is no /proc
+        # The state of each thread; there are none at all where there is no /proc.
+        if all(text.rpartition(")")[2].split()[0] in "TtZX" for text in texts):
             return
         time.sleep(0.001)
