@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from cluster.zookeepers import SESSION_MS, SHORT_MS, WAIT_S, expire, opened, run, until
 
-from ottla.cluster import znodes, zookeeper
+from ottla.cluster import kazoo_thread, znodes, zookeeper
 from ottla.cluster.keeper import (
     BadVersion,
     Check,
@@ -415,6 +415,23 @@ def test_a_closed_store_answers_no_more(server: ZooKeeperServer) -> None:
             with pytest.raises(Unavailable):
                 await call
         await keeper.close()
+
+    run(story())
+
+
+def test_a_silent_server_is_not_waited_for_to_close(
+    own_server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kazoo_thread, "FAREWELL_S", 0.1)
+
+    async def story() -> None:
+        async with opened(own_server) as keeper:
+            own_server.pause()
+            waiting = asyncio.ensure_future(keeper.get("/"))
+            await asyncio.sleep(0)
+            await asyncio.wait_for(keeper.close(), SESSION_MS / 1000 / 3)  # without an answer kazoo takes two thirds
+            with pytest.raises(Unknown):
+                await waiting
 
     run(story())
 

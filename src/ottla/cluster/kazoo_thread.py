@@ -6,6 +6,7 @@ over answers and events. This is the one for a program with an event loop. kazoo
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import threading
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+from ottla.cluster.keeper import FAREWELL_S
+
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Sequence
 
 logger = logging.getLogger("ottla.zookeeper")
@@ -138,6 +140,33 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
 
     def dispatch_callback(self, callback: Any) -> None:
         self._mailbox.post(callback.func, *callback.args)
+
+
+async def finished(client: Any) -> None:
+    """Close the session, which removes its ephemeral nodes at once.
+
+    That takes a moment, and with a silent server most of the session's time-out: then kazoo is left to itself. So it is
+    a thread of its own that nobody waits for, as the loop would at its end for one of the executor's.
+    """
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def end() -> None:
+        try:
+            try:
+                client.stop()
+            finally:
+                client.close()
+        finally:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=guarded, args=(end,), name="kazoo-end", daemon=True).start()
+    try:
+        async with asyncio.timeout(FAREWELL_S):
+            await done.wait()
+    except TimeoutError:
+        logger.info("ZooKeeper does not answer: the session ends by its time-out")
 
 
 def guarded(call: Callable[..., object], *arguments: object) -> None:

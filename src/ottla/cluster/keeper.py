@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 ANY = -1  # a write that does not care for the version
+FAREWELL_S = 2.0  # how long who stops waits for the store: what is not given back ends with the session
 
 
 class KeeperError(OutsideError):

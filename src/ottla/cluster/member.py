@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster import znodes
 from ottla.cluster.image import Broker
-from ottla.cluster.keeper import Create, KeeperError, NodeExists, NoNode, SessionEvent
+from ottla.cluster.keeper import FAREWELL_S, Create, KeeperError, NodeExists, NoNode, SessionEvent
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -263,7 +263,8 @@ class Member:
             await asyncio.gather(self._registering, return_exceptions=True)
             try:
                 path = znodes.broker_path(self.node_id)
-                if (await self._store.get(path)).stat.owner == self._store.session:
-                    await self._store.delete(path)
-            except KeeperError as error:
+                async with asyncio.timeout(FAREWELL_S):
+                    if (await self._store.get(path)).stat.owner == self._store.session:
+                        await self._store.delete(path)
+            except (KeeperError, TimeoutError) as error:
                 logger.info("the registration ends with the session", extra={"reason": str(error)})

@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import EventType, KazooState, KeeperState
 
 from ottla.cluster import keeper, znodes
-from ottla.cluster.kazoo_thread import Handler, Mailbox, guarded
+from ottla.cluster.kazoo_thread import Handler, Mailbox, finished, guarded
 from ottla.cluster.keeper import ANY, Create, Delete, Event, Node, Op, SessionEvent, Set, Stat
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class ZooKeeper:
         self._watches.clear()
         if self._reviving is not None:
             await asyncio.gather(self._reviving, return_exceptions=True)
-        await asyncio.to_thread(end, client)
+        await finished(client)
         assert self._mailbox is not None
         self._mailbox.close()
 
@@ -416,14 +416,6 @@ class Call:
 
     def end(self, value: object, error: Exception | None) -> None:
         self._owner.answered(self, value, error)
-
-
-def end(client: Any) -> None:
-    """Close the session, which removes its ephemeral nodes at once. Takes a moment: not on the loop."""
-    try:
-        client.stop()
-    finally:
-        client.close()
 
 
 def client_logger() -> logging.Logger:

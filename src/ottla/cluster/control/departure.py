@@ -1,18 +1,20 @@
 """A broker leaves its cluster in good order: it asks the controller to have others take over, and only then stops.
 
 It asks again, as often as `controlled.shutdown.max.retries` says, when the controller cannot be reached or nobody could
-take over yet. After that it stops all the same.
+take over yet. After that it stops all the same. Without the store nobody can be elected: when that does not answer for
+some seconds the broker stops at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
 from ottla.cluster.control.nodes import MALFORMED
-from ottla.cluster.keeper import KeeperError
+from ottla.cluster.keeper import KeeperError, Unavailable
 from ottla.cluster.peers import PeerError
 from ottla.errors import ErrorCode
 from ottla.wire.messages.peers import ControlledShutdownRequest
@@ -25,12 +27,51 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.controller")
 
 CHANNEL = "departure"
+AWAY_S = 3.0  # how long the store may be silent
+LOOK_S = 0.2
 
 
 async def depart(config: BrokerConfig, store: Keeper, peers: Peers, node_id: int, epoch: int) -> bool:
     """Whether others have taken over everything that is led here."""
     if not config.controlled_shutdown_enable:
         return False
+    loop = asyncio.get_running_loop()
+    asking = loop.create_task(_ask_often(config, store, peers, node_id, epoch))
+    away = loop.create_task(_be_away(store))
+    try:
+        await asyncio.wait((asking, away), return_when=asyncio.FIRST_COMPLETED)
+        if asking.done():
+            return asking.result()
+        log.info("the store does not answer: nobody can be elected to take over")
+        return False
+    finally:
+        asking.cancel()
+        away.cancel()
+        await asyncio.gather(asking, away, return_exceptions=True)
+
+
+async def _be_away(store: Keeper) -> None:
+    """Done when the store has not answered for a while."""
+    with suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(AWAY_S):
+                await _be_answered(store)
+            await asyncio.sleep(LOOK_S)
+
+
+async def _be_answered(store: Keeper) -> None:
+    while True:
+        try:
+            await store.get(znodes.CONTROLLER)
+        except Unavailable:
+            await asyncio.sleep(LOOK_S)
+        except KeeperError:  # that is an answer
+            return
+        else:
+            return
+
+
+async def _ask_often(config: BrokerConfig, store: Keeper, peers: Peers, node_id: int, epoch: int) -> bool:
     tries = max(1, config.controlled_shutdown_max_retries)
     for attempt in range(tries):
         try:

@@ -6,12 +6,13 @@ the way reads who owns the node.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
 from ottla.cluster.control.context import Term
-from ottla.cluster.keeper import BadVersion, Create, NodeExists, NoNode, Set, Unavailable
+from ottla.cluster.keeper import FAREWELL_S, BadVersion, Create, NodeExists, NoNode, Set, Unavailable
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
@@ -56,10 +57,11 @@ class Office:
     async def leave(self) -> None:
         """Give up the office, so that another can have it at once."""
         try:
-            holder = await self._get(znodes.CONTROLLER)
-            if holder is not None and holder.stat.owner == self._store.session:
-                await self._store.delete(znodes.CONTROLLER, holder.stat.version)
-        except (NoNode, BadVersion, Unavailable):
+            async with asyncio.timeout(FAREWELL_S):
+                holder = await self._get(znodes.CONTROLLER)
+                if holder is not None and holder.stat.owner == self._store.session:
+                    await self._store.delete(znodes.CONTROLLER, holder.stat.version)
+        except (NoNode, BadVersion, Unavailable, TimeoutError):
             return  # it goes with the session
 
     async def _get(self, path: str) -> Node | None:
