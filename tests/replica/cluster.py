@@ -91,6 +91,7 @@ class World:
         self.ids = tuple(ids)
         self.asked: list[tuple[int, int, Any, int]] = []  # from, to, request, version
         self.down: set[int] = set()  # brokers that cannot be reached
+        self.silent: set[int] = set()  # brokers that take requests and do not answer
         self.hold: asyncio.Event | None = None  # answers wait for it
         self.spoil: Callable[[Any], Any] = lambda answer: answer
         self.answers: dict[type, Callable[[Any], Any]] = {}  # in place of a handler
@@ -159,6 +160,8 @@ class Line:
         world.asked.append((self._me, to, request, chosen))
         if {to, self._me} & world.down:
             raise PeerError(f"broker {to} cannot be reached")
+        if to in world.silent:
+            await asyncio.Event().wait()
         arrived = copied(type(request), chosen, request)
         if type(request) in world.answers:
             answer = world.answers[type(request)](arrived)

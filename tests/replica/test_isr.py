@@ -104,6 +104,22 @@ def test_what_is_not_answered_is_asked_again(tmp_path: Path) -> None:
     play(tmp_path, story, ids=(0, 1))
 
 
+def test_a_controller_that_was_replaced_is_not_waited_for(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        controller, metadata = Controller(world), world[0].metadata
+        world.silent = {2}  # it was stopped in the middle of its office
+        metadata.publish(metadata.image._replace(controller_id=2))
+        partition = world.lead(0, isr=(0,))
+        followers = partition.followers
+        assert followers is not None
+        await until(lambda: bool(world.requests(AlterPartitionRequest)))
+        metadata.publish(metadata.image._replace(controller_id=1))
+        await until(lambda: set(followers.isr) == {0, 1, 2})
+        assert controller.asked
+
+    play(tmp_path, story)
+
+
 @pytest.mark.parametrize("code", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED])
 def test_what_is_refused_is_given_up_and_may_be_proposed_again(tmp_path: Path, code: ErrorCode) -> None:
     async def story(world: World) -> None:

@@ -1,8 +1,9 @@
 """Asking the controller for other in-sync sets: AlterPartition, many partitions in a request, one request at a time.
 
 A proposal stays a proposal until it is answered: the leader counts with both sets meanwhile, so nothing is lost however
-long the controller takes. What is not answered is asked again, also of the next controller. Only an answer that says
-that the proposal was not and will not be taken up ends it; after any other the truth comes with LeaderAndIsr.
+long the controller takes. What is not answered is asked again, also of the next controller: as soon as there is one the
+former is not waited for, which may have been stopped without closing its connections. Only an answer that says that
+the proposal was not and will not be taken up ends it; after any other the truth comes with LeaderAndIsr.
 
 So a leader that is cut off from the controller, or has lost its session, cannot shorten its in-sync set by itself: a
 record that its followers do not fetch any more is not acknowledged.
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ottla.clock import Clock
+    from ottla.cluster.image import Image
     from ottla.cluster.metadata import Metadata
     from ottla.cluster.peers import Peers
     from ottla.replica.leader import Proposal
@@ -64,8 +66,14 @@ class Proposals:
         self._clock = clock
         self._broker_epoch = broker_epoch
         self._open: dict[Key, tuple[Partition, Proposal]] = {}
+        self._asked: int | None = None  # the controller that has not answered yet
         self._wanted = asyncio.Event()
         self._steps = Steps("ottla.isr")
+        metadata.subscribe(self._follow_controller)
+
+    def _follow_controller(self, old: Image | None, new: Image) -> None:
+        if self._asked is not None and self._asked != new.controller_id:
+            self._peers.close_channel(self._asked, CHANNEL)
 
     def propose(self, partition: Partition) -> None:
         """The in-sync set of a partition that is led here may have to change: ask for it, if so."""
@@ -118,14 +126,18 @@ class Proposals:
         if controller is None:
             raise PeerError("there is no controller")
         nameless = any(not any(partition.topic_id) for partition, _ in sent.values())
-        answer = await self._peers.ask(
-            controller,
-            request(self._metadata.node_id, self._broker_epoch(), sent),
-            version=NAMED if nameless else None,
-            timeout_s=TIMEOUT_S,
-            client_id=str(self._metadata.node_id),
-            channel=CHANNEL,
-        )
+        self._asked = controller.id
+        try:
+            answer = await self._peers.ask(
+                controller,
+                request(self._metadata.node_id, self._broker_epoch(), sent),
+                version=NAMED if nameless else None,
+                timeout_s=TIMEOUT_S,
+                client_id=str(self._metadata.node_id),
+                channel=CHANNEL,
+            )
+        finally:
+            self._asked = None
         if answer.error_code:
             raise BrokerError(ErrorCode(answer.error_code))
         again = self._settle(answer, sent)
