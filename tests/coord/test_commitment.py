@@ -71,7 +71,9 @@ class Ending(Counter):
         return Decision(effects=tuple(sorted(self.counts)))
 
 
-def play(folder: Path, story: Callable[[Runtime[Ending], Held, list[bytes]], Awaitable[None]]) -> None:
+def play(
+    folder: Path, story: Callable[[Runtime[Ending], Held, list[bytes]], Awaitable[None]], patience_s: float = 60.0
+) -> None:
     async def scene() -> None:
         with stored(folder) as store:
             log = store.logs.get(("counts", 0)) or store.create(
@@ -79,7 +81,9 @@ def play(folder: Path, story: Callable[[Runtime[Ending], Held, list[bytes]], Awa
             )
             partition = Held("counts", 0, b"x" * 16, log, 0)
             done: list[bytes] = []
-            runtime = Runtime(lambda _: Ending(), SystemClock(), lambda _, effect: done.append(effect))
+            runtime = Runtime(
+                lambda _: Ending(), SystemClock(), lambda _, effect: done.append(effect), patience_s=patience_s
+            )
             runtime.elected(partition)
             await asyncio.wait_for(story(runtime, partition, done), 10)
             await runtime.stop()
@@ -136,6 +140,41 @@ def test_an_answer_that_rests_on_uncommitted_records_waits_for_them(tmp_path: Pa
         assert runtime.committed(0, machine) is None
 
     play(tmp_path, story)
+
+
+def test_who_waits_too_long_is_told_to_ask_again(tmp_path: Path) -> None:
+    async def story(runtime: Runtime[Ending], partition: Held, done: list[bytes]) -> None:
+        await loaded(runtime)
+        written = runtime.run(0, lambda m, token, _: m.end(b"a", token))
+        told = runtime.committed(0, runtime.peek(0))
+        for one in (written, told):
+            with pytest.raises(BrokerError) as late:
+                await result(one)
+            assert late.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert done == []
+        partition.advance(1)
+        await turns()
+        assert done == [b"a"], "what was decided is still done"
+        assert runtime.run(0, lambda m, token, _: Decision(replies=[(token, m.counts[b"a"])])) == 1
+
+    play(tmp_path, story, patience_s=0.01)
+
+
+def test_who_waits_too_long_for_a_load_is_told_so(tmp_path: Path) -> None:
+    async def write(runtime: Runtime[Ending], partition: Held, done: list[bytes]) -> None:
+        await loaded(runtime)
+        runtime.run(0, lambda m, token, _: m.add(b"a", token))
+
+    async def story(runtime: Runtime[Ending], partition: Held, done: list[bytes]) -> None:
+        with pytest.raises(BrokerError) as late:
+            await result(runtime.run(0, lambda m, token, _: m.add(b"a", token)))
+        assert late.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        partition.advance(1)
+        await loaded(runtime)
+        assert runtime.peek(0).counts == {b"a": 1}
+
+    play(tmp_path, write)
+    play(tmp_path, story, patience_s=0.01)
 
 
 def test_when_leadership_goes_nothing_uncommitted_is_told_or_done(tmp_path: Path) -> None:

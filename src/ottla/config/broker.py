@@ -547,6 +547,12 @@ class BrokerConfig(Table):
     offset_metadata_max_bytes: int = integer(
         4 * KB, "Longest text that may be committed beside an offset.", importance=HIGH
     )
+    offsets_commit_timeout_ms: int = integer(
+        5 * SECOND_MS,
+        "How long a client of a group waits until what was decided is on all replicas that are in sync.",
+        least=1,
+        importance=HIGH,
+    )
     offsets_retention_minutes: int = integer(
         7 * 24 * 60,
         "How long offsets are kept after their group has lost its last member or, without members, after the commit.",

@@ -45,7 +45,6 @@ group.coordinator.cached.buffer.max.bytes INT 1048588
 group.coordinator.new.enable BOOLEAN false
 group.coordinator.threads INT 4
 offsets.commit.required.acks SHORT -1
-offsets.commit.timeout.ms INT 5000
 offsets.load.buffer.size INT 5242880
 offsets.topic.compression.codec INT 0
 # Transactions: with one node the coordinator is asked directly, and its log has one replica.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from ottla.cluster.image import NO_LEADER
 from ottla.cluster.plans import INTERNAL_CONFIGS, NewTopic
 from ottla.coord.machine import Decision, Machine
-from ottla.coord.runtime import Runtime, slot
+from ottla.coord.runtime import PATIENCE_S, Runtime, slot
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -48,8 +48,10 @@ class Coordinator(Generic[M]):
         replicas: Replicas,
         clock: Clock,
         perform: Callable[[int, Any], None] | None = None,
+        *,
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        self.runtime: Runtime[M] = Runtime(make, clock, perform)
+        self.runtime: Runtime[M] = Runtime(make, clock, perform, patience_s=patience_s)
         self._shape = shape
         self._metadata = metadata
         self._controller = controller

@@ -7,7 +7,8 @@ again. A load that fails is tried again.
 
 Appending and applying happen in one go on the loop, so no two operations on a partition ever interleave. What follows
 from a decision (replies, effects) happens when its records are committed: on enough replicas, and on disk where that is
-asked for. A decision without records may rest on one whose records are not committed yet, so it waits for those.
+asked for. A decision without records may rest on one whose records are not committed yet, so it waits for those. Who
+has waited too long, because a replica does not answer, is told to ask again; what was decided stays decided.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ottla.records import batch
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from ottla.clock import Clock
     from ottla.coord.machine import Record, TimerKey, Token
@@ -38,6 +39,7 @@ PRODUCE_VERSION = 11  # the format of our own batches: the newest
 BATCH_OVERHEAD = batch.HEADER_SIZE
 RECORD_OVERHEAD = 40  # the most that lengths, offset and time of a record can take
 TIMER_RETRY_MS = 10_000
+PATIENCE_S = 30.0
 RETRY_S = 1.0  # until a load that failed, or a decision that could not be written, is tried again
 # What a failed append means to a client of a coordinator.
 MEANINGS = {
@@ -68,10 +70,16 @@ class Runtime(Generic[M]):
     """The machines of one internal topic. `count` is the topic's number of partitions once it exists."""
 
     def __init__(
-        self, make: Callable[[int], M], clock: Clock, perform: Callable[[int, Any], None] | None = None
+        self,
+        make: Callable[[int], M],
+        clock: Clock,
+        perform: Callable[[int, Any], None] | None = None,
+        *,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._make = make
         self._clock = clock
+        self._patience_s = patience_s  # of who waits for records to be committed, or for a machine to be loaded
         self._perform = perform  # carries out an effect of the machine of a partition
         self._shards: dict[int, Shard[M]] = {}
         self._retries: dict[int, asyncio.TimerHandle] = {}  # of partitions that could not be loaded
@@ -188,9 +196,9 @@ class Runtime(Generic[M]):
 
     async def _run_loaded(self, shard: Shard[M], operation: Callable[[M, Token, int], Decision]) -> Any:
         assert shard.load is not None
-        await asyncio.wait((shard.load,))
+        done, _ = await asyncio.wait((shard.load,), timeout=self._patience_s)
         if not shard.ready:
-            raise BrokerError(ErrorCode.NOT_COORDINATOR)
+            raise BrokerError(ErrorCode.NOT_COORDINATOR if done else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         answer = self._run(shard, operation)
         return await answer if asyncio.isfuture(answer) else answer
 
@@ -235,7 +243,21 @@ class Runtime(Generic[M]):
                 waiting.set_exception(BrokerError(code))
 
         uncommitted.add_done_callback(settle)
+        self._limit(uncommitted, lambda: [waiting])
         return waiting
+
+    def _limit(
+        self, uncommitted: asyncio.Future[None], waiting: Callable[[], Iterable[asyncio.Future[Any] | None]]
+    ) -> None:
+        """Tell those who still wait for a commit, when it takes too long."""
+
+        def give_up() -> None:
+            for future in waiting():
+                if future is not None and not future.done():
+                    future.set_exception(BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+        timer = asyncio.get_running_loop().call_later(self._patience_s, give_up)
+        uncommitted.add_done_callback(lambda _: timer.cancel())
 
     def wait_committed(self, index: int, machine: M) -> Generator[asyncio.Future[None], None, None]:
         """The same as steps of a handler: to be gone through before anybody is told what was seen in the machine."""
@@ -299,6 +321,8 @@ class Runtime(Generic[M]):
             return self._conclude(shard, decision, token)
         # The answer to `token`, too, is then given to whoever waits for it.
         uncommitted.add_done_callback(lambda outcome: self._settle(shard, decision, outcome))
+        if decision.replies:
+            self._limit(uncommitted, lambda: [shard.waiting.get(one) for one, _ in decision.replies])
         return None
 
     def _settle(self, shard: Shard[M], decision: Decision, outcome: asyncio.Future[None]) -> None:

@@ -41,7 +41,8 @@ class Groups(Coordinator[GroupMachine]):
         def make(_: int) -> GroupMachine:
             return GroupMachine(rules, new_id, lambda: metadata.image, self.consumer_rules)
 
-        super().__init__(shape_of(config), make, metadata, controller, replicas, clock)
+        patience_s = config.offsets_commit_timeout_ms / 1000
+        super().__init__(shape_of(config), make, metadata, controller, replicas, clock, patience_s=patience_s)
 
     def consumer_rules(self, group_id: str) -> ConsumerRules:
         """The rules of a consumer group as of now: some options of the broker and of groups change while it runs."""
