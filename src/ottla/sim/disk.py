@@ -170,7 +170,7 @@ class SimDisk(RealDisk):
         return sorted(super().scan(folder), key=lambda entry: entry.name)
 
     def make_folder(self, folder: Path, *, parents: bool = False) -> None:
-        self._check(os.fspath(folder), writes=True)
+        self._check(os.fspath(folder), writes=not os.path.isdir(folder))
         super().make_folder(folder, parents=parents)
 
     def remove_folder(self, folder: Path) -> None:

@@ -66,6 +66,7 @@ class Trouble:
         world.store.slow_s = 0.0
         if not world.store.up:
             world.store.start()
+        await asyncio.sleep(0.1)
         for node in world.nodes:
             node.device.full = False
             if node.paused:
