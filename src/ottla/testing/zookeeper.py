@@ -129,6 +129,9 @@ class ZooKeeperServer:
     def pause(self) -> None:
         """Stop answering without closing a connection, until `resume`."""
         os.kill(self.pid, signal.SIGSTOP)
+        status = Path(f"/proc/{self.pid}/stat")  # elsewhere than on Linux there is none: then it stops in a moment
+        while status.exists() and status.read_text().rpartition(") ")[2][0] not in "Tt":
+            time.sleep(0.001)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
