@@ -292,12 +292,10 @@ def freeze(pid: int) -> None:
     deadline = time.monotonic() + FREEZE_S_MAX
     while time.monotonic() < deadline:
         try:
-            states = [
-                task.read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").glob("*/stat")
-            ]
+            stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
         except OSError:  # a thread has just ended
             continue
         # The state of each thread; there are none at all where there is no /proc.
-        if all(text.rpartition(")")[2].split()[0] in "TtZX" for text in texts):
+        if all(one.rpartition(")")[2].split()[0] in "TtZX" for one in stats):
             return
         time.sleep(0.001)
