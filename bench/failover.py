@@ -46,7 +46,7 @@ CHUNK = 200  # partitions that are looked at together
 SESSIONS_MS = (6000, 18_000)
 NUMBERS = (1, 2, 3)
 PAGE = os.sysconf("SC_PAGE_SIZE")
-QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 200}
+QUIET = {"log_level": 0, "socket.timeout.ms": int(WAIT_S * 1000), "reconnect.backoff.max.ms": 200}
 
 
 class Side(Protocol):
