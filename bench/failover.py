@@ -21,7 +21,6 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -38,7 +37,7 @@ from ottla.testing import Cluster, ZooKeeperServer
 from tests import judge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Self
 
 WAIT_S = 180.0
@@ -276,7 +275,7 @@ def cpu_s(side: Side, number: int) -> float:
 
 
 def show(what: str, value: object, unit: str = "s") -> None:
-    print(f"{what:72} {f'{value:.2f}' if isinstance(value, float) else value} {unit}", flush=True)
+    print(f"{what:88} {f'{value:.2f}' if isinstance(value, float) else value} {unit}", flush=True)
 
 
 def measure_kill(make: Callable[[int], Side], _: int) -> None:
