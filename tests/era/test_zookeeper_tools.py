@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import judge
@@ -119,3 +121,24 @@ def option(cluster: Cluster, kind: str, name: str, key: str) -> str | None:
     resource = ConfigResource(kind, name)
     entry = admin.describe_configs([resource])[resource].result(30).get(key)
     return None if entry is None else entry.value
+
+
+def test_kafka_replica_verification(cluster: Cluster, run: Callable[..., str]) -> None:
+    """It fetches from every replica as the debugging consumer, and compares; it runs until it is stopped."""
+    run(TOPICS, "--create", "--topic", "verified", "--replica-assignment", "1:2:3")
+    wait_led(cluster, "verified", 1)
+    produce(cluster, "verified", 200)
+    words = ["--broker-list", cluster.bootstrap, "--topic-white-list", "verified", "--report-interval-ms", "500"]
+    path = judge.scala_classpath(judge.LAST_ON_ZOOKEEPER, "2.12")
+    tool = subprocess.Popen(judge.command(VERIFY_REPLICAS, *words, path=path), stdout=subprocess.PIPE, text=True)
+    try:
+        assert tool.stdout is not None
+        reports = (line for line in tool.stdout if "max lag" in line)
+        assert "max lag is 0 for partition verified-0" in next(reports)
+        produce(cluster, "verified", 200)
+        assert any("at offset 400 among" in report for report in islice(reports, 20))
+    finally:
+        tool.kill()
+        tool.wait()
+        assert tool.stdout is not None
+        tool.stdout.close()
