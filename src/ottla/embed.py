@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Options = Mapping[str, str | int | float | bool]
 START_TIMEOUT_S = 30.0  # a large log that was not closed properly is checked first
 STOP_TIMEOUT_S = 30.0
+FREEZE_S_MAX = 5.0
 
 
 class BrokerFailed(Exception):
@@ -159,9 +161,16 @@ class BrokerThread:
 
 class BrokerProcess:
     def __init__(
-        self, *, data: str | Path | None = None, host: str = "127.0.0.1", port: int = 0, options: Options | None = None
+        self,
+        *,
+        data: str | Path | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        options: Options | None = None,
+        log_level: str = "warning",
     ) -> None:
         self._settings = settled(data, host, port, options)
+        self._log_level = log_level
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self.bootstrap = ""
@@ -213,7 +222,7 @@ class BrokerProcess:
 
     def _arguments(self) -> list[str]:
         chosen = self._settings
-        arguments = ["--until-eof", "--log-level", "warning"]
+        arguments = ["--until-eof", "--log-level", self._log_level]
         if "listeners" not in chosen.options:
             arguments += ["--host", chosen.host, "--port", str(chosen.port)]
         arguments += ["--data", str(chosen.data)] if chosen.data else ["--memory"]
@@ -243,7 +252,7 @@ class BrokerProcess:
 
     def pause(self) -> None:
         """Have the broker do nothing at all until `resume`; its connections stay open (SIGSTOP)."""
-        os.kill(self.pid, signal.SIGSTOP)
+        freeze(self.pid)
 
     def resume(self) -> None:
         if self.running:
@@ -275,3 +284,18 @@ def text(value: str | float | bool) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
+
+
+def freeze(pid: int) -> None:
+    """Stop a process (SIGSTOP), and return when none of its threads runs any more."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + FREEZE_S_MAX
+    while time.monotonic() < deadline:
+        try:
+            stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+        except OSError:  # a thread has just ended
+            continue
+        # The state of each thread; there are none at all where there is no /proc.
+        if all(one.rpartition(")")[2].split()[0] in "TtZX" for one in stats):
+            return
+        time.sleep(0.001)

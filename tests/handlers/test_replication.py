@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -115,6 +116,18 @@ def test_an_older_controller_and_an_earlier_life_are_refused(tmp_path: Path) -> 
         assert (await metadata(host, version=8, controller_epoch=4)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
         assert (await metadata(host, version=8, broker_epoch=3)).error_code == ErrorCode.STALE_BROKER_EPOCH
         assert host.replicas.led("t", 0).epoch == 2
+
+    play(tmp_path, story)
+
+
+def test_before_it_is_registered_a_broker_cannot_tell_for_which_life_a_role_is(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        host.broker_epoch = -1
+        early = asyncio.ensure_future(roles(host, broker_epoch=9))
+        await asyncio.sleep(0.05)
+        assert not early.done()
+        host.broker_epoch = 10
+        assert (await early).error_code == ErrorCode.STALE_BROKER_EPOCH
 
     play(tmp_path, story)
 

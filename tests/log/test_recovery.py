@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log.making import NOW_MS, TOPIC_ID, a_store, append, everything, produced, records
+from log.making import NOW_MS, TOPIC_ID, StillClock, a_store, append, everything, produced, records
 from log.test_log import end_transaction, from_producer, in_transaction
 
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
 from ottla.log.checkpoints import write_offsets
+from ottla.log.store import Store
 from ottla.records import batch
 from ottla.records.legacy import build as build_legacy
 from ottla.records.native import crc32c
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.log import Log
-    from ottla.log.store import Store
 
 OPTIONS = {"segment.bytes": "1000", "index.interval.bytes": "150"}
 NAME = "00000000000000000000"
@@ -166,6 +166,22 @@ def test_segments_behind_a_broken_one_are_dropped(tmp_path: Path) -> None:
     assert second.base < found.end < log.segments[2].base
     assert [path.name[:20] for path in sorted(log.folder.glob("*.log"))] == [NAME, f"{second.base:020d}"]
     assert max(found.producers.snapshots, default=0) <= found.end
+
+
+@pytest.mark.parametrize("replicated", [True, False])
+def test_a_segment_that_was_lost_whole_takes_the_later_ones_along_where_there_are_replicas(
+    tmp_path: Path, replicated: bool
+) -> None:
+    """Nobody fills a gap in the middle. Alone, what is there is better than nothing."""
+    _, log = begin(tmp_path)
+    for _ in range(40):
+        append(log, produced(1, size=50))
+    assert len(log.segments) > 3
+    lost, end = log.segments[-2], log.end
+    (tmp_path / "orders-0" / f"{lost.base:020d}.log").write_bytes(b"")
+    store = Store([tmp_path], RealDisk(), StillClock(), load({}))
+    store.open(lambda _: topic_config(load({}), OPTIONS), replicated=replicated)
+    assert store.logs["orders", 0].end == (lost.base if replicated else end)
 
 
 def test_below_the_recovery_point_nothing_is_read(tmp_path: Path) -> None:
@@ -391,3 +407,23 @@ def test_records_are_not_needed_to_recover(tmp_path: Path) -> None:
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
     (log.folder / f"{NAME}.log").write_bytes(data)
     assert again(tmp_path).end == 1
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_replica_cuts_what_follows_a_segment_that_a_power_cut_took(tmp_path: Path, left: int) -> None:
+    _, log = begin(tmp_path / "data", segment_bytes="500")
+    for _ in range(30):
+        append(log, produced(3))
+    second = log.segments[1]
+    path = log.folder / f"{second.base:020d}.log"
+    data = path.read_bytes()
+    path.write_bytes(data[: left * next(batch.entries(data)).size])
+    ends = {}
+    for replicated in (False, True):
+        copy = tmp_path / f"copy-{replicated}"
+        shutil.copytree(tmp_path / "data", copy)
+        store = a_store(tmp_path / "none")
+        found = type(store)([copy], RealDisk(), store.clock, store.config)
+        found.open(lambda _: log.config, replicated=replicated)
+        ends[replicated] = found.logs["orders", 0].end
+    assert ends == {False: log.end, True: second.base + 3 * left}

@@ -244,6 +244,25 @@ def test_an_answer_that_comes_after_the_role_has_changed_is_dropped(tmp_path: Pa
     play(tmp_path, story, ids=(0, 1))
 
 
+def test_another_in_sync_set_in_the_same_epoch_does_not_begin_again(tmp_path: Path) -> None:
+    """What the leader says meanwhile would be dropped, and in a session it says a high watermark once."""
+
+    async def story(world: World) -> None:
+        partition = world.lead(0)
+        append(partition)
+        await until(lambda: world[1].log().high == 1)
+        fetcher = world[1].fetchers._of["t", 0]
+        before = fetcher._copies["t", 0]
+        followed = world[1].replicas.hosted("t", 0)
+        world[1].fetchers.follow(followed)
+        assert fetcher._copies["t", 0] is before
+        followed.epoch += 1
+        world[1].fetchers.follow(followed)
+        assert fetcher._copies["t", 0] is not before
+
+    play(tmp_path, story, ids=(0, 1))
+
+
 def test_a_partition_that_comes_while_a_fetch_waits_is_fetched_soon(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         first = world.lead(0)

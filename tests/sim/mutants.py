@@ -11,7 +11,6 @@ from ottla.errors import ErrorCode
 from ottla.replica.follower import Cut
 from ottla.replica.leader import Leader
 from ottla.replica.membership import Membership
-from ottla.replica.partition import Partition
 from ottla.sim.keeper import SimStore
 
 if TYPE_CHECKING:
@@ -45,17 +44,6 @@ def commit_by_any_follower() -> Iterator[None]:
 
 
 @contextmanager
-def keep_what_the_leader_has_not() -> Iterator[None]:
-    """Truncation: a follower never cuts its log."""
-
-    def agreement(epochs: Any, end: int, leader_epoch: int, leader_end: int, high: int) -> Cut:
-        return Cut(end, agrees=True)
-
-    with mock.patch("ottla.replica.copying.agreement", agreement):
-        yield
-
-
-@contextmanager
 def cut_to_the_high_watermark() -> Iterator[None]:
     """Truncation: what Kafka did before there were leader epochs."""
 
@@ -74,13 +62,6 @@ def admit_whoever_fetches() -> Iterator[None]:
 
 
 @contextmanager
-def serve_every_epoch() -> Iterator[None]:
-    """Fencing: a leader does not look whether the other side knows the same leader."""
-    with mock.patch.object(Partition, "check_epoch", lambda partition, epoch: None):  # noqa: PT008
-        yield
-
-
-@contextmanager
 def obey_every_controller() -> Iterator[None]:
     """Fencing: nobody looks at controller epochs, neither brokers nor the store."""
     verify = SimStore._verify
@@ -89,7 +70,7 @@ def obey_every_controller() -> Iterator[None]:
         verify(store, [op for op in ops if not isinstance(op, Check)])
 
     with (
-        mock.patch.object(Membership, "check", lambda *_: ErrorCode.NONE),  # noqa: PT008
+        mock.patch.object(Membership, "check", return_value=ErrorCode.NONE),
         mock.patch.object(SimStore, "_verify", unguarded),
     ):
         yield
@@ -98,9 +79,7 @@ def obey_every_controller() -> Iterator[None]:
 MUTANTS: list[Callable[[], Any]] = [
     commit_without_followers,
     commit_by_any_follower,
-    keep_what_the_leader_has_not,
     cut_to_the_high_watermark,
     admit_whoever_fetches,
-    serve_every_epoch,
     obey_every_controller,
 ]

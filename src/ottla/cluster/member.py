@@ -163,7 +163,7 @@ class Member:
         """Whether this session has made the node: an answer may be lost. One of a former life is removed."""
         try:
             node = await self._store.get(path)
-            if node.stat.owner != self._store.session and node.stat.owner == self._remembered():
+            if node.stat.owner != self._store.session and node.stat.owner == self.former_session():
                 logger.info("the registration of a former life is removed", extra={"node": self.node_id})
                 await self._store.delete(path, node.stat.version)
         except NoNode:
@@ -232,7 +232,8 @@ class Member:
                 said = reason
                 await asyncio.sleep(RETRY_S)
 
-    def _remembered(self) -> int:
+    def former_session(self) -> int:
+        """The session in which this broker was registered last, 0 if that is not known."""
         try:
             session, boot_id = self._disk.read(self._session_path).decode().split()
             # If the machine itself went down, records that were not forced to disk may be gone. Then the controller has

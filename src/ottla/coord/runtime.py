@@ -404,7 +404,10 @@ def uncommitted_in(shard: Shard[Any], *, written: bool = False) -> asyncio.Futur
     partition, log = shard.partition, shard.partition.log
     if not written and partition.led and shard.end <= partition.high and log.owed <= log.recovery_point:
         return None
-    return partition.committed(shard.end)
+    uncommitted = partition.committed(shard.end)
+    if uncommitted is not None:
+        uncommitted.add_done_callback(lambda done: done.cancelled() or done.exception())  # who waits may have gone
+    return uncommitted
 
 
 def reached(error: BaseException) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ottla.cluster import znodes
 from ottla.cluster.control.departure import depart
 from ottla.cluster.control.driver import Control
+from ottla.cluster.former_life import be_given_up
 from ottla.cluster.image import EMPTY
 from ottla.cluster.live_configs import LiveConfigs
 from ottla.cluster.member import Member, Place
@@ -22,7 +23,7 @@ from ottla.cluster.metadata import Metadata
 from ottla.cluster.peers import Connections
 from ottla.cluster.producer_ids import ControllerBlocks, ProducerIds
 from ottla.founding.logs import configs_of
-from ottla.log.checkpoints import Meta
+from ottla.log.checkpoints import CLEAN_MARKER, Meta
 from ottla.replica.assigned import Assigned
 from ottla.replica.fetcher import Fetchers
 from ottla.replica.isr import Proposals
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.broker")
 
+GIVEN_UP_S_MAX = 20.0  # beyond the session's time-out: how long a start after a crash waits for an election
 TOLD_S_MAX = 10.0  # how long a start waits for the controller's first words; after that clients wait instead
 
 
@@ -64,6 +66,7 @@ class Joined:
         self._member = Member(self.keeper, config, clock, store.disk)
         self._endpoints: Endpoints = {}
         self._registered = False
+        self._clean = True  # whether the former life stopped in good order
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, endpoints: Endpoints, waits: Waits) -> None:
@@ -77,6 +80,7 @@ class Joined:
         await self._options.start(EMPTY._replace(cluster_id=member.cluster_id))
         store.config = metadata.config
         known = znodes.image_of(await self.keeper.tree(znodes.TOPICS) | await self.keeper.tree(znodes.TOPIC_CONFIGS))
+        self._clean = all(store.disk.exists(os.path.join(path, CLEAN_MARKER)) for path in config.log_dirs)
         await asyncio.to_thread(store.open, configs_of(metadata.config, known), replicated=True)
         self._put_away(known)
         store.write_meta(meta._replace(node_id=member.node_id, cluster_id=member.cluster_id))
@@ -104,6 +108,10 @@ class Joined:
         self._own(self._proposals.run())
         self._own(self._proposals.watch(lambda: self.replicas))
         protocols = {listener.name: listener.protocol for listener in config.opened}
+        if not self._clean:
+            patience_s = config.zookeeper_session_timeout_ms / 1000 + GIVEN_UP_S_MAX
+            session = self._member.former_session()
+            await be_given_up(self.keeper, self._member.node_id, session, self._clock, patience_s=patience_s)
         await self._member.register(Place(self._endpoints, protocols, config.broker_rack))
         self._registered = True
         self._own(watch_directories(self._store, self._tell_of_directory))

@@ -67,7 +67,7 @@ def member(parts: Parts) -> tuple[Membership, Assigned]:
 async def leader_and_isr(parts: Parts, call: Call, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
     membership, replicas = member(parts)
     async with membership.lock:
-        code = membership.check(request.controller_epoch, request.broker_epoch)
+        code = await membership.check(request.controller_epoch, request.broker_epoch)
         if code is not ErrorCode.NONE:
             return LeaderAndIsrResponse(error_code=code)
         states = request.topic_states if call.version >= ROLES_GROUPED else grouped_roles(request)
@@ -139,7 +139,7 @@ async def configs_of(parts: Parts, names: Iterable[str]) -> dict[str, Mapping[st
 async def stop_replica(parts: Parts, call: Call, request: StopReplicaRequest) -> StopReplicaResponse:
     membership, replicas = member(parts)
     async with membership.lock:
-        code = membership.check(request.controller_epoch, request.broker_epoch)
+        code = await membership.check(request.controller_epoch, request.broker_epoch)
         if code is not ErrorCode.NONE:
             return StopReplicaResponse(error_code=code, partition_errors=[])
         errors = []
@@ -188,7 +188,7 @@ def stops(version: int, request: StopReplicaRequest) -> list[StopReplicaTopicSta
 async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
     membership, _ = member(parts)
     async with membership.lock:
-        code = membership.check(request.controller_epoch, request.broker_epoch)
+        code = await membership.check(request.controller_epoch, request.broker_epoch)
         if code is not ErrorCode.NONE:
             return UpdateMetadataResponse(error_code=code)
         states = request.topic_states if call.version >= METADATA_GROUPED else grouped_metadata(request)

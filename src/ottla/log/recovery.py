@@ -101,9 +101,12 @@ def load(
     start: int,
     now_ms: int,
     expiration_ms: int,
+    whole_from: int | None = None,
 ) -> Loaded:
     """The log in a folder. `clean`, `recovery_point` and `start` are what the directory's files say of it.
 
+    `whole_from`: from here on, where a segment ends the next one must begin, or what follows is cut off. A power cut
+    may take a segment and leave the one after it; a replica then gets both from its leader.
     UnusableError, or OSError: it cannot be used as it is.
     """
     sizes, snapshots = tidy(folder, disk)
@@ -120,7 +123,7 @@ def load(
     suspects = [at for at in suspects if at < first]
     if suspects or first < len(segments):
         rebuilt = {*suspects, *range(first, len(segments))}
-        _recover(segments, min(rebuilt), rebuilt, epochs, producers, start, now_ms)
+        _recover(segments, min(rebuilt), rebuilt, epochs, producers, start, now_ms, whole_from)
     if segments:
         segments[-1].begin()
         if segments[-1].end < start:
@@ -295,6 +298,7 @@ def _recover(
     producers: Producers,
     start: int,
     now_ms: int,
+    whole_from: int | None,
 ) -> None:
     """Read the chosen segments batch by batch; `begin` is the lowest. Producer states are right at the end."""
     replay(segments[:begin], producers, start=start, end=segments[begin].base, now_ms=now_ms)
@@ -303,7 +307,9 @@ def _recover(
         segment = segments[at]
         if at in chosen:
             cut = rebuild(segment, epochs, producers)
-            if cut:
+            end = segment.end if segment.size else segment.base
+            hole = whole_from is not None and whole_from <= end < (segments[at + 1].base if segments[at + 1 :] else end)
+            if cut or hole:
                 # What follows a broken batch may be of another history: Apache Kafka drops it, and so do we.
                 logger.warning(
                     "cut off what was not whole",

@@ -150,6 +150,7 @@ class Store:
                     start=said[LOG_STARTS].get(key, 0),
                     now_ms=now_ms,
                     expiration_ms=self.config.producer_id_expiration_ms,
+                    whole_from=said[COMPACTED].get(key, 0) if self._replicated else None,
                 )
             except Exception as error:  # whatever it is, it is the trouble of this log
                 self._give_up(directory, path, key, error)

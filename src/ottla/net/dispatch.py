@@ -148,6 +148,7 @@ class Dispatch:
             parts: list[Part] | None = end.value
             return parts
         future = lane.add(steps, awaited)
+        future.add_done_callback(heard)
         return Deferred(future if route.reading else asyncio.shield(future), finished, exclusive=True)
 
     def _decode_and_answer(
@@ -257,6 +258,12 @@ def framed(route: Route, correlation: int, parts: list[Part]) -> list[Part]:
         size += len(part) if part.__class__ is bytes else part.size
     parts[0] = prefix.pack(size, correlation) + parts[0]
     return parts
+
+
+def heard(future: asyncio.Future[Any]) -> None:
+    """A failure counts as told, also when the client that it concerns is gone."""
+    if not future.cancelled():
+        future.exception()
 
 
 def finished(future: asyncio.Future[Any]) -> list[Part] | None:

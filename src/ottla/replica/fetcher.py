@@ -94,7 +94,7 @@ class Fetchers:
         fetcher = self._loops.get(place)
         if fetcher is None or self._of.get((partition.topic, partition.index)) is not fetcher:
             self.forget(partition)
-        if self.stopped:
+        if self.stopped or (fetcher is not None and fetcher.copies(partition)):
             return
         if fetcher is None:
             fetcher = self._loops[place] = Fetcher(self, *place)
@@ -159,6 +159,16 @@ class Fetcher:
 
     def partitions(self) -> list[Partition]:
         return [copy.partition for copy in self._copies.values()]
+
+    def copies(self, partition: Partition) -> bool:
+        """Whether it copies this partition as it is now. To begin again would lose what the leader says meanwhile: in a
+        fetch session it tells a high watermark once."""
+        known = self._copies.get((partition.topic, partition.index))
+        return (
+            known is not None
+            and known.partition is partition
+            and (known.epoch, known.topic_id) == (partition.epoch, partition.topic_id)
+        )
 
     def add(self, copy: Copy) -> None:
         key = copy.topic, copy.index

@@ -29,11 +29,15 @@ class Membership:
         self._read_configs = read_configs
         self._broker_epoch = broker_epoch
 
-    def check(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
+    async def check(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
         """Whether a request may be carried out. NONE: it may, and requests of older controllers may no longer.
 
         A request for a later life of this broker is for us: the controller may know of our registration before we do.
+        Before we know, nobody can tell for which life it is: one of a former life may be meant, which had records that
+        this one has not.
         """
+        while self._broker_epoch() < 0:  # noqa: ASYNC110  # who registers has no event to offer
+            await asyncio.sleep(RETRY_S)
         if broker_epoch != UNCHECKED and broker_epoch < self._broker_epoch():
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:

@@ -44,7 +44,7 @@ TOPIC = "orders"
 GROUP = "readers"
 CALM_S = 90.0
 STORY_S = 600.0
-CALLBACKS_MAX = 600_000  # several times what the longest story needs: brokers that never rest are wrong, too
+CALLBACKS_MAX = 300_000  # several times what the longest story needs: brokers that never rest are wrong, too
 OPTIONS = {
     "zookeeper.connect": "zk:2181",
     "zookeeper.session.timeout.ms": "6000",

@@ -25,6 +25,7 @@ from ottla.testing.links import Links
 from ottla.testing.zookeeper import ZooKeeperServer
 
 ZOOKEEPER = "zookeeper"
+LOG_SIZE = 10_000
 SESSION_MS = 6000  # shorter than Kafka's 18 s: a test waits for it
 # Every broker a second listener for the others, so that clients are not cut off with it.
 AMONG_BROKERS = {
@@ -103,7 +104,7 @@ class Cluster:
             options["zookeeper.connect"] = f"127.0.0.1:{store}"
             options["listeners"] = f"PLAINTEXT://127.0.0.1:{port},BROKERS://127.0.0.1:{inner}"
             options["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{port},BROKERS://127.0.0.1:{reached}"
-        return BrokerProcess(data=self.folder / f"broker-{number}", port=port, options=options)
+        return BrokerProcess(data=self.folder / f"broker-{number}", port=port, options=options, log_level="info")
 
     def _processes(self) -> dict[str, int]:
         return {str(number): broker.pid for number, broker in self.brokers.items() if broker.running}
@@ -174,6 +175,10 @@ class Cluster:
 
         data = self._read(znodes.state_path(topic, partition))
         return None if data is None else json.loads(data)
+
+    def report(self) -> str:
+        """What the brokers have said lately, for a test that failed."""
+        return "\n".join(f"broker {number}:\n{broker.log[-LOG_SIZE:]}" for number, broker in self.brokers.items())
 
     def _read(self, path: str) -> bytes | None:
         from kazoo.exceptions import NoNodeError

@@ -347,6 +347,16 @@ def test_alter_partition_is_fenced_in_every_way() -> None:
     assert world.metadata(1) == {("t", 0): 0}
 
 
+@pytest.mark.parametrize(("version", "refusal"), [(0, "OPERATION_NOT_ATTEMPTED"), (2, "INELIGIBLE_REPLICA")])
+def test_older_leaders_propose_by_name_and_without_epochs(version: int, refusal: str) -> None:
+    world = world_with((0, 1, 2))
+    gone(world, 2)
+    assert world.propose("t", 0, (0, 2), version=version) == ErrorCode[refusal]
+    assert world.propose("t", 0, (0,), version=version) == ErrorCode.NONE
+    assert world.lead("t").isr == (0,)
+    assert world.propose("t", 0, (0, 1), version=version) == ErrorCode.NONE
+
+
 def test_alter_partition_that_is_so_already_is_agreed_to() -> None:
     world = world_with((0, 1))
     response = world.alter("t", 0, (1, 0))

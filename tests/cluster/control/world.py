@@ -312,17 +312,19 @@ class World:
     def alter(self, topic: str, index: int, isr: Sequence[int], **changes: Any) -> AlterPartitionResponse:
         lead = self.lead(topic, index)
         sender = changes.get("sender", lead.leader)
-        epochs = changes.get("epochs", {})
+        epochs, version = changes.get("epochs", {}), changes.get("version", 3)
         request = AlterPartitionRequest(
             broker_id=sender,
             broker_epoch=changes.get("broker_epoch", self.broker_epoch(sender)),
             topics=[
                 AlterPartitionRequestTopicData(
+                    topic_name=topic if version < 2 else "",
                     topic_id=changes.get("topic_id", self.topic_id(topic) or bytes(16)),
                     partitions=[
                         AlterPartitionRequestPartitionData(
                             partition_index=index,
                             leader_epoch=changes.get("leader_epoch", lead.leader_epoch),
+                            new_isr=list(isr) if version < 3 else [],
                             new_isr_with_epochs=[
                                 BrokerState(broker_id=one, broker_epoch=epochs.get(one, -1)) for one in isr
                             ],
@@ -332,7 +334,7 @@ class World:
                 )
             ],
         )
-        response: AlterPartitionResponse = self.run(events.AlterPartition(request, 3))
+        response: AlterPartitionResponse = self.run(events.AlterPartition(request, version))
         return response
 
     def broker_epoch(self, broker: int) -> int:

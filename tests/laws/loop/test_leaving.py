@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from handlers.wired import Wired
 from laws.loop.test_batches import large, produce, wired  # noqa: F401
@@ -26,3 +28,17 @@ def test_a_request_that_has_arrived_is_carried_out(wired: Wired, acks: int) -> N
     with Wired(wired._socket.getpeername()[1]) as leaving:
         leaving.send(request, 9)
     wait_until(lambda: ends(wired) == [1, 1, 1], "the records are stored", 20)
+
+
+def test_a_failure_of_somebody_who_is_gone_is_no_fault_of_ours(
+    wired: Wired,  # noqa: F811
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    request = produce(large(), wrap(record(), NOW), large(), large())  # there is no partition 3
+    request.acks = 0
+    with Wired(wired._socket.getpeername()[1]) as leaving:
+        leaving.send(request, 9)
+    wait_until(lambda: ends(wired) == [1, 1, 1], "the records are stored", 20)
+    gc.collect()
+    ends(wired)
+    assert "never retrieved" not in caplog.text
