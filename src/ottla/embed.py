@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Options = Mapping[str, str | int | float | bool]
 START_TIMEOUT_S = 30.0  # a large log that was not closed properly is checked first
 STOP_TIMEOUT_S = 30.0
+FREEZE_S_MAX = 5.0
 
 
 class BrokerFailed(Exception):
@@ -250,7 +252,7 @@ class BrokerProcess:
 
     def pause(self) -> None:
         """Have the broker do nothing at all until `resume`; its connections stay open (SIGSTOP)."""
-        os.kill(self.pid, signal.SIGSTOP)
+        freeze(self.pid)
 
     def resume(self) -> None:
         if self.running:
@@ -282,3 +284,18 @@ def text(value: str | float | bool) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
+
+
+def freeze(pid: int) -> None:
+    """Stop a process (SIGSTOP), and return when none of its threads runs any more."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + FREEZE_S_MAX
+    while time.monotonic() < deadline:
+        try:
+            stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+        except OSError:  # a thread has just ended
+            continue
+        # The state of each thread; there are none at all where there is no /proc.
+        if all(one.rpartition(")")[2].split()[0] in "TtZX" for one in stats):
+            return
+        time.sleep(0.001)

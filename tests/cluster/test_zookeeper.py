@@ -8,7 +8,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.zookeepers import SESSION_MS, WAIT_S, expire, opened, run, until
+from cluster.zookeepers import SESSION_MS, SHORT_MS, WAIT_S, expire, opened, run, until
 
 from ottla.cluster import znodes, zookeeper
 from ottla.cluster.keeper import (
@@ -315,7 +315,7 @@ def test_no_change_is_missed_while_the_server_comes_and_goes(own_server: ZooKeep
 
 def test_a_write_without_an_answer_may_have_happened(own_server: ZooKeeperServer) -> None:
     async def story() -> None:
-        async with opened(own_server, in_flight_max=2) as keeper:
+        async with opened(own_server, session_ms=SHORT_MS, in_flight_max=2) as keeper:
             await keeper.create("/a")
             own_server.pause()
             writes = [asyncio.ensure_future(keeper.set("/a", b"%d" % number)) for number in range(4)]
@@ -333,7 +333,7 @@ def test_a_client_that_was_cut_off_finds_its_session_gone(server: ZooKeeperServe
     async def story(links: Links) -> None:
         port = links.open("store", server.port, source="me")
         root = f"/test-{secrets.token_hex(8)}"
-        keeper = ZooKeeper(Settings(f"127.0.0.1:{port}{root}", session_timeout_ms=SESSION_MS))
+        keeper = ZooKeeper(Settings(f"127.0.0.1:{port}{root}", session_timeout_ms=SHORT_MS))
         await keeper.open()
         events: list[SessionEvent] = []
         keeper.subscribe(events.append)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ottla.testing.zookeeper import ZooKeeperServer
 
 WAIT_S = 60
-SESSION_MS = 2000
+SHORT_MS = 2000  # for sessions that are to end
+SESSION_MS = 30_000  # a busy machine must not end a session that a test wants to keep
 
 
 def run(story: Coroutine[None, None, None]) -> None:
@@ -25,10 +26,12 @@ def run(story: Coroutine[None, None, None]) -> None:
 
 
 @asynccontextmanager
-async def opened(server: ZooKeeperServer, root: str | None = None, **settings: object) -> AsyncIterator[ZooKeeper]:
+async def opened(
+    server: ZooKeeperServer, root: str | None = None, *, session_ms: int = SESSION_MS, **settings: object
+) -> AsyncIterator[ZooKeeper]:
     """A client whose tree is empty, or that of `root`."""
     place = f"{server.address}/test-{secrets.token_hex(8)}" if root is None else f"{server.address}{root}"
-    keeper = ZooKeeper(Settings(place, session_timeout_ms=SESSION_MS, **settings))  # type: ignore[arg-type]
+    keeper = ZooKeeper(Settings(place, session_timeout_ms=session_ms, **settings))  # type: ignore[arg-type]
     await keeper.open()
     try:
         yield keeper

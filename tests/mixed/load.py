@@ -70,7 +70,7 @@ class Load:
         consumer.assign([TopicPartition(TOPIC, index, 0) for index in ends])
         left = sum(ends.values())
         while left:
-            messages = consumer.consume(1000, 30)
+            messages = consumer.consume(min(left, 1000), 30)
             assert messages, f"{left} records cannot be read"
             for message in messages:
                 assert message.error() is None, message.error()

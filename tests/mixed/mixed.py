@@ -49,11 +49,12 @@ COMMON: Final = {
 }
 REASSIGN: Final = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 SERIOUS: Final = re.compile(r"\b(WARN|WARNING|ERROR|FATAL|Exception|Traceback)\b")
+# What belongs to brokers that come and go, and to leaders that were told a little later than their followers.
 ORDINARY: Final = re.compile(
-    # A broker that is not there yet, or not any more.
-    r"Error in response for fetch request|could not be established|was unsuccessful|[Cc]onnection .*(refused|closed|disconnected)|channel was closed"
-    # A leader or a follower that was told a little later than the other.
-    r"|UNKNOWN_TOPIC_ID|UNKNOWN_TOPIC_OR_PARTITION|UNKNOWN_LEADER_EPOCH|FENCED_LEADER_EPOCH|marked as failed"
+    r"Error in response for fetch request|could not be established|was unsuccessful|fails to send|no connection"
+    r"|[Cc]onnection .*(refused|closed|disconnected)|closed the connection|channel was closed"
+    r"|UNKNOWN_TOPIC_ID|UNKNOWN_TOPIC_OR_PARTITION|UNKNOWN_LEADER_EPOCH|FENCED_LEADER_EPOCH|NOT_LEADER_OR_FOLLOWER"
+    r"|marked as failed"
 )
 ELECT: Final = "org.apache.kafka.tools.LeaderElectionCommand"
 

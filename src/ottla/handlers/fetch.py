@@ -167,7 +167,7 @@ class Reading:
             wait_ms = request.max_wait_ms if missing > 0 else 0
             return waits.add((), missing, wait_ms, answer, to_end=True, session=follows)
         return waits.add(
-            [self._find(one) for one in self._watched],
+            [self._find(*one.key) for one in self._watched],
             missing,
             request.max_wait_ms,
             answer,
@@ -191,7 +191,7 @@ class Reading:
         served = []
         for one in watched:
             try:
-                partition = find(one)
+                partition = find(*one.key)
                 data, size = self._read_one(partition, one, min(one.size_max, room), min_one=min_one)
                 if data.diverging_epoch.end_offset >= 0 or data.preferred_read_replica >= 0:
                     self._urgent = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.fetch import AbortedTransaction, PartitionData
@@ -20,15 +20,13 @@ DEBUGGING_CONSUMER = -2  # a reader that may look above the high watermark
 CONVERTED_SIZE_MAX = 256 << 10  # an old client gets its records in portions, and asks again
 
 
-def finder(parts: Parts, version: int, replica_id: int) -> Callable[[Watched], Partition]:
+def finder(parts: Parts, version: int, replica_id: int) -> Callable[[Any, int], Partition]:
     """How this fetch finds its partitions: by name or by id, at the leader only or at any replica."""
-    replicas, by_id = parts.replicas, version >= BY_ID
+    replicas = parts.replicas
     anywhere = replica_id == DEBUGGING_CONSUMER or (replica_id < 0 and version >= RACKS)
-    if by_id:
-        of_id = replicas.hosted_by_id if anywhere else replicas.led_by_id
-        return lambda one: of_id(one.topic_id, one.index)
-    of_name = replicas.hosted if anywhere else replicas.led
-    return lambda one: of_name(one.topic, one.index)
+    if version >= BY_ID:
+        return replicas.hosted_by_id if anywhere else replicas.led_by_id
+    return replicas.hosted if anywhere else replicas.led
 
 
 def is_settled(session: Session, partition: Partition, one: Watched, data: PartitionData) -> bool:

@@ -18,6 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+from ottla.embed import freeze
+
 JARS = ("zookeeper-", "zookeeper-jute-", "slf4j-api-", "metrics-core-", "snappy-java-")
 NETTY = ("netty-common-", "netty-buffer-", "netty-transport-", "netty-handler-", "netty-resolver-", "netty-codec-")
 MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
@@ -128,7 +130,7 @@ class ZooKeeperServer:
 
     def pause(self) -> None:
         """Stop answering without closing a connection, until `resume`."""
-        os.kill(self.pid, signal.SIGSTOP)
+        freeze(self.pid)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

@@ -23,6 +23,13 @@ the watches, a queue of requests for each broker.
     insync.py          changes of the in-sync replicas
     machine.py         what to do about an event; taking office
 
+    office.py          who is controller, and how to become it
+    engine.py          one event at a time: queue, watches, timers, answers
+    performer.py       reads and writes; channel.py sends requests to one broker until it answers
+    changes.py         what any broker may write: options, topics that are missing
+    driver.py          all of it behind `Commands`; awaiting.py waits until this broker knows what was done
+    departure.py       a broker that stops asks the controller first
+
 The law of the store: the znode is written before anybody is told, and every write checks the controller epoch. So
 whatever a controller leaves half done, its successor reads and finishes.
 """

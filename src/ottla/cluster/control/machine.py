@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ottla.cluster.control.effects import Task
     from ottla.cluster.control.events import Event
-    from ottla.cluster.control.memory import Key, Memory
+    from ottla.cluster.control.memory import Memory
 
 PRODUCER_IDS_BLOCK = 1000
 
@@ -64,10 +64,6 @@ class Machine:
         answer = yield from _handle(self._context, event)
         yield from self._context.send()
         return answer
-
-    def moves(self) -> dict[Key, Any]:
-        """The partitions that are moving, with their assignments."""
-        return {key: self.memory.assignment(key) for key in self.memory.moving}
 
 
 def _handle(context: Context, event: Event) -> Task[Any]:
