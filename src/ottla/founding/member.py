@@ -172,7 +172,10 @@ class Joined:
         await self.keeper.close()
 
     def _put_away(self, known: Image) -> None:
-        """Logs of topics that are gone, are others by now, or have moved away while this broker was down."""
+        """Logs of partitions that are gone, or have moved away, while this broker was down.
+
+        One of a topic with another id stays where it is: the controller is told, and somebody has to look.
+        """
         unwanted = []
         for one in self._store.logs.values():
             topic = known.topics.get(one.topic)
@@ -180,7 +183,6 @@ class Joined:
                 topic is not None
                 and one.index < len(topic.partitions)
                 and self.metadata.node_id in topic.partitions[one.index].replicas
-                and (topic.id == one.topic_id or not any(topic.id) or not any(one.topic_id))
             )
             if not wanted:
                 unwanted.append(one)
