@@ -52,9 +52,9 @@ SERIOUS: Final = re.compile(r"\b(WARN|WARNING|ERROR|FATAL|Exception|Traceback)\b
 # What belongs to brokers that come and go, and to leaders that were told a little later than their followers.
 ORDINARY: Final = re.compile(
     r"Error in response for fetch request|could not be established|was unsuccessful|fails to send|no connection"
-    r"|[Cc]onnection .*(refused|closed|disconnected)|closed the connection|channel was closed|is not there|has not said yet"
+    r"|[Cc]onnection .*(refused|closed|disconnected)|closed the connection|channel was closed|is not there"
     r"|UNKNOWN_TOPIC_ID|UNKNOWN_TOPIC_OR_PARTITION|UNKNOWN_LEADER_EPOCH|FENCED_LEADER_EPOCH|NOT_LEADER_OR_FOLLOWER"
-    r"|marked as failed"
+    r"|marked as failed|has not said yet"
 )
 ELECT: Final = "org.apache.kafka.tools.LeaderElectionCommand"
 
