@@ -1,7 +1,7 @@
 """Spark on a cluster whose brokers are killed while it works: batch and stream, each row once.
 
-A leader and the controller die while rows are written and copied, a leader just before they are read. No query has to be
-started again.
+A leader and the controller die while rows are written and copied, a leader just before they are read. No query has to
+be started again.
 """
 
 from __future__ import annotations
