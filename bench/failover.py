@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 WAIT_S = 180.0
 NOBODY = -1
-# librdkafka looks for a lost leader once a second, and finds it at the second look.
+# librdkafka by itself finds a new leader up to two seconds after there is one.
 CLIENTS: Mapping[str, Mapping[str, Any]] = {
     "as it is": {},
     "that looks for leaders every 0.2 s": {"topic.metadata.refresh.interval.ms": 200},

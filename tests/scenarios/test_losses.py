@@ -124,7 +124,10 @@ def test_unclean_election_off_waits_and_on_goes_on_with_less(stage: Stage) -> No
 
 @pytest.mark.parametrize("end", ["killed", "stopped"])
 def test_all_brokers_end_and_return_in_any_order(stage: Stage, end: str) -> None:
-    """A partition for each order of replicas, so that its leader returns first, second and last."""
+    """A partition for each order of replicas: killed leaders return first, second and last.
+
+    Of brokers that are stopped in good order, the last one leads everything in the end, and returns last.
+    """
     orders = list(itertools.permutations((1, 2, 3)))
     topic = stage.topic(*orders)
     kept = [stage.write(topic, range(10), partition=index) for index in range(len(orders))]
