@@ -52,7 +52,8 @@ async def be_given_up(store: Keeper, node_id: int, session: int, clock: Clock, *
 
 async def counting_on(store: Keeper, node_id: int) -> int:
     """How many partitions have this broker in sync, and another one that is there."""
-    image = znodes.image_of({**await store.tree(znodes.TOPICS), **await store.tree(znodes.BROKERS)})
+    nodes = {**await store.tree(znodes.TOPICS), **await store.tree(znodes.BROKERS)}
+    image = znodes.image_of(nodes, malformed=set())
     others = image.brokers.keys() - {node_id}
     return sum(
         node_id in state.isr and not others.isdisjoint(state.isr)

@@ -31,6 +31,7 @@ logger = logging.getLogger("ottla.member")
 NOTICES_KEPT_S = 15 * 60.0  # as Kafka keeps them: a member that was away for longer reads everything again
 EARLY_MAX = 1000  # topics whose options were heard of before the topic
 RETRY_S = 1.0
+READS_AT_ONCE = 500
 
 Configs = dict[str, str]
 
@@ -66,8 +67,12 @@ class LiveConfigs:
     async def read_topic_configs(self, names: Iterable[str]) -> dict[str, Configs]:
         """The options of topics, as of now. Those that have none are in it, too."""
         wanted = tuple(names)
-        found = await asyncio.gather(*(self._read(znodes.topic_config_path(name)) for name in wanted))
-        return dict(zip(wanted, found, strict=True))
+        found: dict[str, Configs] = {}
+        for first in range(0, len(wanted), READS_AT_ONCE):
+            some = wanted[first : first + READS_AT_ONCE]
+            read = await asyncio.gather(*(self._read(znodes.topic_config_path(name)) for name in some))
+            found.update(zip(some, read, strict=True))
+        return found
 
     def _look_at_groups(self) -> None:
         self._groups_changed = True

@@ -86,6 +86,8 @@ SENSITIVE = (USER_CONFIGS, BROKER_CONFIGS, "/delegation_token")  # may hold pass
 LOG_DIR_FAILURE = 1
 FEATURES_ENABLED = 1
 DEFAULT_ENTITY = "<default>"
+NUMBER_MAX = 0x7FFFFFFF
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError)  # what decoding raises for what was not written by us
 PLAINTEXT = "PLAINTEXT"
 
 
@@ -181,16 +183,17 @@ def encode_broker(broker: Broker, now_ms: int) -> bytes:
 def decode_broker(broker: int, data: bytes, epoch: int) -> Broker:
     fields = _decode(data)
     endpoints: dict[str, tuple[str, int]] = {}
-    for endpoint in fields.get("endpoints", ()):
+    for endpoint in fields.get("endpoints") or ():
         name, _, address = endpoint.partition("://")
         host, _, port = address.rpartition(":")
-        endpoints[name] = host.removeprefix("[").removesuffix("]"), int(port)
+        endpoints[name] = host.removeprefix("[").removesuffix("]"), _number(int(port))
     if not endpoints:  # what brokers before 0.9 wrote
-        endpoints[PLAINTEXT] = fields["host"], fields["port"]
+        endpoints[PLAINTEXT] = str(fields["host"]), _number(fields["port"])
     # Before listeners had names of their own, the name was the protocol.
     said = fields.get("listener_security_protocol_map") or {name: name for name in endpoints}
-    protocols = {name: protocol for name, protocol in said.items() if protocol != PLAINTEXT}
-    return Broker(broker, endpoints, fields.get("rack"), epoch, protocols)
+    protocols = {name: str(protocol) for name, protocol in said.items() if protocol != PLAINTEXT}
+    rack = fields.get("rack")
+    return Broker(_number(broker), endpoints, None if rack is None else str(rack), epoch, protocols)
 
 
 class Assignment(NamedTuple):
@@ -216,7 +219,9 @@ def decode_topic(data: bytes) -> Assignment:
     fields = _decode(data)
     text = fields.get("topic_id")
     lists = (fields.get(name) or {} for name in ("partitions", "adding_replicas", "removing_replicas"))
-    replicas, adding, removing = ({int(index): tuple(brokers) for index, brokers in one.items()} for one in lists)
+    replicas, adding, removing = ({_number(int(index)): _brokers(ids) for index, ids in one.items()} for one in lists)
+    if sorted(replicas) != list(range(len(replicas))) or not all(replicas.values()):
+        raise ValueError("not the partitions of a topic: one is missing, or has no replicas")
     return Assignment(decode_uuid(text) if text else None, replicas, adding, removing)
 
 
@@ -251,7 +256,10 @@ def decode_state_epoch(data: bytes) -> int:
 def _decode_leader(data: bytes) -> tuple[tuple[int, ...], int, int, int]:
     """Remembered, because after a start most partitions say the same."""
     fields = _decode(data)
-    return tuple(fields["isr"]), fields["leader"], fields["leader_epoch"], fields.get("controller_epoch", 0)
+    leader, epoch, controller_epoch = fields["leader"], fields["leader_epoch"], fields.get("controller_epoch", 0)
+    if leader != NO_LEADER:
+        _number(leader)
+    return _brokers(fields["isr"]), leader, _number(epoch), _number(controller_epoch)
 
 
 def encode_configs(pairs: Mapping[str, str]) -> bytes:
@@ -279,7 +287,7 @@ def encode_config_change(change: ConfigChange) -> bytes:
 
 def decode_config_change(data: bytes) -> ConfigChange:
     """Written by any version of Kafka: with a path, with kind and name apart, or in 0.8 as the bare name of a topic."""
-    fields = json.loads(data)
+    fields = _load(data)
     if isinstance(fields, str):
         return ConfigChange("topics", fields)
     if isinstance(fields, dict) and fields.get("version") == 1:
@@ -328,7 +336,7 @@ def encode_reassignment(replicas: Mapping[tuple[str, int], Iterable[int]]) -> by
 def decode_reassignment(data: bytes) -> dict[tuple[str, int], tuple[int, ...]]:
     """The replicas that each partition is to have. Log directories, which tools may name too, are for the brokers."""
     partitions = _decode(data).get("partitions") or ()
-    return {(one["topic"], one["partition"]): tuple(one["replicas"]) for one in partitions}
+    return {(str(one["topic"]), _number(one["partition"])): _brokers(one["replicas"]) for one in partitions}
 
 
 def encode_log_dir_event(broker: int) -> bytes:
@@ -350,7 +358,7 @@ def encode_controller(broker: int, now_ms: int) -> bytes:
 
 
 def decode_controller(data: bytes) -> int:
-    fields = json.loads(data)  # Kafka 0.8.0 wrote the number alone
+    fields = _load(data)  # Kafka 0.8.0 wrote the number alone
     return int(fields["brokerid"] if isinstance(fields, dict) else fields)
 
 
@@ -394,17 +402,25 @@ def decode_uuid(text: str) -> bytes:
     return value
 
 
-def image_of(nodes: Mapping[str, Node]) -> Image:
-    """The image that a whole tree stands for. Topics without an id keep a zero one until the controller gives it."""
+def image_of(nodes: Mapping[str, Node], *, malformed: set[str] | None = None) -> Image:
+    """The image that a whole tree stands for. Topics without an id keep a zero one until the controller gives it.
+
+    Where anybody may write, brokers and topics that cannot be understood are left out. Their paths go to `malformed`.
+    """
     below = _children(nodes, (BROKERS, TOPICS, BROKER_CONFIGS, GROUP_CONFIGS))
-    brokers = {int(name): decode_broker(int(name), node.data, node.stat.czxid) for name, node in below[BROKERS]}
+    brokers: dict[int, Broker] = {}
     topics: list[Topic] = []
-    for name, node in below[TOPICS]:
-        config = nodes.get(topic_config_path(name))
-        configs = decode_configs(config.data) if config is not None else {}
-        assignment = decode_topic(node.data)
-        states = {index: nodes.get(state_path(name, index)) for index in assignment.replicas}
-        topics.append(topic_of(name, assignment, states, configs))
+    for parent in (BROKERS, TOPICS):
+        for name, node in below[parent]:
+            try:
+                if parent == BROKERS:
+                    brokers[int(name)] = decode_broker(int(name), node.data, node.stat.czxid)
+                else:
+                    topics.append(_topic_in(nodes, name, node))
+            except MALFORMED:
+                if malformed is None:
+                    raise
+                malformed.add(f"{parent}/{name}")
     broker_configs = {
         EVERY_BROKER if name == DEFAULT_ENTITY else name: decode_configs(node.data)
         for name, node in below[BROKER_CONFIGS]
@@ -417,6 +433,14 @@ def image_of(nodes: Mapping[str, Node]) -> Image:
         broker_configs=broker_configs,
         group_configs=group_configs,
     ).with_topics(*topics)
+
+
+def _topic_in(nodes: Mapping[str, Node], name: str, node: Node) -> Topic:
+    config = nodes.get(topic_config_path(name))
+    configs = decode_configs(config.data) if config is not None else {}
+    assignment = decode_topic(node.data)
+    states = {index: nodes.get(state_path(name, index)) for index in assignment.replicas}
+    return topic_of(name, assignment, states, configs)
 
 
 def topic_of(name: str, assignment: Assignment, states: Mapping[int, Node | None], configs: Mapping[str, str]) -> Topic:
@@ -462,8 +486,28 @@ def _encode(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
+def _brokers(value: Any) -> tuple[int, ...]:
+    """A list of different brokers. Anybody may write a node, and what is not a number cannot be sent to a broker."""
+    if not isinstance(value, list) or len(set(map(_number, value))) < len(value):
+        raise ValueError(f"not a list of brokers: {value!r:.80}")
+    return tuple(value)
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= NUMBER_MAX:
+        raise ValueError(f"not a number from 0 to {NUMBER_MAX}: {value!r:.80}")
+    return value
+
+
+def _load(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("JSON that is nested too deep") from None
+
+
 def _decode(data: bytes) -> dict[str, Any]:
-    fields = json.loads(data)
+    fields = _load(data)
     if not isinstance(fields, dict):
         raise ValueError(f"not a JSON object: {data[:80]!r}")
     return fields

@@ -79,10 +79,12 @@ class Joined:
         self._options = LiveConfigs(self.keeper, metadata, clock)
         await self._options.start(EMPTY._replace(cluster_id=member.cluster_id))
         store.config = metadata.config
-        known = znodes.image_of(await self.keeper.tree(znodes.TOPICS) | await self.keeper.tree(znodes.TOPIC_CONFIGS))
+        nodes = await self.keeper.tree(znodes.TOPICS) | await self.keeper.tree(znodes.TOPIC_CONFIGS)
+        malformed: set[str] = set()
+        known = znodes.image_of(nodes, malformed=malformed)
         self._clean = all(store.disk.exists(os.path.join(path, CLEAN_MARKER)) for path in config.log_dirs)
         await asyncio.to_thread(store.open, configs_of(metadata.config, known), replicated=True)
-        self._put_away(known)
+        self._put_away(known, malformed)
         store.write_meta(meta._replace(node_id=member.node_id, cluster_id=member.cluster_id))
         self._assemble(waits)
 
@@ -171,16 +173,21 @@ class Joined:
             await self.peers.close()
         await self.keeper.close()
 
-    def _put_away(self, known: Image) -> None:
-        """Logs of topics that are gone, are others by now, or have moved away while this broker was down."""
+    def _put_away(self, known: Image, malformed: set[str]) -> None:
+        """Logs of partitions that are gone, or have moved away, while this broker was down.
+
+        One of a topic with another id stays where it is: the controller is told, and somebody has to look. So do those
+        of a topic whose node cannot be understood.
+        """
+        for path in sorted(malformed):
+            log.error("a node in ZooKeeper cannot be understood", extra={"path": path})
         unwanted = []
         for one in self._store.logs.values():
             topic = known.topics.get(one.topic)
-            wanted = (
+            wanted = znodes.topic_path(one.topic) in malformed or (
                 topic is not None
                 and one.index < len(topic.partitions)
                 and self.metadata.node_id in topic.partitions[one.index].replicas
-                and (topic.id == one.topic_id or not any(topic.id) or not any(one.topic_id))
             )
             if not wanted:
                 unwanted.append(one)

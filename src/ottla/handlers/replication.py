@@ -9,6 +9,8 @@ UpdateMetadata v0-8: what clients may be told. v1 endpoints; v2 racks; v3 listen
 epoch; v6 flexible; v7 topic ids.
 
 A request of an older controller, or for an earlier life of this broker, is refused as a whole.
+
+Nothing in them is trusted: a name becomes a folder, and the highest partition number the length of a list.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ottla.cluster import image
+from ottla.cluster.topic_names import check_name
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.replica.assigned import Assigned
@@ -51,6 +54,7 @@ DELETED = -2  # in place of a leader
 NO_EPOCH = -1
 FULL = 2  # a kind of UpdateMetadata: what it does not name is gone
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by number: they were the names of listeners once
+UNTOLD_MAX = 100_000  # partitions of which nothing is said, below others: they have never had a leader
 UNTOLD = image.Partition(0, (), (), image.NO_LEADER, NO_EPOCH)
 
 
@@ -71,12 +75,13 @@ async def leader_and_isr(parts: Parts, call: Call, request: LeaderAndIsrRequest)
         if code is not ErrorCode.NONE:
             return LeaderAndIsrResponse(error_code=code)
         states = request.topic_states if call.version >= ROLES_GROUPED else grouped_roles(request)
-        configs = await configs_of(parts, [topic.topic_name for topic in states])
-        wanted = {(topic.topic_name, one.partition_index) for topic in states for one in topic.partition_states}
+        named = [topic for topic in states if is_name(topic.topic_name)]
+        configs = await configs_of(parts, [topic.topic_name for topic in named])
+        wanted = {(topic.topic_name, one.partition_index) for topic in named for one in topic.partition_states}
         await parts.store.make_way(wanted - parts.store.logs.keys())
         response = LeaderAndIsrResponse(error_code=0)
         for topic in states:
-            known = image.Topic(topic.topic_name, topic.topic_id, (), configs[topic.topic_name])
+            known = image.Topic(topic.topic_name, topic.topic_id, (), configs.get(topic.topic_name, {}))
             errors = []
             for one in topic.partition_states:
                 await parts.metadata.turns.pause()
@@ -104,10 +109,27 @@ def assign(replicas: Assigned, topic: image.Topic, told: LeaderAndIsrPartitionSt
         told.partition_epoch,
     )
     try:
+        check_name(topic.name)
+        check_state(state)
         replicas.assign(topic, state, new=told.is_new)
     except BrokerError as error:
         return error.code
     return ErrorCode.NONE
+
+
+def check_state(state: image.Partition) -> None:
+    numbers = state.index, state.leader_epoch, *state.replicas, *state.isr
+    distinct = all(len(set(ids)) == len(ids) for ids in (state.replicas, state.isr))
+    if min(numbers) < 0 or state.leader < image.NO_LEADER or not distinct:
+        raise BrokerError(ErrorCode.INVALID_REQUEST)
+
+
+def is_name(name: str) -> bool:
+    try:
+        check_name(name)
+    except BrokerError:
+        return False
+    return True
 
 
 def grouped_roles(request: LeaderAndIsrRequest) -> list[LeaderAndIsrTopicState]:
@@ -192,6 +214,8 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
         if code is not ErrorCode.NONE:
             return UpdateMetadataResponse(error_code=code)
         states = request.topic_states if call.version >= METADATA_GROUPED else grouped_metadata(request)
+        if not is_sound(states, request.live_brokers):
+            return UpdateMetadataResponse(error_code=ErrorCode.INVALID_REQUEST)
         configs = await configs_of(parts, [topic.topic_name for topic in states])
         present = parts.metadata.image  # only now: options may have been published meanwhile
         put, gone = [], []
@@ -213,6 +237,19 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
         new = new.without_topics(*gone) if gone else new
         parts.metadata.publish(new.with_topics(*put) if put else new)
         return UpdateMetadataResponse(error_code=0)
+
+
+def is_sound(states: Iterable[UpdateMetadataTopicState], brokers: Iterable[UpdateMetadataBroker]) -> bool:
+    """Whether it can be taken in, without more room than it takes itself."""
+    untold = 0
+    for topic in states:
+        indexes = [one.partition_index for one in topic.partition_states]
+        if not is_name(topic.topic_name) or min(indexes, default=0) < 0:
+            return False
+        untold += max(0, max(indexes, default=-1) + 1 - len(indexes))
+    protocols = range(len(PROTOCOLS))
+    known = all(one.security_protocol in protocols for broker in brokers for one in broker.endpoints)
+    return known and untold <= UNTOLD_MAX
 
 
 def updated(

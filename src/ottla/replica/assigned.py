@@ -7,13 +7,15 @@ one, is refused.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
+from ottla import descriptors
 from ottla.clock import steady_ms
 from ottla.errors import BrokerError, ErrorCode
 from ottla.replica.leader import Leader
 from ottla.replica.partition import NOBODY, Partition, Site
-from ottla.replica.replicas import GONE, LOST, NONE, Replicas
+from ottla.replica.replicas import DESCRIPTORS_SPARE, GONE, LOST, NONE, Replicas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +42,11 @@ if TYPE_CHECKING:
         def look(self, partitions: Iterable[Partition]) -> None: ...
 
 
+logger = logging.getLogger("ottla.replicas")
+
+TOO_MANY = "no more files can be opened: raise the limit (ulimit -n, or LimitNOFILE of the service)"
+
+
 class Assigned(Replicas):
     def __init__(
         self, metadata: Metadata, store: Store, waits: Waits, fetchers: Fetchers, proposals: Proposals
@@ -47,6 +54,7 @@ class Assigned(Replicas):
         super().__init__(metadata, store, waits)
         self._fetchers = fetchers
         self._proposals = proposals
+        self._cramped = False  # whether it was said that the limit of open files is reached
 
     def apply(self, old: Image | None, new: Image) -> None:
         for name in new.topics_changed_since(old):
@@ -178,6 +186,11 @@ class Assigned(Replicas):
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
         if found is not None and any(topic.id) and any(found.topic_id) and found.topic_id != topic.id:
             raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
+        if found is None and descriptors.left() < DESCRIPTORS_SPARE:
+            if not self._cramped:
+                logger.error("cannot host %s-%d and others: %s", topic.name, state.index, TOO_MANY)
+            self._cramped = True
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, TOO_MANY)
         log = self._log(topic, state, NOBODY)  # its epochs are those of the records it will get
         if found is None:
             log.high = 0

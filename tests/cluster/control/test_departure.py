@@ -1,158 +1,63 @@
-"""Leaving a cluster when its store or its controller is silent: in virtual time, so that seconds can be counted."""
+"""A broker that leaves asks the controller to have others take over, for as long as there are others."""
 
 from __future__ import annotations
 
 import asyncio
-from random import Random
-from typing import TYPE_CHECKING, Any
-
-import pytest
+from typing import Any
 
 from ottla.cluster import znodes
-from ottla.cluster.control import departure
 from ottla.cluster.control.departure import depart
-from ottla.cluster.control.office import Office
 from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.image import Broker
-from ottla.cluster.keeper import Unavailable
-from ottla.cluster.member import Member, Place
 from ottla.config import load
-from ottla.disk import RealDisk
-from ottla.sim.clock import SimClock
-from ottla.sim.loop import SimLoop, make_loop
-from ottla.wire.messages.peers import ControlledShutdownResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from pathlib import Path
-
-FEW_S = 5.0
-FOREVER_S = 10_000.0
-
-
-async def answer() -> None:
-    return
-
-
-async def be_silent() -> None:
-    await asyncio.sleep(FOREVER_S)
-
-
-async def be_gone() -> None:
-    raise Unavailable("gone")
-
-
-class Store(Embedded):
-    """A store that answers, or not, as the test says."""
-
-    def __init__(self) -> None:
-        super().__init__(MEMORY)
-        self.first: Callable[[], Coroutine[Any, Any, None]] = answer
-
-    async def get(self, path: str) -> Any:
-        await self.first()
-        return await super().get(path)
+from ottla.wire.messages.peers import ControlledShutdownResponse, RemainingPartition
 
 
 class Controller:
-    def __init__(self) -> None:
+    """Answers with so many partitions that nobody could take, each time one fewer."""
+
+    def __init__(self, remaining: int) -> None:
+        self.remaining = remaining
         self.asked = 0
-        self.first: Callable[[], Coroutine[Any, Any, None]] = answer
 
-    async def ask(self, broker: Broker, request: Any, **rest: Any) -> ControlledShutdownResponse:
+    async def ask(self, broker: Broker, request: object, **options: object) -> ControlledShutdownResponse:
         self.asked += 1
-        await self.first()
-        return ControlledShutdownResponse(error_code=0, remaining_partitions=[])
-
-    def close_channel(self, broker_id: int, channel: str) -> None:
-        pass
+        left = [RemainingPartition(topic_name="t", partition_index=index) for index in range(self.remaining)]
+        self.remaining -= 1
+        return ControlledShutdownResponse(error_code=0, remaining_partitions=left)
 
 
-@pytest.fixture
-def loop() -> SimLoop:
-    return make_loop(Random(1))
-
-
-async def made() -> Store:
-    store = Store()
-    await store.open()
+async def departed(controller: Controller, *brokers: int, **options: str) -> bool:
+    keeper, peers = Embedded(MEMORY), controller
+    await keeper.open()
     for path in znodes.PARENTS:
-        await store.create(path)
-    await store.create(znodes.CONTROLLER, znodes.encode_controller(2, 0), ephemeral=True)
-    await store.create(znodes.broker_path(2), znodes.encode_broker(Broker(2, {"IN": ("a", 1)}, None, 0), 0))
-    return store
+        await keeper.create(path)
+    await keeper.create(znodes.CONTROLLER, znodes.encode_controller(brokers[0], 0))
+    for broker in brokers:
+        found = Broker(broker, {"PLAINTEXT": ("localhost", 9092)}, None, 0)
+        await keeper.create(znodes.broker_path(broker), znodes.encode_broker(found, 0))
+    config = load({"controlled.shutdown.retry.backoff.ms": "10", **options})
+    try:
+        chosen: Any = peers
+        return await depart(config, keeper, chosen, 1, 7)
+    finally:
+        await keeper.close()
 
 
-async def left(store: Store, controller: Controller) -> bool:
-    return await depart(load({"node.id": "1", "log.dirs": "/nowhere"}), store, controller, 1, 5)
+def test_it_asks_until_all_is_taken_over() -> None:
+    controller = Controller(2)
+    assert asyncio.run(departed(controller, 1, 2))
+    assert controller.asked == 3
 
 
-@pytest.mark.parametrize("trouble", [be_gone, be_silent])
-def test_a_store_that_does_not_answer_is_not_waited_for(
-    loop: SimLoop, trouble: Callable[[], Coroutine[Any, Any, None]]
-) -> None:
-    async def story() -> None:
-        store, controller = await made(), Controller()
-        store.first = trouble
-        began = loop.time()
-        assert not await left(store, controller)
-        assert loop.time() - began < FEW_S
-
-    loop.run_until_complete(story())
+def test_it_gives_up_after_some_tries() -> None:
+    controller = Controller(9)
+    assert not asyncio.run(departed(controller, 1, 2))
+    assert controller.asked == 3
 
 
-def test_nor_is_a_controller_whose_store_has_gone(loop: SimLoop) -> None:
-    async def story() -> None:
-        store, controller = await made(), Controller()
-
-        async def lose_the_store() -> None:
-            store.first = be_gone
-            await be_silent()
-
-        controller.first = lose_the_store
-        began = loop.time()
-        assert not await left(store, controller)
-        assert controller.asked == 1
-        assert loop.time() - began < FEW_S
-
-    loop.run_until_complete(story())
-
-
-def test_a_store_that_is_away_for_a_moment_is_waited_for(loop: SimLoop) -> None:
-    async def story() -> None:
-        store, controller = await made(), Controller()
-        store.first = be_gone
-        loop.call_later(departure.AWAY_S / 2, setattr, store, "first", answer)
-        assert await left(store, controller)
-        assert controller.asked == 1
-
-    loop.run_until_complete(story())
-
-
-@pytest.mark.parametrize("trouble", [be_gone, be_silent])
-def test_the_office_is_left_without_an_answer(loop: SimLoop, trouble: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    async def story() -> None:
-        store = await made()
-        office = Office(store, 1, SimClock(loop))
-        store.first = trouble
-        began = loop.time()
-        await office.leave()
-        assert loop.time() - began < FEW_S
-
-    loop.run_until_complete(story())
-
-
-@pytest.mark.parametrize("trouble", [be_gone, be_silent])
-def test_so_is_the_registration(
-    loop: SimLoop, tmp_path: Path, trouble: Callable[[], Coroutine[Any, Any, None]]
-) -> None:
-    async def story() -> None:
-        store = await made()
-        member = Member(store, load({"node.id": "1", "log.dirs": str(tmp_path)}), SimClock(loop), RealDisk())
-        await member.register(Place({"IN": ("a", 1)}, {}, None))
-        store.first = trouble
-        began = loop.time()
-        await member.close()
-        assert loop.time() - began < FEW_S
-
-    loop.run_until_complete(story())
+def test_the_last_broker_does_not_wait_for_anybody() -> None:
+    controller = Controller(9)
+    patient = {"controlled.shutdown.retry.backoff.ms": "3600000"}
+    assert not asyncio.run(departed(controller, 1, **patient))
+    assert controller.asked == 1

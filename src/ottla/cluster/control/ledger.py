@@ -78,14 +78,19 @@ def _update(
 def refresh(context: Context, keys: Sequence[Key]) -> Task[None]:
     """Read the states of these partitions again. One that cannot be read has no leader that we know of."""
     found = yield from read([znodes.state_path(*key) for key in keys])
+    newest = context.term.epoch
     for key, node in zip(keys, found, strict=True):
         lead = None if node is None else nodes.lead_of(node)
         if lead is None:
             context.memory.leads.pop(key, None)
-        elif lead.controller_epoch > context.term.epoch:
-            raise Deposed(f"{key} was written by controller epoch {lead.controller_epoch}")
         else:
+            newest = max(newest, lead.controller_epoch)
             context.memory.leads[key] = lead
+    if newest > context.term.epoch:
+        # By a successor, or before somebody set the count of controllers back: only the count itself can tell.
+        count = yield from read_one(znodes.CONTROLLER_EPOCH)
+        if count is None or count.stat.version != context.term.version:
+            raise Deposed(f"a state was written by controller epoch {newest}")
 
 
 def create_states(context: Context, leads: Mapping[Key, Lead]) -> Task[dict[Key, Lead]]:
@@ -94,8 +99,9 @@ def create_states(context: Context, leads: Mapping[Key, Lead]) -> Task[dict[Key,
     yield from _create_all(context, list(dict.fromkeys(znodes.partitions_path(topic) for topic, _ in leads)))
     pending = list(leads)
     done: dict[Key, Lead] = {}
+    at_once = STATES_AT_ONCE
     for _ in range(TRIES_MAX):
-        groups = list(_slices(pending, STATES_AT_ONCE))
+        groups = list(_slices(pending, at_once))
         transactions = [[op for key in group for op in _creation(key, leads[key])] for group in groups]
         results = yield from write(context, transactions)
         pending = []
@@ -107,11 +113,20 @@ def create_states(context: Context, leads: Mapping[Key, Lead]) -> Task[dict[Key,
         memory.leads |= done
         if not pending:
             break
+        at_once = 1  # one that cannot be written does not stop the others
         present = yield from _remaining(context, pending)
         done |= present
-        pending = [key for key in pending if key not in present]
+        malformed = yield from _existing(pending, present)
+        pending = [key for key in pending if key not in present and key not in malformed]
     memory.leads |= done
     return done
+
+
+def _existing(keys: Sequence[Key], known: Mapping[Key, Lead]) -> Task[set[Key]]:
+    """Partitions that have a state which cannot be understood: left to a person, because it may say who has records."""
+    unknown = [key for key in keys if key not in known]
+    found = yield from read([znodes.state_path(*key) for key in unknown])
+    return {key for key, node in zip(unknown, found, strict=True) if node is not None and nodes.lead_of(node) is None}
 
 
 def _remaining(context: Context, keys: Sequence[Key]) -> Task[dict[Key, Lead]]:

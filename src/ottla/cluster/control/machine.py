@@ -191,7 +191,10 @@ def take_producer_ids(context: Context, broker: int, epoch: int) -> Task[tuple[i
         raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
     for _ in range(ledger.TRIES_MAX):
         node = yield from read_one(znodes.PRODUCER_IDS)
-        first = znodes.decode_producer_ids(node.data) + 1 if node is not None and node.data else 0
+        try:
+            first = znodes.decode_producer_ids(node.data) + 1 if node is not None and node.data else 0
+        except znodes.MALFORMED:  # to begin again would give ids to two producers
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{znodes.PRODUCER_IDS} cannot be understood") from None
         block = znodes.encode_producer_ids(broker, first, first + PRODUCER_IDS_BLOCK - 1)
         op = Create(znodes.PRODUCER_IDS, block) if node is None else Set(znodes.PRODUCER_IDS, block, node.stat.version)
         results = yield from ledger.write(context, [[op]])

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ottla.cluster.keeper import Node
 
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError)
+MALFORMED = znodes.MALFORMED
 
 
 def topic_of(node: Node) -> tuple[bytes | None, dict[int, Assignment]] | None:
@@ -20,8 +20,6 @@ def topic_of(node: Node) -> tuple[bytes | None, dict[int, Assignment]] | None:
     try:
         topic_id, replicas, adding, removing = znodes.decode_topic(node.data)
     except MALFORMED:
-        return None
-    if sorted(replicas) != list(range(len(replicas))) or not all(replicas.values()):
         return None
     return topic_id, {
         index: Assignment(brokers, adding.get(index, ()), removing.get(index, ()))
