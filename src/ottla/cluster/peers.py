@@ -253,7 +253,11 @@ class Line:
         asked.version = version
         asked.correlation = self._count = (self._count + 1) & 0x7FFFFFFF
         head = frame.request_header(asked.api.key, version, asked.correlation, asked.client_id)
-        body: list[Any] = codec.encoder(asked.api.request, version)(asked.request)
+        try:
+            body: list[Any] = codec.encoder(asked.api.request, version)(asked.request)
+        except Exception as error:  # a fault of ours: it is that of who asked, not of those behind it
+            refuse(asked, error)
+            return
         asked.request = None
         self._sent.append(asked)
         self._frames.send([head, *body])
@@ -340,7 +344,7 @@ def settle(asked: Asked) -> None:
         asked.timer.cancel()
 
 
-def refuse(asked: Asked, error: PeerError) -> None:
+def refuse(asked: Asked, error: Exception) -> None:
     settle(asked)
     if not asked.future.done():
         asked.future.set_exception(error)
