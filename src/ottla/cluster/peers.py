@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -37,6 +38,8 @@ __all__ = ["Connections", "PeerError", "Peers", "UnsupportedError"]
 
 logger = logging.getLogger("ottla.peers")
 
+# What encoding raises for a message that has something else in a field than the wire has a place for.
+UNENCODABLE = (AttributeError, TypeError, ValueError, OverflowError, struct.error)
 TIMEOUT_S: Final = 30.0
 DIAL_TIMEOUT_S: Final = 10.0  # Kafka's socket.connection.setup.timeout.ms
 BACKOFF_S: Final = 0.05  # Kafka's reconnect.backoff.ms, doubled with each failure
@@ -255,7 +258,7 @@ class Line:
         head = frame.request_header(asked.api.key, version, asked.correlation, asked.client_id)
         try:
             body: list[Any] = codec.encoder(asked.api.request, version)(asked.request)
-        except Exception as error:  # a fault of ours: it is that of who asked, not of those behind it
+        except UNENCODABLE as error:  # a fault of ours: it is that of who asked, not of those behind it
             refuse(asked, error)
             return
         asked.request = None
