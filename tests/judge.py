@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 NEWEST: Final = "4.3.1"  # KRaft
 ZOOKEEPER: Final = "3.9.2"  # the last line with ZooKeeper, and the last that serves the old protocol versions
+LAST_ON_ZOOKEEPER: Final = "2.3.1"  # its tools take --zookeeper everywhere
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qk"
 TIMEOUT_S: Final = 120.0
 
@@ -232,7 +233,10 @@ class Tools:
     """A JVM that runs one command line tool of a release after the other (compat/java/Tools.java)."""
 
     def __init__(self, version: str) -> None:
-        words = command(SOURCES / "Tools.java", path=classpath(version), options=logging_options(version))
+        if version.startswith("2."):  # the last tools that write to ZooKeeper
+            words = command(SOURCES / "Tools.java", path=scala_classpath(version, "2.12"))
+        else:
+            words = command(SOURCES / "Tools.java", path=classpath(version), options=logging_options(version))
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None

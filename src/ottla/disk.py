@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 Path: TypeAlias = "str | os.PathLike[str]"
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 
@@ -96,10 +95,6 @@ class Disk(Protocol):
         """Remove a folder and the files in it."""
 
     def sync_folder(self, folder: Path) -> None: ...
-
-    def boot_id(self) -> str:
-        """Another one when the machine was started since: what was not forced to disk may be gone. Empty: unknown."""
-        ...
 
     def space(self, folder: Path) -> tuple[int, int]:
         """Bytes in total and bytes free of the file system that holds the folder."""
@@ -213,12 +208,6 @@ class RealDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
-
-    def boot_id(self) -> str:
-        try:
-            return self.read(BOOT_ID).decode().strip()
-        except OSError:  # not Linux
-            return ""
 
     def space(self, folder: Path) -> tuple[int, int]:
         found = os.statvfs(folder)

@@ -53,6 +53,7 @@ SERIOUS: Final = re.compile(r"\b(WARN|WARNING|ERROR|FATAL|Exception|Traceback)\b
 ORDINARY: Final = re.compile(
     r"Error in response for fetch request|could not be established|was unsuccessful|fails to send|no connection"
     r"|[Cc]onnection .*(refused|closed|disconnected)|closed the connection|channel was closed"
+    r"|is not there|has not said yet"
     r"|UNKNOWN_TOPIC_ID|UNKNOWN_TOPIC_OR_PARTITION|UNKNOWN_LEADER_EPOCH|FENCED_LEADER_EPOCH|NOT_LEADER_OR_FOLLOWER"
     r"|marked as failed"
 )
@@ -109,8 +110,13 @@ class Mixed:
         (self.kafka.get(number) or self.ottla[number]).stop()
 
     @property
+    def brokers(self) -> dict[int, judge.Kafka | BrokerProcess]:
+        """Those that run."""
+        return {number: broker for number, broker in {**self.kafka, **self.ottla}.items() if broker.running}
+
+    @property
     def bootstrap(self) -> str:
-        return ",".join(broker.bootstrap for broker in (*self.kafka.values(), *self.ottla.values()) if broker.running)
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     # --- what ZooKeeper knows ----------------------------------------------------------------------------------------
 
@@ -145,8 +151,7 @@ class Mixed:
 
     def elect_controller(self, number: int) -> None:
         """Give the office to a broker: the others stand still while they could run for it."""
-        brokers = {**self.kafka, **self.ottla}
-        others = [broker.pid for one, broker in brokers.items() if one != number and broker.running]
+        others = [broker.pid for one, broker in self.brokers.items() if one != number]
         for pid in others:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -199,6 +204,11 @@ class Mixed:
             if number in self.kafka
             else self.folder / f"ottla-{number}" / "data"
         )
+
+    def folders(self, topic: str) -> list[Path]:
+        """Where replicas of a topic are, except those that are being deleted."""
+        found = [path for number in self.brokers for path in self.data(number).glob(f"{topic}-*")]
+        return [path for path in found if not path.name.endswith("-delete")]
 
     def content(self, number: int, topic: str, index: int) -> str:
         """What a replica has written, chunk by chunk."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from compat.raw import Raw, init_producer
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from mixed.load import KEYS, TOPIC, Load
@@ -55,6 +56,19 @@ def read_committed(mixed: Mixed, topic: str, count: int) -> list[str]:
     return values
 
 
+def producer_ids(mixed: Mixed) -> set[int]:
+    """One from every broker; each takes them from a block that the controller, of either kind, has given it."""
+    found = [init_producer(Raw(int(broker.bootstrap.rpartition(":")[2])))[0] for broker in mixed.brokers.values()]
+    assert len(set(found)) == len(found)
+    return set(found)
+
+
+def delete(mixed: Mixed, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": mixed.bootstrap})
+    admin.delete_topics([topic])[topic].result(60)
+    wait_until(lambda: topic not in mixed.topics() and not any(mixed.folders(topic)), lambda: mixed.folders(topic))
+
+
 def restart_kafka(mixed: Mixed, number: int) -> None:
     mixed.stop(number)
     wait_until(lambda: number not in mixed.live())
@@ -65,6 +79,15 @@ def restart_kafka(mixed: Mixed, number: int) -> None:
 def kill_ottla(mixed: Mixed, number: int) -> None:
     mixed.ottla[number].kill()
     mixed.start_ottla(number)
+    wait_until(lambda: in_sync(mixed), lambda: mixed.describe(KEYS))
+
+
+def kill_kafka(mixed: Mixed, load: Load, number: int) -> None:
+    """Nobody is told: others find out when its session ends."""
+    mixed.kafka[number].stop(kill=True)
+    wait_until(lambda: number not in mixed.live() and mixed.controller() not in (number, -1))
+    load.go_on()
+    mixed.start_kafka(number)
     wait_until(lambda: in_sync(mixed), lambda: mixed.describe(KEYS))
 
 
@@ -97,6 +120,7 @@ def test_ottla_joins_apache_kafka_and_takes_over(tmp_path: Path) -> None:
         with Load(mixed) as load:
             mixed.start_ottla(11, 12)
             assert mixed.controller() in mixed.kafka, "who comes takes no office"
+            ids = producer_ids(mixed)
 
             lead(mixed, [11, 1], [12, 2], [2, 11])
             load.go_on()
@@ -111,17 +135,23 @@ def test_ottla_joins_apache_kafka_and_takes_over(tmp_path: Path) -> None:
             mixed.elect_preferred(("money", 0))
             write_transaction(mixed, "money", "bb")
             restart_kafka(mixed, 2)
-            load.go_on()
+            assert ids.isdisjoint(producer_ids(mixed))
+            delete(mixed, "new")
 
             mixed.elect_controller(1)
             lead(mixed, [12, 1], [11, 2], [1, 12])
-            load.go_on()
+            mixed.reassign(
+                {("money", 0): [2, 12], **{(topic, index): [11, 2] for topic in INTERNAL for index in (0, 1)}}
+            )
+            mixed.elect_preferred(("money", 0), *((topic, index) for topic in INTERNAL for index in (0, 1)))
+            write_transaction(mixed, "money", "ccc")
+            kill_kafka(mixed, load, 1)
 
             mixed.elect_controller(12)
             retire_kafka(mixed)
             load.go_on()
-        write_transaction(mixed, "money", "ccc")
-        assert read_committed(mixed, "money", 3) == ["a", "bb", "ccc"]
+        write_transaction(mixed, "money", "dddd")
+        assert read_committed(mixed, "money", 4) == ["a", "bb", "ccc", "dddd"]
         assert all(set(replicas) == {11, 12} for topic in INTERNAL for replicas in mixed.replicas(topic).values())
         load.check()
         assert not mixed.complaints(), "\n".join(mixed.complaints())

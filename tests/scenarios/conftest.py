@@ -21,6 +21,7 @@ OPTIONS = {
     "transaction.state.log.num.partitions": 3,
     "auto.leader.rebalance.enable": False,  # scenarios say who leads
     "controlled.shutdown.retry.backoff.ms": 200,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
     "group.initial.rebalance.delay.ms": 0,
     "replica.lag.time.max.ms": 3000,
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",

@@ -91,61 +91,51 @@ def test_an_isr_of_two_loses_one_then_the_other(stage: Stage, first: str) -> Non
     stage.identical(topic)
 
 
-def lose_the_last_in_sync(stage: Stage, topic: str) -> list[str]:
-    """Broker 2 falls behind, then broker 1 dies too, and 2 is back: what both of them have."""
-    both = stage.write(topic, range(10))
+def test_unclean_election_off_waits_and_on_goes_on_with_less(stage: Stage) -> None:
+    """Broker 2 falls behind, then broker 1 dies too, and 2 is back: three topics that see it differently."""
+    off, on = stage.topic([1, 2]), stage.topic([1, 2], unclean_leader_election_enable="true")
+    later = stage.topic([1, 2])
+    topics = (off, on, later)
+    everything = {topic: stage.write(topic, range(10)) for topic in topics}
+    both = [str(count) for count in range(10)]
     stage.cluster.kill(2)
-    stage.in_sync(topic, 0, (1,))
-    stage.write(topic, range(10, 20))
+    for topic in topics:
+        stage.in_sync(topic, 0, (1,))
+        everything[topic] += stage.write(topic, range(10, 20))
     stage.cluster.kill(1)
-    stage.led_by(topic, 0, lambda leader: leader is NOBODY)
+    for topic in topics:
+        stage.led_by(topic, 0, lambda leader: leader is NOBODY)
     stage.cluster.start(2)
-    return both
-
-
-def test_unclean_election_off_waits_for_the_last_in_sync(stage: Stage) -> None:
-    topic = stage.topic([1, 2])
-    lose_the_last_in_sync(stage, topic)
-    wait_until(lambda: 2 in stage.registered())
-    stage.write(stage.topic([2]), range(3))  # the controller has dealt with broker 2
-    assert stage.cluster.leader(topic, 0) is NOBODY
+    stage.led_by(on, 0, lambda leader: leader == 2)
+    assert stage.read(on) == both, "what only the dead broker had is lost"
+    assert [stage.cluster.leader(topic, 0) for topic in (off, later)] == [NOBODY, NOBODY]
+    stage.set_config(later, "unclean.leader.election.enable", "true")
+    stage.led_by(later, 0, lambda leader: leader == 2)
+    assert stage.read(later) == both
+    assert stage.cluster.leader(off, 0) is NOBODY
+    new = stage.write(on, ("new",))
     stage.cluster.start(1)
-    stage.in_sync(topic, 0, (1, 2))
-    assert stage.read(topic) == [str(count) for count in range(20)]
-    stage.identical(topic)
+    for topic in topics:
+        stage.in_sync(topic, 0, (1, 2))
+        stage.identical(topic)
+    assert stage.read(off) == everything[off], "who waits loses nothing"
+    assert stage.read(on) == both + new
 
 
-def test_unclean_election_on_goes_on_with_less(stage: Stage) -> None:
-    topic = stage.topic([1, 2], unclean_leader_election_enable="true")
-    both = lose_the_last_in_sync(stage, topic)
-    stage.led_by(topic, 0, lambda leader: leader == 2)
-    assert stage.read(topic) == both, "what only the dead broker had is lost"
-    both += stage.write(topic, ("new",))
-    stage.cluster.start(1)
-    stage.in_sync(topic, 0, (1, 2))
-    assert stage.read(topic) == both
-    stage.identical(topic)
+@pytest.mark.parametrize("end", ["killed", "stopped"])
+def test_all_brokers_end_and_return_in_any_order(stage: Stage, end: str) -> None:
+    """A partition for each order of replicas: killed leaders return first, second and last.
 
-
-def test_unclean_election_turned_on_later_elects(stage: Stage) -> None:
-    topic = stage.topic([1, 2])
-    both = lose_the_last_in_sync(stage, topic)
-    wait_until(lambda: 2 in stage.registered())
-    stage.set_config(topic, "unclean.leader.election.enable", "true")
-    stage.led_by(topic, 0, lambda leader: leader == 2)
-    assert stage.read(topic) == both
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations((1, 2, 3))), ids=lambda order: "".join(map(str, order)))
-def test_all_brokers_stop_and_return_in_any_order(stage: Stage, order: tuple[int, ...]) -> None:
-    """Half of the orders after kill -9, half after a good end. The first that ends was in sync with all, too."""
-    topic = stage.topic([1, 2, 3], [2, 3, 1])
-    kept = [stage.write(topic, range(10), partition=index) for index in range(2)]
+    Of brokers that are stopped in good order, the last one leads everything in the end, and returns last.
+    """
+    orders = list(itertools.permutations((1, 2, 3)))
+    topic = stage.topic(*orders)
+    kept = [stage.write(topic, range(10), partition=index) for index in range(len(orders))]
+    for number in (2, 1, 3):
+        (stage.cluster.kill if end == "killed" else stage.cluster.stop)(number)
     for number in (1, 2, 3):
-        (stage.cluster.kill if order[0] == 2 or order == (1, 2, 3) else stage.cluster.stop)(number)
-    for number in order:
         stage.cluster.start(number)
-    for index in range(2):
+    for index in range(len(orders)):
         stage.in_sync(topic, index, (1, 2, 3))
         assert stage.read(topic, partition=index) == kept[index]
         kept[index] += stage.write(topic, ("after",), partition=index)

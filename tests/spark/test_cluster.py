@@ -1,6 +1,7 @@
 """Spark on a cluster whose brokers are killed while it works: batch and stream, each row once.
 
-The brokers that die are those that lead, that keep the transactions, and that decide. No query has to be started again.
+A leader and the controller die while rows are written and copied, a leader just before they are read. No query has to
+be started again.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def stream(spark: SparkSession, cluster: Cluster, folder: Path) -> None:
 
 
 def read_batch(spark: SparkSession, cluster: Cluster) -> None:
-    """A job reads what the stream has written while the leader of a partition is away."""
+    """A job reads what the stream has written when the leader of a partition has just died."""
     options = {
         "kafka.bootstrap.servers": cluster.bootstrap,
         "subscribe": "b",

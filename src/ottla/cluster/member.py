@@ -9,7 +9,7 @@ new session with a new epoch, and whoever has subscribed is told.
 
 A broker that was killed is still registered until its session expires. Its next life need not wait for that: the file
 `ottla-session` beside the logs says which session the former life had. Who holds the lock of the folder knows that this
-life is over, and removes its registration. Not so if the machine itself was started again.
+life is over, and removes its registration.
 """
 
 from __future__ import annotations
@@ -243,16 +243,13 @@ class Member:
     def former_session(self) -> int:
         """The session in which this broker was registered last, 0 if that is not known."""
         try:
-            session, boot_id = self._disk.read(self._session_path).decode().split()
-            # If the machine itself went down, records that were not forced to disk may be gone. Then the controller has
-            # to see this broker go, or it might be elected without them.
-            return int(session) if boot_id == self._disk.boot_id() else 0
+            return int(self._disk.read(self._session_path))
         except (OSError, ValueError):  # new, or torn: then the former life's session has to expire
             return 0
 
     def _remember(self, session: int) -> None:
         try:
-            self._disk.write(self._session_path, f"{session} {self._disk.boot_id()}".encode())
+            self._disk.write(self._session_path, str(session).encode())
         except OSError as error:
             logger.warning("a killed broker would come back late", extra={"reason": str(error)})
 

@@ -179,9 +179,10 @@ class Joined:
         await self.keeper.close()
 
     def _put_away(self, known: Image, malformed: set[str]) -> None:
-        """Logs of topics that are gone, are others by now, or have moved away while this broker was down.
+        """Logs of partitions that are gone, or have moved away, while this broker was down.
 
-        Of a topic whose node cannot be understood nobody can tell: its logs stay.
+        One of a topic with another id stays where it is: the controller is told, and somebody has to look. So do those
+        of a topic whose node cannot be understood.
         """
         for path in sorted(malformed):
             log.error("a node in ZooKeeper cannot be understood", extra={"path": path})
@@ -192,7 +193,6 @@ class Joined:
                 topic is not None
                 and one.index < len(topic.partitions)
                 and self.metadata.node_id in topic.partitions[one.index].replicas
-                and (topic.id == one.topic_id or not any(topic.id) or not any(one.topic_id))
             )
             if not wanted:
                 unwanted.append(one)

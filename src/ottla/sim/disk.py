@@ -34,12 +34,10 @@ class Device:
         self.full = False
         self.synced: dict[str, bytes] = {}
         self.syncs = 0
-        self.outages = 0
 
     def cut_power(self) -> int:
         """Lose what no sync has covered; returns how many bytes were at stake."""
         stake = 0
-        self.outages += 1
         for path in sorted(self.synced):
             safe = self.synced[path]
             try:
@@ -170,7 +168,7 @@ class SimDisk(RealDisk):
         return sorted(super().scan(folder), key=lambda entry: entry.name)
 
     def make_folder(self, folder: Path, *, parents: bool = False) -> None:
-        self._check(os.fspath(folder), writes=True)
+        self._check(os.fspath(folder), writes=not os.path.isdir(folder))
         super().make_folder(folder, parents=parents)
 
     def remove_folder(self, folder: Path) -> None:
@@ -179,9 +177,6 @@ class SimDisk(RealDisk):
 
     def sync_folder(self, folder: Path) -> None:
         self._check(os.fspath(folder), writes=False)
-
-    def boot_id(self) -> str:
-        return str(self._device.outages)
 
     def space(self, folder: Path) -> tuple[int, int]:
         self._check(os.fspath(folder), writes=False)

@@ -17,6 +17,7 @@ from ottla.broker import Broker
 from ottla.cluster.member import Member
 from ottla.cluster.standalone import Standalone
 from ottla.config import load
+from ottla.errors import BrokerError
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import Device, SimDisk
 from ottla.sim.keeper import SimKeeper
@@ -116,11 +117,13 @@ class Node:
         try:
             await broker.start()
             self._loop.note(f"{self.name} is up")
-        except Exception as error:
+        except (OSError, BrokerError) as error:  # as for a full disk: the process ends, somebody starts it again
             self._loop.note(f"{self.name} does not start: {error!r}")
-            raise
+            self._loop.call_soon(self.kill, context=self._loop.outside_context)
 
     def kill(self) -> None:
+        if not self.running:
+            return
         self._loop.note(f"{self.name} is killed")
         self._end()
         assert self.process is not None

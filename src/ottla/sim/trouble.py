@@ -66,6 +66,7 @@ class Trouble:
         world.store.slow_s = 0.0
         if not world.store.up:
             world.store.start()
+        await asyncio.sleep(0.1)
         for node in world.nodes:
             node.device.full = False
             if node.paused:
@@ -109,8 +110,10 @@ class Trouble:
             return
         node.outage()
         world.checks.lost_power(node)
-        await asyncio.sleep(self._chance.uniform(9, 20))  # a machine does not start faster than its session ends
+        away_s = self._chance.choice((0.05, 1, 3, 9, 15))  # some start before their session has ended
+        await asyncio.sleep(away_s)
         world.start(node)
+        await asyncio.sleep(max(0.0, 9 - away_s))  # until then the store may not know that anything has happened
         await self._whole()
 
     def _is_whole(self) -> bool:

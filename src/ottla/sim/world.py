@@ -226,6 +226,7 @@ class World:
     # For those who make things happen.
 
     def start(self, node: Node) -> None:
+        node.device.full = False  # who starts a broker again makes room first: its logs could not be recovered
         node.start()
         self.checks.begins(node)
 

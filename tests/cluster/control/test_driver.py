@@ -377,6 +377,16 @@ def test_leaders_are_elected_and_partitions_moved_by_command() -> None:
     run(work)
 
 
+def test_nothing_is_made_before_the_brokers_are_known() -> None:
+    async def work(setup: Setup) -> None:
+        setup.metadata.publish(setup.metadata.image._replace(brokers={}))
+        with pytest.raises(BrokerError) as refused:
+            await setup.control.auto_create("early")
+        assert refused.value.code is ErrorCode.LEADER_NOT_AVAILABLE
+
+    run(work)
+
+
 def test_broker_departs_through_the_controller() -> None:
     async def work(setup: Setup) -> None:
         config = load({"node.id": "1", "log.dirs": "/nowhere", "controlled.shutdown.retry.backoff.ms": "1"})

@@ -8,6 +8,7 @@ import java.io.InputStream;
 import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
 import org.apache.kafka.common.utils.Exit;
 
@@ -62,7 +63,7 @@ public class Tools {
         System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
         Exit.setExitProcedure((code, message) -> leave(code));
         Exit.setHaltProcedure((code, message) -> leave(code));
-        Exit.setShutdownHookAdder((name, runnable) -> { });
+        addNoShutdownHooks();
         while (true) {
             String[] words;
             try {
@@ -90,6 +91,18 @@ public class Tools {
             }
             answers.flush();
         }
+    }
+
+    /** Releases before 2.4 have none that could be kept away. */
+    static void addNoShutdownHooks() throws ReflectiveOperationException {
+        Class<?> adder;
+        try {
+            adder = Class.forName("org.apache.kafka.common.utils.Exit$ShutdownHookAdder");
+        } catch (ClassNotFoundException old) {
+            return;
+        }
+        Object none = Proxy.newProxyInstance(adder.getClassLoader(), new Class<?>[] {adder}, (self, method, args) -> null);
+        Exit.class.getMethod("setShutdownHookAdder", adder).invoke(null, none);
     }
 
     static void run(String[] words) {

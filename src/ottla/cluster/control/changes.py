@@ -128,6 +128,9 @@ class Changes:
 
         The leaders are the controller's to choose: LEADER_NOT_AVAILABLE when it takes long, and the client asks again.
         """
+        if not self._metadata.image.brokers:
+            # We have only just started. INVALID_REPLICATION_FACTOR would be a client's last word.
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "the controller has not said yet which brokers there are")
         wish = wish or plans.NewTopic(name, configs=plans.INTERNAL_CONFIGS.get(name, {}))
         plans.check_total(self._metadata.config, [wish])
         topic = plans.new_topic(self._metadata.image, self._metadata.config, wish, self.new_id(), self._shift())

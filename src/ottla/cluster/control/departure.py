@@ -1,7 +1,7 @@
 """A broker leaves its cluster in good order: it asks the controller to have others take over, and only then stops.
 
 It asks again, as often as `controlled.shutdown.max.retries` says, when the controller cannot be reached or nobody could
-take over yet. After that it stops all the same.
+take over yet. After that it stops all the same; and at once when no other broker is left to take over.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.controller")
 
 CHANNEL = "departure"
+LOOK_S = 0.2
 
 
 async def depart(config: BrokerConfig, store: Keeper, peers: Peers, node_id: int, epoch: int) -> bool:
@@ -43,9 +44,22 @@ async def depart(config: BrokerConfig, store: Keeper, peers: Peers, node_id: int
             if not remaining:
                 return True
             log.info("nobody can take over all that is led here", extra={"partitions": remaining})
-        if attempt + 1 < tries:
-            await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
+        if attempt + 1 < tries and not await _wait(store, node_id, config.controlled_shutdown_retry_backoff_ms / 1000):
+            break
     return False
+
+
+async def _wait(store: Keeper, node_id: int, seconds: float) -> bool:
+    """Wait before asking again; False as soon as there is nobody to take over."""
+    while seconds > 0:
+        try:
+            if await store.children(znodes.BROKERS) == [str(node_id)]:
+                return False
+        except KeeperError:
+            return False  # the store is away as well
+        await asyncio.sleep(min(seconds, LOOK_S))
+        seconds -= LOOK_S
+    return True
 
 
 async def _ask(config: BrokerConfig, store: Keeper, peers: Peers, request: ControlledShutdownRequest) -> int:
