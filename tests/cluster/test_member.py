@@ -225,6 +225,23 @@ def test_two_brokers_of_one_number_are_one_clear_line(
     run(story())
 
 
+def test_a_malformed_registration_of_the_same_number_is_one_clear_line(
+    server: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "MARGIN_S", 0.0)
+
+    async def story() -> None:
+        async with opened(server) as keeper, opened(server, keeper._root) as other:
+            one = made(keeper, tmp_path, broker_id="7", zookeeper_session_timeout_ms="100")
+            await one.identify(node_id=None, cluster_id=None)
+            await other.create(znodes.broker_path(7), b"[]", ephemeral=True)
+            with pytest.raises(BrokerError, match=r"number 7 runs at an unknown address .* another broker\.id"):
+                await one.register(PLACE)
+            await one.close()
+
+    run(story())
+
+
 @pytest.mark.parametrize("content", [b"", b"torn\xff", None])
 def test_a_session_file_can_be_anything(server: ZooKeeperServer, tmp_path: Path, content: bytes | None) -> None:
     async def story() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import uvloop
@@ -150,6 +150,24 @@ def test_records_of_a_large_fetch_are_views_of_one_buffer(loop: str) -> None:
 
     with BrokerThread() as broker:
         play(story(int(broker.bootstrap.rpartition(":")[2])), loop=loop)
+
+
+def test_a_request_that_cannot_be_encoded_is_its_own_trouble() -> None:
+    """It is encoded when the connection is there, which is nobody's call in particular."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        header = (await request_from(reader))[0]
+        writer.write(answer_to(header, empty_metadata("c")))
+
+    async def story() -> None:
+        async with fake(serve) as port, connected() as peers:
+            there, broken = broker_at(port), MetadataRequest(topics=cast("Any", [5]))
+            asked = [peers.ask(there, one, version=4, timeout_s=5) for one in (broken, MetadataRequest(topics=[]))]
+            refused, answered = await asyncio.gather(*asked, return_exceptions=True)
+            assert isinstance(refused, AttributeError)
+            assert answered.cluster_id == "c"
+
+    play(story())
 
 
 def test_requests_of_a_channel_are_sent_in_order_and_without_waiting_for_answers() -> None:

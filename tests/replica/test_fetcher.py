@@ -12,7 +12,7 @@ from replica.cluster import World, alike, append, play, until
 from ottla.cluster.image import Topic
 from ottla.errors import ErrorCode
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
-from ottla.wire.messages.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from ottla.wire.messages.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -389,3 +389,22 @@ def test_many_partitions_share_an_answer_that_has_no_room_for_all(tmp_path: Path
         await until(lambda: all(world[1].log(index=index).end == 5 for index in range(6)))
 
     play(tmp_path, story, ids=(0, 1), **{"replica.fetch.response.max.bytes": "3000"})
+
+
+def test_a_leader_that_says_nothing_of_epochs_is_not_asked_without_end(tmp_path: Path) -> None:
+    """An old protocol asks before it fetches."""
+
+    async def story(world: World) -> None:
+        partition = world.lead(0)
+        append(partition)
+        await until(lambda: world[1].log().high == 1)
+        world.answers[OffsetForLeaderEpochRequest] = lambda _: OffsetForLeaderEpochResponse(topics=[])
+        world.asked.clear()
+        partition = world.lead(0, 2)
+        await asyncio.sleep(0.2)
+        assert 0 < len(world.requests(OffsetForLeaderEpochRequest)) < 30
+        world.answers.clear()
+        append(partition)
+        await until(lambda: partition.high == 2)
+
+    play(tmp_path, story, ids=(0, 1), **OLD)

@@ -178,8 +178,11 @@ class Member:
             return
         left = deadline - self._clock.monotonic()
         if left <= 0:
-            other = znodes.decode_broker(self.node_id, node.data, node.stat.czxid)
-            where = ", ".join(f"{name}://{host}:{port}" for name, (host, port) in other.endpoints.items())
+            try:
+                other = znodes.decode_broker(self.node_id, node.data, node.stat.czxid)
+                where = ", ".join(f"{name}://{host}:{port}" for name, (host, port) in other.endpoints.items())
+            except znodes.MALFORMED:
+                where = f"an unknown address ({znodes.broker_path(self.node_id)} cannot be understood)"
             reason = f"another broker with the number {self.node_id} runs at {where}: give this one another broker.id"
             raise BrokerError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, reason)
         try:
@@ -207,6 +210,11 @@ class Member:
                 epoch = await self._register_at_last()
             except BrokerError as error:
                 logger.error("this broker is not part of the cluster: %s", error.message)
+                self._wanted.set()
+                continue
+            except Exception:
+                logger.exception("this broker is not part of the cluster")
+                await asyncio.sleep(RETRY_S)
                 self._wanted.set()
                 continue
             if epoch != before:

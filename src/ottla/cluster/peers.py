@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -37,6 +38,8 @@ __all__ = ["Connections", "PeerError", "Peers", "UnsupportedError"]
 
 logger = logging.getLogger("ottla.peers")
 
+# What encoding raises for a message that has something else in a field than the wire has a place for.
+UNENCODABLE = (AttributeError, TypeError, ValueError, OverflowError, struct.error)
 TIMEOUT_S: Final = 30.0
 DIAL_TIMEOUT_S: Final = 10.0  # Kafka's socket.connection.setup.timeout.ms
 BACKOFF_S: Final = 0.05  # Kafka's reconnect.backoff.ms, doubled with each failure
@@ -253,7 +256,11 @@ class Line:
         asked.version = version
         asked.correlation = self._count = (self._count + 1) & 0x7FFFFFFF
         head = frame.request_header(asked.api.key, version, asked.correlation, asked.client_id)
-        body: list[Any] = codec.encoder(asked.api.request, version)(asked.request)
+        try:
+            body: list[Any] = codec.encoder(asked.api.request, version)(asked.request)
+        except UNENCODABLE as error:  # a fault of ours: it is that of who asked, not of those behind it
+            refuse(asked, error)
+            return
         asked.request = None
         self._sent.append(asked)
         self._frames.send([head, *body])
@@ -340,7 +347,7 @@ def settle(asked: Asked) -> None:
         asked.timer.cancel()
 
 
-def refuse(asked: Asked, error: PeerError) -> None:
+def refuse(asked: Asked, error: Exception) -> None:
     settle(asked)
     if not asked.future.done():
         asked.future.set_exception(error)

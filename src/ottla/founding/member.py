@@ -22,6 +22,7 @@ from ottla.cluster.member import Member, Place
 from ottla.cluster.metadata import Metadata
 from ottla.cluster.peers import Connections
 from ottla.cluster.producer_ids import ControllerBlocks, ProducerIds
+from ottla.errors import BrokerError, ErrorCode
 from ottla.founding.logs import configs_of
 from ottla.log.checkpoints import CLEAN_MARKER, Meta
 from ottla.replica.assigned import Assigned
@@ -84,6 +85,10 @@ class Joined:
         known = znodes.image_of(nodes, malformed=malformed)
         self._clean = all(store.disk.exists(os.path.join(path, CLEAN_MARKER)) for path in config.log_dirs)
         await asyncio.to_thread(store.open, configs_of(metadata.config, known), replicated=True)
+        if meta.node_id is None and not config.node_id_given and store.logs:
+            # With a number that was made up for it, none of these logs would be this broker's.
+            reason = "the log folders hold partitions, and meta.properties does not say whose they are: set broker.id"
+            raise BrokerError(ErrorCode.INVALID_CONFIG, reason)
         self._put_away(known, malformed)
         store.write_meta(meta._replace(node_id=member.node_id, cluster_id=member.cluster_id))
         self._assemble(waits)

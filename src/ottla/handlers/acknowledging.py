@@ -32,6 +32,15 @@ class Acknowledgement:
         self._timer = None if timeout_ms is None else loop.call_later(max(0, timeout_ms) / 1000, self._expire)
         for waited, _ in appends:
             waited.add_done_callback(self._one_done)
+        self.future.add_done_callback(self._release)
+
+    def _release(self, future: asyncio.Future[ProduceResponse | None]) -> None:
+        """When the client has gone: it may have asked to wait for days."""
+        if future.cancelled():
+            if self._timer is not None:
+                self._timer.cancel()
+            for waited, _ in self._appends:
+                waited.cancel()
 
     def _one_done(self, _: asyncio.Future[None]) -> None:
         self._left -= 1

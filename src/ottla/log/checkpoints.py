@@ -51,6 +51,10 @@ class Meta(NamedTuple):
     cluster_id: str | None
     directory_id: str | None = None
 
+    @property
+    def says_whose(self) -> bool:
+        return self.node_id is not None or self.cluster_id is not None
+
 
 def read_offsets(disk: Disk, path: Path) -> Offsets:
     """Offsets by topic and partition; empty when the file is missing or empty, as Kafka creates it."""

@@ -29,6 +29,7 @@ from ottla.log.checkpoints import (
     LOG_STARTS,
     META_PROPERTIES,
     RECOVERY_POINTS,
+    CorruptCheckpointError,
     Meta,
     read_meta,
     take_clean_marker,
@@ -184,18 +185,26 @@ class Store:
     # Whose directories these are.
 
     def read_meta(self) -> Meta | None:
-        """meta.properties of the first directory that has one."""
+        """What meta.properties say, which must be the same in all directories. A torn one says nothing."""
+        found: Meta | None = None
         for directory in self.directories:
-            if directory.online and (meta := read_meta(self.disk, directory.path)):
-                return meta
-        return None
+            meta = read_meta(self.disk, directory.path) if directory.online else None
+            if meta is None or not meta.says_whose:
+                continue
+            found = found or meta
+            if (meta.node_id, meta.cluster_id) != (found.node_id, found.cluster_id):
+                whose = f"node {meta.node_id} of cluster {meta.cluster_id}"
+                others = f"node {found.node_id} of cluster {found.cluster_id}"
+                raise CorruptCheckpointError(f"{directory.path} belongs to {whose}, and other log folders to {others}")
+        return found
 
     def write_meta(self, meta: Meta) -> None:
         """Say whose they are, in every directory where nothing says so yet."""
         for directory in self.directories:
             if directory.online:
                 self.disk.make_folder(directory.path, parents=True)
-                if read_meta(self.disk, directory.path) is None:
+                present = read_meta(self.disk, directory.path)
+                if present is None or not present.says_whose:
                     write_meta(self.disk, directory.path, meta)
 
     # Partitions.

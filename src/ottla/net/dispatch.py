@@ -43,8 +43,8 @@ log = logging.getLogger("ottla.dispatch")
 API_VERSIONS = 18
 # What changes nothing (fetches, lists, descriptions) is for nobody when its client is gone.
 READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 50, 60, 61, 65, 66, 69, 74, 75))
-# What waits for nobody but ourselves and the disk, and changes as much as it names. Each line is a lane of its own, so
-# that those who work do not wait behind administrators, nor those who commit behind the transactions they are in.
+# What waits mostly for ourselves and the disk, and changes as much as it names. Each line is a lane of its own, so that
+# those who work do not wait behind administrators, nor those who commit behind the transactions they are in.
 CHANGING = (
     frozenset((8, 13, 28, 47)),  # offsets and members of groups
     frozenset((24, 27)),  # partitions of transactions, and their markers

@@ -29,6 +29,8 @@ log = logging.getLogger("ottla.net")
 
 TURN_S = 0.002  # of one connection, or of one long request before it waits in line
 CROWD_MAX = 9  # a turn is not shortened further: each costs a system call
+PATIENCE_S = 0.5  # how long a strict line waits for what its first waits for
+PATIENCE_S_MIN = 0.02  # the same while others are put aside
 ROUND_S = 0.005  # of all that wait in one line
 
 
@@ -74,14 +76,17 @@ class Lane:
     """Long requests, one after the other. One that waits for something else lets the next go first.
 
     In a `strict` lane it does not: the next begins when it is done. That is for requests that wait for our own work
-    only, which would all be under way at once otherwise.
+    mostly, which would all be under way at once otherwise. In a cluster one may wait for another broker, and for long:
+    then it is put aside, and while that is so the next are waited for only briefly.
     """
 
-    __slots__ = ("_line", "_running", "strict")
+    __slots__ = ("_aside", "_held", "_line", "_running", "strict")
 
     def __init__(self, *, strict: bool = False) -> None:
         self._line: deque[tuple[Steps[Any], asyncio.Future[Any]]] = deque()
         self._running = False
+        self._held: asyncio.Future[Any] | None = None  # what the first in a strict line waits for
+        self._aside = 0
         self.strict = strict
 
     def __len__(self) -> int:
@@ -117,8 +122,29 @@ class Lane:
     def _pause(self, awaited: asyncio.Future[Any]) -> None:
         """Go on with the first in the line when this is done."""
         self._running = True
+        self._held = awaited
         loop = asyncio.get_running_loop()
-        awaited.add_done_callback(lambda _: loop.call_soon(self._round))
+        timer = loop.call_later(PATIENCE_S if not self._aside else PATIENCE_S_MIN, self._put_aside, awaited)
+
+        def go_on(_: object) -> None:
+            timer.cancel()
+            if self._held is awaited:
+                self._held = None
+                loop.call_soon(self._round)
+
+        awaited.add_done_callback(go_on)
+
+    def _put_aside(self, awaited: asyncio.Future[Any]) -> None:
+        if self._held is awaited:
+            self._held = None
+            self._aside += 1
+            steps, future = self._line.popleft()
+            future.add_done_callback(self._came_back)
+            self._wait(steps, future, awaited)
+            self._round()
+
+    def _came_back(self, _: object) -> None:
+        self._aside -= 1
 
     def _round(self) -> None:
         line, until = self._line, monotonic() + ROUND_S

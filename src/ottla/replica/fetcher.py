@@ -141,9 +141,9 @@ class Fetcher:
         self._copies: dict[Key, Copy] = {}
         self._paused: set[Key] = set()
         self._nameless: set[Key] = set()  # those whose topics have no id
-        self._names: dict[bytes, str] = {}
+        self._by_id: dict[tuple[bytes, int], Copy] = {}  # a name may stand for one topic after another
         self._changed: dict[Key, Copy] = {}  # to be named in the next request
-        self._forgotten: dict[Key, Copy] = {}  # in the session, and no longer wanted there
+        self._forgotten: dict[tuple[str, int, bytes], Copy] = {}  # in the session, and no longer wanted there
         self._session = Session()
         self._waiting = False  # for an answer to a fetch
         self._interrupted_at = -INTERRUPT_S
@@ -174,7 +174,7 @@ class Fetcher:
         key = copy.topic, copy.index
         self._drop(key)
         self._copies[key] = copy
-        self._names[copy.topic_id] = copy.topic
+        self._by_id[copy.topic_id, copy.index] = copy
         if not any(copy.topic_id):
             self._nameless.add(key)
         with self._steps.attempt("preparing to follow", copy.partition.log) as attempt:
@@ -200,15 +200,13 @@ class Fetcher:
             self._changed.pop(key, None)
             self._paused.discard(key)
             self._nameless.discard(key)
-            self._forgotten[key] = copy
+            self._by_id.pop((copy.topic_id, copy.index), None)
+            self._forgotten[copy.topic, copy.index, copy.topic_id] = copy
 
     def _name(self, copy: Copy) -> None:
         """Ask for it in the next fetch."""
-        key = copy.topic, copy.index
-        former = self._forgotten.get(key)
-        if former is not None and former.topic_id == copy.topic_id:
-            del self._forgotten[key]
-        self._changed[key] = copy
+        self._forgotten.pop((copy.topic, copy.index, copy.topic_id), None)
+        self._changed[copy.topic, copy.index] = copy
         self.wake()
 
     def _pause(self, copy: Copy, seconds: float | None = None) -> None:
@@ -217,7 +215,7 @@ class Fetcher:
         copy.asked = False
         self._paused.add(key)
         self._changed.pop(key, None)
-        self._forgotten[key] = copy
+        self._forgotten[copy.topic, copy.index, copy.topic_id] = copy
         if seconds is None:
             seconds = self._backoff_s(copy.failures)
             copy.failures += 1
@@ -351,9 +349,12 @@ class Fetcher:
         check(answer.error_code)
         self._session.answered(answer.session_id)
         for topic in answer.responses:
-            name = self._names.get(topic.topic_id, "") if self._session.by_id else topic.topic
             for data in topic.partitions:
-                copy = self._copies.get((name, data.partition_index))
+                index = data.partition_index
+                if self._session.by_id:
+                    copy = self._by_id.get((topic.topic_id, index))
+                else:
+                    copy = self._copies.get((topic.topic, index))
                 if copy is not None and copy.asked:
                     self._take_one(copy, data)
                     await self._turns.pause()
@@ -388,15 +389,19 @@ class Fetcher:
 
     async def _ask_epochs(self, copies: list[Copy]) -> None:
         answer = await self._ask(epochs_request(self._me, copies), self._versions.offset_for_leader_epoch)
+        untold = {(copy.topic, copy.index): copy for copy in copies}
         for topic in answer.topics:
             for data in topic.partitions:
                 copy = self._copies.get((topic.topic, data.partition))
-                if copy is not None and copy in copies:
+                if copy is not None and untold.pop((topic.topic, data.partition), None) is copy:
                     with self._steps.attempt("truncating", copy.partition.log) as attempt:
                         check(data.error_code)
                         copy.parts_at(data.leader_epoch, data.end_offset)
                     if attempt.failed:
                         self._pause(copy)
+        for key, copy in untold.items():
+            if self._copies.get(key) is copy:
+                self._pause(copy)
 
     async def _seek(self, copies: list[Copy]) -> None:
         """Ask where the leader's logs begin and end, for those that found nothing at their offset."""

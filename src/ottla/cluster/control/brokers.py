@@ -149,6 +149,14 @@ def folders_notified(context: Context) -> Task[None]:
     yield from ledger.remove(context, paths)
 
 
+def retry(context: Context) -> None:
+    """Tell brokers again of replicas that they had no room for: a disk may be full for a while."""
+    for broker, keys in context.memory.broken.items():
+        for key in keys:
+            if broker in context.memory.brokers and broker in context.memory.replicas(key):
+                context.batch.lead([broker], key)
+
+
 def told(context: Context, event: Answered, errors: dict[Key, int]) -> Task[None]:
     """A broker has answered who leads: replicas that it cannot serve are offline, and those that it can again are not.
 
@@ -161,8 +169,11 @@ def told(context: Context, event: Answered, errors: dict[Key, int]) -> Task[None
     known = {key: code for key, code in errors.items() if broker.id in memory.replicas(key)}
     failed = [key for key, code in known.items() if code == ErrorCode.KAFKA_STORAGE_ERROR]
     whole = [key for key, code in known.items() if code == ErrorCode.NONE]
-    for key in whole:
-        memory.broken.get(broker.id, {}).pop(key, None)
+    broken = memory.broken.get(broker.id, {})
+    mended = [key for key in whole if key in broken]
+    for key in mended:
+        del broken[key]
+    yield from partitions.bring_online(context, [key for key in mended if key in memory.leaderless])
     lost = [key for key in failed if key not in memory.broken.get(broker.id, {})]
     if lost:
         memory.broken.setdefault(broker.id, {}).update(dict.fromkeys(lost))

@@ -250,9 +250,10 @@ class Engine:
             if answer is not None and not answer.done():
                 answer.set_exception(NOT_CONTROLLER)
         except BrokerError as error:
-            if answer is None or answer.done():
+            if answer is None:
                 raise
-            answer.set_exception(error)
+            if not answer.done():  # who asked may be gone: what was refused is no less whole for that
+                answer.set_exception(error)
         except Deposed as error:
             if answer is not None and not answer.done():
                 answer.set_exception(NOT_CONTROLLER)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DECISIONS_AT_ONCE = 2000  # before the store is asked, so that nobody waits long for the loop
 STATES_AT_ONCE = 200  # in one transaction: well below ZooKeeper's limit of a megabyte
+TRIES_TOGETHER = 3  # then each state is written on its own: one may be refused for good
 TRIES_MAX = 100  # after which a state that somebody else keeps writing is left to the next event
 
 
@@ -53,14 +54,14 @@ def _update(
 ) -> Task[dict[Key, Lead]]:
     memory = context.memory
     done: dict[Key, Lead] = {}
-    for _ in range(TRIES_MAX):
+    for tries in range(TRIES_MAX):
         wanted: dict[Key, Lead] = {}
         for key in pending:
             lead = memory.leads.get(key)
             new = None if lead is None else decide(key, lead)
             if new is not None:
                 wanted[key] = new._replace(controller_epoch=context.term.epoch)
-        groups = list(_slices(list(wanted), STATES_AT_ONCE))
+        groups = list(_slices(list(wanted), STATES_AT_ONCE if tries < TRIES_TOGETHER else 1))
         results = yield from write(context, [[_set(key, wanted[key]) for key in group] for group in groups])
         pending = []
         for group, error in zip(groups, results, strict=True):

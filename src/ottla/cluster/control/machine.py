@@ -85,6 +85,7 @@ def _handle(context: Context, event: Event) -> Task[Any]:
         case events.FoldersNotified():
             yield from brokers.folders_notified(context)
         case events.CheckBalance():
+            brokers.retry(context)
             yield from preferred.balance(context)
         case events.UncleanAllowed(topic):
             yield from preferred.unclean_allowed(context, topic)
