@@ -16,13 +16,14 @@ from waiting import wait_until
 
 from ottla.client.connection import Connection
 from ottla.cluster import znodes
+from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ottla.testing import Cluster
 
-SESSION_MS = 2000
+SESSION_MS = 4000  # long enough for a busy machine
 QUIET: dict[str, Any] = {"log_level": 0, "reconnect.backoff.max.ms": 500, "topic.metadata.refresh.interval.ms": 2000}
 counter = itertools.count()
 
@@ -80,15 +81,32 @@ class Stage:
             replica_assignment=[list(one) for one in replicas],
             config=named(configs),
         )
-        self.admin.create_topics([wish])[name].result(60)
+        self.decided(lambda: self.admin.create_topics([wish])[name].result(60))
 
     def delete(self, name: str) -> None:
-        self.admin.delete_topics([name])[name].result(60)
+        self.decided(lambda: self.admin.delete_topics([name])[name].result(60))
 
     def set_config(self, topic: str, key: str, value: str) -> None:
         change = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
         self.admin.incremental_alter_configs([resource])[resource].result(60)
+
+    def decided(self, ask: Callable[[], Any]) -> Any:
+        """The controller's answer. The client does not ask another one by itself when the controller has changed."""
+        answers: list[Any] = []
+
+        def answered() -> bool:
+            try:
+                answers.append(ask())
+            except KafkaException as error:
+                if error.args[0].code() != ErrorCode.NOT_CONTROLLER:
+                    raise
+                self.admin.list_topics(timeout=10)
+                return False
+            return True
+
+        wait_until(answered, "the controller answers")
+        return answers[0]
 
     def in_sync(self, topic: str, index: int, wanted: Iterable[int]) -> None:
         """Wait until these and no others are in sync."""

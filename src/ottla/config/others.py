@@ -30,7 +30,7 @@ queued.max.requests INT 500
 # Background work on logs begins with the broker, and silent producers are forgotten along with old segments.
 log.initial.task.delay.ms LONG 30000
 producer.id.expiration.check.interval.ms INT 600000
-# There is one node: nothing is copied between brokers yet.
+# Between brokers: time-outs and buffers are fixed, and elections that may lose records begin when they are allowed.
 control.plane.listener.name STRING -
 controller.socket.timeout.ms INT 30000
 replica.socket.receive.buffer.bytes INT 65536
