@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -212,3 +213,18 @@ def test_an_acknowledgement_waits_for_the_disk_too(tmp_path: Path) -> None:
 async def turns() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
+
+
+def test_nobody_is_told_of_a_commit_that_nobody_waits_for(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        troubles: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: troubles.append(context))
+        partition = host.assign(state())
+        host.append(partition)
+        assert partition.committed(1) is not None  # and its client has gone
+        host.assign(state(leader=1, epoch=2, version=1))
+        gc.collect()
+        await asyncio.sleep(0)
+        assert not troubles
+
+    play(tmp_path, story)
