@@ -187,8 +187,13 @@ class Store:
     def read_meta(self) -> Meta | None:
         """What meta.properties say, which must be the same in all directories. A torn one says nothing."""
         found: Meta | None = None
-        for directory in self.directories:
-            meta = read_meta(self.disk, directory.path) if directory.online else None
+        for at, directory in enumerate(self.directories):
+            try:
+                meta = read_meta(self.disk, directory.path) if directory.online else None
+            except OSError:
+                if at == 0:  # without the first there is nothing to go by
+                    raise
+                continue  # it is taken offline when its logs are opened
             if meta is None or not meta.says_whose:
                 continue
             found = found or meta
