@@ -108,7 +108,7 @@ class Member:
                 where = self._config.zookeeper_connect
                 reason = f"the log folders belong to cluster {cluster_id}, and ZooKeeper keeps no cluster at {where}"
                 raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason) from None
-            found = znodes.encode_uuid(self._new_id())
+            found = znodes.encode_uuid(znodes.new_uuid(self._random_bytes))
             try:
                 await self._store.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(found))
             except NodeExists:  # another broker was quicker
@@ -252,12 +252,6 @@ class Member:
             self._disk.write(self._session_path, str(session).encode())
         except OSError as error:
             logger.warning("a killed broker would come back late", extra={"reason": str(error)})
-
-    def _new_id(self) -> bytes:
-        value = bytearray(self._random_bytes(16))
-        value[6] = value[6] & 0x0F | 0x40  # a UUID of version 4
-        value[8] = value[8] & 0x3F | 0x80
-        return bytes(value)
 
     async def close(self) -> None:
         """Give the registration back, so that nobody has to wait for the session to end."""
