@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.failure import Refused, check
+from ottla.client.failure import Failed, Refused, check
 from ottla.wire.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -134,28 +134,38 @@ def lift_throttle(cluster: Cluster, topics: Iterable[str], brokers: Iterable[int
 
 
 def alter_options(cluster: Cluster, options: Mapping[tuple[int, str], Mapping[str, str | None]]) -> None:
-    """Set options of resources (kind and name); None deletes one, so that its default holds."""
-    resources = [
-        IncrementalAlterConfigsResource(
-            resource_type=kind,
-            resource_name=name,
-            configs=[
-                IncrementalAlterableConfig(name=option, config_operation=DELETE if value is None else SET, value=value)
-                for option, value in values.items()
-            ],
-        )
-        for (kind, name), values in options.items()
+    """Set options of resources (kind and name); None deletes one, so that its default holds.
+
+    Only a broker itself takes options of its own; those of topics go to the controller.
+    """
+    of_topics = [_resource(kind, name, values) for (kind, name), values in options.items() if kind != BROKER]
+    if of_topics:
+        _alter_options(cluster, of_topics, None)
+    for (kind, name), values in options.items():
+        if kind == BROKER:
+            _alter_options(cluster, [_resource(kind, name, values)], int(name))
+
+
+def _resource(kind: int, name: str, values: Mapping[str, str | None]) -> IncrementalAlterConfigsResource:
+    configs = [
+        IncrementalAlterableConfig(name=option, config_operation=DELETE if value is None else SET, value=value)
+        for option, value in values.items()
     ]
+    return IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+
+
+def _alter_options(cluster: Cluster, resources: list[IncrementalAlterConfigsResource], broker: int | None) -> None:
     request = IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
 
     def attempt() -> None:
-        answer = cluster.controller().ask(request, IncrementalAlterConfigsResponse)
-        for one in answer.responses:
+        connection = cluster.controller() if broker is None else cluster.brokers().get(broker)
+        if connection is None:
+            raise Failed(f"broker {broker} is not there: its options cannot be changed")
+        for one in connection.ask(request, IncrementalAlterConfigsResponse).responses:
             what = f"{'broker' if one.resource_type == BROKER else 'topic'} {one.resource_name}"
             check(what, one.error_code, _said(one.error_message))
 
-    if resources:
-        cluster.retrying(attempt, what="changing options")
+    cluster.retrying(attempt, what="changing options")
 
 
 def _said(message: str | None) -> str:
