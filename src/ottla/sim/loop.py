@@ -170,7 +170,10 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[Any]:
         task = asyncio.Task(coro, loop=self, name=name or f"task {self._count}", context=context)
         process = (copy_context() if context is None else context).get(PROCESS, self.outside)
-        process.tasks.add(task)
+        if process.dead:
+            process.graveyard.append(task)  # it never begins, and is kept like the others
+        else:
+            process.tasks.add(task)
         return task
 
     def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
