@@ -34,10 +34,13 @@ ARROWS = {
     "cluster": GROUND | {"wire"},
     "replica": GROUND | {"wire", "records", "log", "cluster"},
     "coord": GROUND | {"wire", "records", "log", "cluster", "replica"},
-    "handlers": GROUND | {"wire", "records", "log", "cluster", "replica", "coord"},
+    "handlers": GROUND | {"wire", "records", "log", "cluster", "replica", "coord", "telemetry"},
     "net": GROUND | {"wire", "handlers"},
     "founding": GROUND | {"log", "cluster", "replica"},
-    "broker": GROUND | {"wire", "records", "log", "cluster", "replica", "coord", "handlers", "net", "founding"},
+    "telemetry": GROUND | {"wire", "records"},
+    "metrics": GROUND | {"wire", "telemetry", "log", "cluster", "replica", "coord", "handlers", "net", "founding"},
+    "broker": GROUND
+    | {"wire", "records", "log", "cluster", "replica", "coord", "handlers", "net", "founding", "telemetry", "metrics"},
     # Beside the broker: what talks to any cluster knows bytes and codes, and nothing of how a broker works.
     "client": {"errors", "wire", "records"},
     "spark": {"errors", "wire", "records", "client"},
