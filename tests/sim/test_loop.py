@@ -87,7 +87,8 @@ def test_a_killed_process_does_nothing_more() -> None:
     loop.close()
 
 
-def test_a_task_begun_in_a_killed_process_never_runs_and_is_no_fault() -> None:
+@pytest.mark.parametrize("first", ["kill", "begin"])
+def test_a_task_begun_in_a_killed_process_never_runs_and_is_no_fault(first: str) -> None:
     loop = make_loop(Random(1))
     steps: list[str] = []
     process, context = loop.process("p")
@@ -96,8 +97,10 @@ def test_a_task_begun_in_a_killed_process_never_runs_and_is_no_fault() -> None:
         steps.append("step")
 
     async def story() -> None:
-        loop.kill(process)
+        if first == "kill":
+            loop.kill(process)
         loop.create_task(work(), context=context)
+        loop.kill(process)
         await asyncio.sleep(1)
         gc.collect()
 
