@@ -37,7 +37,7 @@ ARROWS = {
     "handlers": GROUND | {"wire", "records", "log", "cluster", "replica", "coord", "telemetry"},
     "net": GROUND | {"wire", "handlers"},
     "founding": GROUND | {"log", "cluster", "replica"},
-    "telemetry": GROUND | {"wire", "records"},
+    "telemetry": GROUND | {"wire", "records", "log", "cluster", "replica", "coord"},
     "metrics": GROUND | {"wire", "telemetry", "log", "cluster", "replica", "coord", "handlers", "net", "founding"},
     "broker": GROUND
     | {"wire", "records", "log", "cluster", "replica", "coord", "handlers", "net", "founding", "telemetry", "metrics"},

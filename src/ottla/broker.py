@@ -33,6 +33,7 @@ from ottla.net.dispatch import Dispatch
 from ottla.net.listener import Admission, Listener, bind
 from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
+from ottla.telemetry.receiver import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -210,12 +211,26 @@ class Broker:
             clustered=founding.membership is not None,
             membership=founding.membership,
             throttle=founding.throttle,
+            telemetry=self._telemetry(),
         )
         dispatch = Dispatch(parts)
         if self._sources is not None:
             self._sources.parts, self._sources.dispatch = parts, dispatch
             self._sources.proposals = getattr(founding, "proposals", None)
         return dispatch
+
+    def _telemetry(self) -> Telemetry | None:
+        """Who takes the metrics of clients: nobody, where nobody could read them."""
+        config, metadata = self.config, self._founding.metadata
+        if not config.ottla_client_metrics_enable or self._metrics is None:
+            return None
+        return Telemetry(
+            self.clock,
+            lambda: metadata.image.client_metrics,
+            lambda: uuid.uuid4().bytes,
+            size_max=config.telemetry_max_bytes,
+            series_max=config.ottla_metrics_clients_max,
+        )
 
     def _listen(self, sockets: list[socket], dispatch: Dispatch) -> None:
         config, receiver = self.config, Receiver()

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from socket import socket
 
     from ottla.metrics.http import Request
-    from ottla.metrics.scrape import Collector
     from ottla.metrics.sources import Sources
 
 log = logging.getLogger("ottla.metrics")
@@ -34,10 +33,10 @@ JSON: Final = "application/json"
 
 
 class Endpoint:
-    def __init__(self, sources: Sources, machine: str, *more: Collector) -> None:
+    def __init__(self, sources: Sources, machine: str) -> None:
         self.address: tuple[str, int] | None = None
         self._sources = sources
-        self._scrape = Scrape(sources, *more)
+        self._scrape = Scrape(sources)
         self._server = HttpServer(self._respond, (machine, *sources.config.ottla_metrics_hosts))
         self._file = os.path.join(sources.config.log_dirs[0], ADDRESS_FILE)
 

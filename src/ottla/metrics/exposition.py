@@ -28,7 +28,7 @@ LINES_AT_ONCE: Final = 1000
 class Page:
     def __init__(self) -> None:
         self._lines: dict[Family, list[str]] = {family: [] for family in FAMILIES}
-        self._names = {family.name: family for family in FAMILIES}
+        self._names: dict[str, Family] = {}  # of families that are not in the catalogue
         self._labels: dict[tuple[tuple[str, ...], tuple[str, ...]], str] = {}  # most are those of several families
 
     def add(self, sample: Sample) -> None:
@@ -36,7 +36,10 @@ class Page:
         lines = self._lines.get(family)
         if lines is None:
             # One that a client named. Another client may have said that it is something else: the first counts.
-            lines = self._lines[self._names.setdefault(family.name, family)] = []
+            known = self._names.setdefault(family.name.removesuffix("_total"), family)
+            if known.kind != family.kind:
+                return
+            lines = self._lines.setdefault(known, [])
         key = family.labels, values
         labels = self._labels.get(key)
         if labels is None:

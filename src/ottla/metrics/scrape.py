@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.clock import monotonic
 from ottla.metrics import process
 from ottla.metrics.catalogue import LOOP_LAG
+from ottla.metrics.clients import clients
 from ottla.metrics.cluster import cluster
 from ottla.metrics.counts import connections, requests, traffic
 from ottla.metrics.disks import disks, spaces
@@ -38,10 +39,10 @@ def loop_lag(sources: Sources) -> Iterator[Sample]:
 
 
 class Scrape:
-    def __init__(self, sources: Sources, *more: Collector) -> None:
+    def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._collectors: tuple[Collector, ...] = (
-            traffic, requests, partitions, cluster, groups, connections, disks, loop_lag, *more
+            traffic, requests, partitions, cluster, groups, connections, disks, loop_lag, clients
         )  # fmt: skip
         self._system: asyncio.Future[list[Sample]] | None = None
         self._one_at_a_time = asyncio.Lock()

@@ -165,6 +165,7 @@ class Connection:
         "host",
         "listener",
         "port",
+        "software",
         "unsent",
     )
 
@@ -190,6 +191,7 @@ class Connection:
         peer, local = sock.getpeername(), sock.getsockname()
         self.host, self.port = plain(peer[0]), peer[1]
         self.dialled: tuple[str, int] = (plain(local[0]), local[1])
+        self.software = ("unknown", "unknown")  # until the client says it
         self.active_at = loop.time()
         self.arrived = 0.0  # when the bytes came whose frames are handled
         self.unsent: list[Times] = []  # of answers that the socket has not taken yet

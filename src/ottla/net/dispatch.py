@@ -127,7 +127,9 @@ class Dispatch:
             route = self._routes.get(key << 16 | (version & 0xFFFF)) or self._route(key, version)
             if route is None:
                 return self._step_down(correlation)
-            call = Call(key, version, client_id or "", connection.host, connection.listener, connection.dialled)
+            call = Call(
+                key, version, client_id or "", connection.host, connection.listener, connection.dialled, connection
+            )
             if len(frame) > route.large_size:
                 kept = frame if is_own(frame) else bytes(frame)
                 steps = self._decode_and_answer(route, call, correlation, kept, position)
