@@ -37,7 +37,7 @@ ARROWS = {
     "handlers": GROUND | {"wire", "records", "log", "cluster", "replica", "coord", "telemetry"},
     "net": GROUND | {"wire", "handlers"},
     "founding": GROUND | {"log", "cluster", "replica"},
-    "telemetry": GROUND | {"wire", "records"},
+    "telemetry": GROUND | {"wire", "records", "log", "cluster", "replica", "coord"},
     "metrics": GROUND | {"wire", "telemetry", "log", "cluster", "replica", "coord", "handlers", "net", "founding"},
     "broker": GROUND
     | {"wire", "records", "log", "cluster", "replica", "coord", "handlers", "net", "founding", "telemetry", "metrics"},
@@ -113,7 +113,7 @@ TOUCHES = {
     ),
 }
 ADAPTORS = {
-    "clock": {"clock.py"},
+    "clock": {"clock.py", "metrics/process.py"},
     "chance": {"broker.py"},  # the root makes up a cluster id when there is none
     "disk": {
         "descriptors.py",
@@ -121,6 +121,7 @@ ADAPTORS = {
         "cluster/embedded.py",
         "cluster/journal.py",
         "log/segment.py",
+        "metrics/process.py",
         "log/index.py",
         "net/connection.py",
         "net/outbox.py",
@@ -128,6 +129,7 @@ ADAPTORS = {
     "network": {
         "cluster/kazoo_thread.py",
         "cluster/peers.py",
+        "metrics/http.py",
         "net/connection.py",
         "net/outbox.py",
         "net/listener.py",
@@ -139,6 +141,7 @@ ROOTS = {
     "net/connection.py",
     "net/dispatch.py",
     "net/turns.py",
+    "metrics/http.py",
     "replica/waits.py",
     "coord/runtime.py",
     "log/store.py",

@@ -57,8 +57,8 @@ REQUEST_ERRORS: Final = counter(
 PHASE_SECONDS: Final = counter(
     "request_phase_seconds",
     "Time that requests took, by phase. queue: arrived, and waiting for its turn; local: in its handler; remote:"
-    " waiting for other brokers, for records, for the disk, or for the next slice of a long request; send: until the socket"
-    " has taken the answer.",
+    " waiting for other brokers, for records, for the disk, or for the next slice of a long request; send: until the"
+    " socket has taken the answer.",
     ("api", "phase"),
     "RequestQueueTimeMs, LocalTimeMs, RemoteTimeMs, ResponseSendTimeMs",
 )

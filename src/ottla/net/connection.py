@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import logging
 import mmap
+from bisect import bisect_left
 from collections import deque
 from functools import partial
 from struct import Struct
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.clock import monotonic
 from ottla.errors import Hangup
+from ottla.net.counts import BOUNDS
 from ottla.net.outbox import Outbox, Part, size_of
 from ottla.net.turns import TURN_S, Turns
 from ottla.wire.frame import carries_records
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
     from socket import socket
+
+    from ottla.net.counts import Times
 
 log = logging.getLogger("ottla.net")
 
@@ -61,6 +65,8 @@ MAPPED_SIZE_MIN = 8 << 20
 MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
 
+# Answers whose time to leave is measured at once. A connection that never quite empties its queue counts them early.
+UNSENT_MAX = 1000
 # A turn longer than this was a long one.
 LONG_TURN_S = TURN_S / 2
 
@@ -71,7 +77,7 @@ class Deferred:
     `exclusive`: no further request of the connection is handled before it is there.
     """
 
-    __slots__ = ("encode", "exclusive", "fault", "future", "parts", "ready")
+    __slots__ = ("encode", "exclusive", "fault", "future", "parts", "ready", "times")
 
     def __init__(
         self,
@@ -86,6 +92,7 @@ class Deferred:
         self.ready = False
         self.fault: str | None = None  # why there is none, and no more of this connection
         self.parts: list[Part] | None = None
+        self.times: Times | None = None
 
 
 Answer = list[Part] | Deferred | None
@@ -158,11 +165,14 @@ class Connection:
         "_waiting_size",
         "_writing",
         "active_at",
+        "arrived",
         "closed",
         "dialled",
         "host",
         "listener",
         "port",
+        "software",
+        "unsent",
     )
 
     def __init__(
@@ -187,7 +197,10 @@ class Connection:
         peer, local = sock.getpeername(), sock.getsockname()
         self.host, self.port = plain(peer[0]), peer[1]
         self.dialled: tuple[str, int] = (plain(local[0]), local[1])
+        self.software = ("unknown", "unknown")  # until the client says it
         self.active_at = loop.time()
+        self.arrived = 0.0  # when the bytes came whose frames are handled
+        self.unsent: list[Times] = []  # of answers that the socket has not taken yet
         self.closed = False
         self._closing = False  # no more requests are read; the connection ends when the last answer has left
         self._held: memoryview | None = None  # where a frame gathers that is not whole yet
@@ -208,6 +221,7 @@ class Connection:
 
     def _readable(self) -> None:
         self.active_at = self._loop.time()
+        self.arrived = monotonic()
         held = self._held
         if held is None and self._expected:
             held = self._held = self._receiver.take(self._expected)
@@ -398,6 +412,11 @@ class Connection:
         except Hangup as reason:
             answer.fault = str(reason)
         answer.ready = True
+        if answer.times is not None:
+            counts, arrived, handled = answer.times
+            now = monotonic()
+            counts.remote_s += now - handled
+            answer.times = counts, arrived, now
         self._waiting_size += size_of(answer.parts or ())
         if self._answers[0] is answer:
             self._flush()
@@ -418,6 +437,8 @@ class Connection:
                     self.hang_up(answer.fault)
                     return
                 parts = answer.parts or []
+                if answer.times is not None:
+                    self.unsent.append(answer.times)
             else:
                 parts = answer
             answers.popleft()
@@ -454,6 +475,13 @@ class Connection:
         elif self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
+        unsent = self.unsent
+        if unsent and (everything or len(unsent) > UNSENT_MAX):
+            now = monotonic()
+            for counts, arrived, handled in unsent:
+                counts.send_s += now - handled
+                counts.buckets[bisect_left(BOUNDS, now - arrived)] += 1
+            unsent.clear()
 
     # ------------------------------------------------------------------ end
 

@@ -70,6 +70,7 @@ class Proposals:
         self._asked: int | None = None  # the controller that has not answered yet
         self._wanted = asyncio.Event()
         self._steps = Steps("ottla.isr")
+        self.shrinks = self.expands = 0  # in-sync sets that have become smaller, and larger
         metadata.subscribe(self._follow_controller)
 
     def _follow_controller(self, old: Image | None, new: Image) -> None:
@@ -176,6 +177,8 @@ class Proposals:
         assert followers is not None
         if code is ErrorCode.NONE:
             now_ms = steady_ms(self._clock)
+            self.shrinks += len(told.isr) < len(followers.isr)
+            self.expands += len(told.isr) > len(followers.isr)
             moved = followers.settled(told.isr, told.leader_epoch, told.partition_epoch, now_ms)
             partition.settled(moved=moved)
             self.propose(partition)  # another may have caught up meanwhile
