@@ -78,6 +78,7 @@ SATELLITES = {
     "__init__",
     "__main__",
     "client",
+    "console",
     "demo",
     "embed",
     "folder",
@@ -145,6 +146,7 @@ ROOTS = {
     "cluster/kazoo_thread.py",
     "embed.py",
     "sim/loop.py",
+    "console/watch/gathering.py",
     "demo/parts.py",  # opening is a task for each log
 }
 

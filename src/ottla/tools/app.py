@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ottla.tools import cluster, configs, groups, perf, pipeline, topics, transactions
+from ottla.tools.console import console
 from ottla.tools.consume import consume
 from ottla.tools.produce import produce
 
@@ -23,6 +24,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.command()(produce)
 app.command()(consume)
+app.command()(console)
 app.add_typer(perf.app, name="perf")
 app.add_typer(pipeline.app, name="pipeline")
 
