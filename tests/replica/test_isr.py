@@ -69,6 +69,10 @@ def test_a_follower_that_has_caught_up_joins(tmp_path: Path, topic_id: bytes) ->
         request, version = world.requests(AlterPartitionRequest)[0]
         assert version == (3 if any(topic_id) else 1)
         assert (request.broker_id, request.broker_epoch) == (0, 100)
+        if version == 3:
+            lives = {one.broker_id: one.broker_epoch for one in request.topics[0].partitions[0].new_isr_with_epochs}
+            joined = next(one for one in lives if one != 0)
+            assert lives[joined] == 100 + joined, "the life in which it fetched"
 
     play(tmp_path, story)
 

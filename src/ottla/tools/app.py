@@ -21,6 +21,7 @@ from ottla.tools import (
     transactions,
     zookeeper,
 )
+from ottla.tools.console import console
 from ottla.tools.consume import consume
 from ottla.tools.produce import produce
 from ottla.tools.top import top
@@ -45,6 +46,7 @@ app.add_typer(zookeeper.app, name="zookeeper")
 app.command()(produce)
 app.command()(consume)
 app.command()(top)
+app.command()(console)
 app.add_typer(perf.app, name="perf")
 app.add_typer(pipeline.app, name="pipeline")
 
