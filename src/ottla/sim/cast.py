@@ -14,7 +14,7 @@ from ottla.sim.transactions import CommittedReader, Coordinators, TransactionalP
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from random import Random
     from typing import Any
 
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from ottla.sim.world import World
 
 GROUP = "readers"
+PARTS = {"transactions": 0.5}  # how likely each is
 
 
 class Cast:
-    def __init__(self, world: World, chance: Random) -> None:
+    def __init__(self, world: World, chance: Random, parts: Sequence[str] | None = None) -> None:
         self.world = world
         client, history, partitions = world.client, world.history, world.partitions
         self.ledger = Ledger(world.fail)
@@ -35,8 +36,9 @@ class Cast:
         ]
         self.readers: list[Reader] = [Reader(client("r1"), history, partitions)]
         self.members = [Member(client(name), history, self.ledger, GROUP, partitions) for name in ("g1", "g2")]
-        self.transacts = chance.random() < 0.5
-        if self.transacts:
+        by_chance = [part for part, likely in PARTS.items() if chance.random() < likely]
+        self.parts = by_chance if parts is None else parts
+        if "transactions" in self.parts:
             newer = chance.random() < 0.5
             self.writers += [
                 TransactionalProducer(client(name), history, self.transactions, partitions, newer=newer)
@@ -75,7 +77,7 @@ class Cast:
                 self.world.fail(f"V9 {client.refused[0]}")
         for other in self._others:
             other.cancel()
-        if self.transacts:
+        if "transactions" in self.parts:
             offset = await self.world.in_process(
                 "admin", Coordinators(self.world.client("admin")).offset(self.world.partitions[0])
             )
