@@ -153,6 +153,8 @@ class Store:
                     expiration_ms=self.config.producer_id_expiration_ms,
                     whole_from=said[COMPACTED].get(key, 0) if self._replicated else None,
                 )
+                if loaded.end - loaded.recovery_point >= config.flush_messages:
+                    recovery.force(loaded, self.disk, path)
             except Exception as error:  # whatever it is, it is the trouble of this log
                 self._give_up(directory, path, key, error)
                 return None

@@ -45,8 +45,8 @@ log = logging.getLogger("ottla.net")
 
 LENGTH = Struct(">i")
 KEY = Struct(">h")
-# The largest request without records: 65,536 of the longest names. What is read from it, and what is answered, may be as
-# large again, and nothing that a group says fits into a record when it is larger.
+# The largest request without records: 65,536 of the longest names. What is read from it, and what is answered, may be
+# as large again, and nothing that a group says fits into a record when it is larger.
 PLAIN_SIZE_MAX = 16 << 20
 # One read takes at most this much. Larger reads save nothing measurable once a batch of 128 kB fits whole.
 RECEIVE_SIZE = 256 * 1024
