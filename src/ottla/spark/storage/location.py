@@ -12,6 +12,7 @@ in the URL of a store is taken as it stands, as by the stores' own tools; only `
 
 Keys, regions and endpoints come from where these libraries look (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, profiles, the
 role of the machine, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, ...) or from the options `storage.*`.
+Secrets given by file or variable (`storage.secret.file`, `.env`) are looked up by each process that needs them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from ottla.client.failure import Failed
+from ottla.client.secret import revealed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +40,6 @@ KINDS: Final = {
 }  # fmt: skip
 UNDELTA: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]\\^|]")
 OBJECTS: Final = ("s3", "gs", "abfs")  # stores without rename, whose objects appear whole
-SETTINGS: Final = ("endpoint", "region", "key", "secret")  # the options storage.endpoint and so on
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Location:
 
     def object_options(self) -> dict[str, str]:
         """Of the Rust library behind deltalake and obstore; it reads the environment by itself."""
-        given = dict(self.settings)
+        given = revealed(dict(self.settings))
         if self.kind == "s3":
             endpoint = (
                 given.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -160,7 +161,7 @@ def opened(kind: str, scheme: str, authority: str, settings: tuple[tuple[str, st
     """A file system, kept for this process, and what stands before every path in it."""
     from pyarrow import fs
 
-    given = dict(settings)
+    given = revealed(dict(settings))
     try:
         if kind == LOCAL:
             return fs.LocalFileSystem(), ""
