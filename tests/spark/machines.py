@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -167,12 +168,18 @@ class World:
 
 
 def pack(shared: Path) -> None:
-    """Ottla as pip unpacks its wheel, for the driver; and the same as an archive, for the executors."""
-    wheel = shared / "wheel"
-    call(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir",
-         str(wheel), str(SOURCES.parent))  # fmt: skip
+    """Ottla as pip unpacks its wheel, for the driver; and the same as an archive, for the executors.
+
+    The wheel is made without Rust, which takes long; the native part of this clone goes beside it.
+    """
+    wheel, site = shared / "wheel", shared / "site"
+    words = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheel), str(SOURCES.parent))
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True, env={"PATH": str(shared)})
     (made,) = wheel.glob("ottla-*.whl")
-    call(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(shared / "site"), str(made))
+    with zipfile.ZipFile(made) as packed:
+        packed.extractall(site)
+    for native in SOURCES.glob("ottla/_native*.so"):
+        shutil.copy(native, site / "ottla")
     with tarfile.open(shared / "site.tar.gz", "w:gz", compresslevel=1) as archive:
         archive.add(shared / "site", ".")
     shutil.copy(HERE.with_name("machines_driver.py"), shared)
