@@ -9,7 +9,7 @@ consumers can change over (`groups`). A topic that came from the target is not c
 
 The loop below plans rounds: what is new in which partition. Each round is a Spark job whose tasks copy partitions
 (`ottla.spark.mirror.mirroring` has the proof of exactly once). The driver holds nothing that matters: it may die at
-any time. Progress is committed at the source as group `mirror`, for whoever watches lag there.
+any time. Progress is committed at the source as group `ottla-mirror-<name>`, for whoever watches lag there.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ OPTIONS = (
 
 def run(run: Run) -> None:
     wish = Wish.parse(run["topics"], run["prefix"])
-    followed = Followed(run["name"], run["groups"], leave_out=[run["name"]]) if run["groups"] else None
+    followed = Followed(run["name"], run["groups"]) if run["groups"] else None
     source = Endpoint(run.bootstrap, security(run.properties), "ottla-mirror")
     other = properties(run["to.properties"]) if run["to.properties"] else security({})
     target = Endpoint(run["to"], other, "ottla-mirror")
@@ -218,7 +218,7 @@ class Mirror:
         """Commit progress at the source, where lag is watched. That it fails is no reason to stop."""
         reached = {where: Committed(position.offset) for where, (_, position) in self._positions.items()}
         try:
-            commit(self._source, self._job.name, reached)
+            commit(self._source, self._job.group, reached)
         except Failed as error:
             log.warning("mirror %s: its progress was not committed at the source (%s)", self._job.name, error)
 
