@@ -99,7 +99,7 @@ def lag(broker: Broker, topic: str) -> None:
     with Cluster(broker.bootstrap) as cluster:
         wheres = [TopicPartition(topic, index) for index in range(filling.PARTITIONS)]
         ends = latest(cluster, wheres)
-        found = committed(cluster, "export")
+        found = committed(cluster, "ottla-export-export")
         assert {where: found[where].offset for where in wheres} == ends
 
 
