@@ -57,15 +57,23 @@ class Page:
             self._controls(topic, text)
         with ui.element("div").classes("o-card"):
             with ui.row().classes("items-center w-full q-mb-xs"):
-                self._status = ui.label("Choose a topic, then press Read.").classes("o-soft").mark("messages-status")
+                self._status = (
+                    ui.label("Choose a topic, then press Read.").classes("o-soft").props("data-mark=messages-status")
+                )
                 ui.space()
             self._table: Paged[Message] = Paged(
                 [
                     Column("Time (UTC)", lambda one: units.precise(one.timestamp), lambda one: one.timestamp),
-                    Column("Partition", lambda one: str(one.partition), lambda one: one.partition, right=True),
-                    Column("Offset", lambda one: units.number(one.offset), lambda one: one.offset, right=True),
+                    Column(
+                        "Partition", lambda one: str(one.partition), lambda one: one.partition, right=True, wide=True
+                    ),
+                    Column(
+                        "Offset", lambda one: units.number(one.offset), lambda one: one.offset, right=True, wide=True
+                    ),
                     Column("Key", lambda one: line(self._decode_key(one.key), 40), tone=lambda one: "o-mono"),
-                    Column("Value", lambda one: line(self._decode(one.value), 100), tone=lambda one: "o-mono"),
+                    Column(
+                        "Value", lambda one: line(self._decode(one.value), 160), tone=lambda one: "o-mono", grow=True
+                    ),
                     Column("Size", lambda one: units.size(one.size), lambda one: one.size, right=True, wide=True),
                 ],
                 lambda: self._found,
@@ -86,14 +94,14 @@ class Page:
             self._topic = (
                 ui.input("Topic", value=topic, on_change=self._suggest).style("min-width:220px").classes("col-grow")
             )
-            self._topic.props("dense outlined maxlength=249").mark("messages-topic")
+            self._topic.props("dense outlined maxlength=249").props("data-mark=messages-topic")
             self._partition = (
                 ui.input("Partition", placeholder="all").props("dense outlined maxlength=9").style("width:110px")
             )
             self._start = ui.select(STARTS, value=reader.NEWEST, label="From").props("dense outlined options-dense")
-            self._start.style("min-width:150px").mark("messages-from")
+            self._start.style("min-width:150px").props("data-mark=messages-from")
             self._amount = ui.input("Offset or time", placeholder="42 or 2026-01-31 18:00").props("dense outlined")
-            self._amount.mark("messages-amount").bind_visibility_from(
+            self._amount.props("data-mark=messages-amount").bind_visibility_from(
                 self._start, "value", backward=lambda value: value in (reader.OFFSET, reader.TIME)
             )
             self._limit = ui.select([20, 50, 100, 200, 500], value=50, label="Records").props(
@@ -108,16 +116,20 @@ class Page:
             with self._filter:
                 ui.tooltip(HELP).classes("o-wrap")
             self._kind = ui.select(KINDS, value="auto", label="Show as", on_change=self._recode)
-            self._kind.props("dense outlined options-dense").style("min-width:130px").mark("kind")
-            self._go = ui.button("Read", icon="search", on_click=self.read).props("unelevated").mark("read")
-            self._live = ui.button("Tail", icon="play_arrow", on_click=self._toggle_tail).props("outline").mark("tail")
+            self._kind.props("dense outlined options-dense").style("min-width:130px").props("data-mark=kind")
+            self._go = ui.button("Read", icon="search", on_click=self.read).props("unelevated").props("data-mark=read")
+            self._live = (
+                ui.button("Tail", icon="play_arrow", on_click=self._toggle_tail)
+                .props("outline")
+                .props("data-mark=tail")
+            )
             if self._console.actions.allowed:
-                ui.button("Produce", icon="edit", on_click=self._produce).props("outline").mark("produce")
+                ui.button("Produce", icon="edit", on_click=self._produce).props("outline").props("data-mark=produce")
         with ui.column().classes("w-full gap-1") as given:
             self._schema = ui.textarea("Schema (empty: from the registry)", on_change=self._recode).classes(
                 "w-full o-mono"
             )
-            self._schema.props(f"dense outlined rows=4 maxlength={SCHEMA_MAX} debounce=500").mark("schema")
+            self._schema.props(f"dense outlined rows=4 maxlength={SCHEMA_MAX} debounce=500").props("data-mark=schema")
             self._message = ui.input("Message of the .proto file (empty: the first)", on_change=self._recode)
             self._message.props("dense outlined maxlength=200").classes("w-full")
         given.bind_visibility_from(self._kind, "value", backward=lambda value: value in ("avro", "protobuf"))
@@ -268,14 +280,14 @@ class Page:
                 ui.button(icon="close", on_click=dialog.close).props("flat round dense")
             ui.label(f"{units.precise(one.timestamp)} UTC, {units.size(one.size)}").classes("o-soft")
             ui.label("Key").classes("o-soft")
-            ui.label(self._decode_key(one.key)).classes("o-mono o-wrap").mark("message-key")
+            ui.label(self._decode_key(one.key)).classes("o-mono o-wrap").props("data-mark=message-key")
             if one.headers:
                 ui.label("Headers").classes("o-soft")
                 for name, value in one.headers:
                     ui.label(f"{name}: {Decoder()(value)}").classes("o-mono o-wrap")
             ui.label("Value").classes("o-soft")
             with ui.scroll_area().style("height:min(46vh,420px)").classes("w-full"):
-                ui.label(pretty(self._decode(one.value))).classes("o-mono o-wrap").mark("message-value")
+                ui.label(pretty(self._decode(one.value))).classes("o-mono o-wrap").props("data-mark=message-value")
         dialog.on("hide", dialog.delete)
 
     async def _produce(self) -> None:
@@ -283,17 +295,22 @@ class Page:
         with ui.dialog() as dialog, ui.card().classes("o-card").style("min-width:min(560px,94vw)"):
             ui.label("Produce one record").classes("o-head")
             with ui.row().classes("w-full no-wrap"):
-                topic = ui.input("Topic", value=self._topic.value).classes("col-grow").mark("produce-topic")
+                topic = ui.input("Topic", value=self._topic.value).classes("col-grow").props("data-mark=produce-topic")
                 partition = ui.input("Partition", placeholder="by the key").style("width:120px")
-            key = ui.input("Key", placeholder="none").classes("w-full").mark("produce-key")
+            key = ui.input("Key", placeholder="none").classes("w-full").props("data-mark=produce-key")
             headers = ui.textarea("Headers", placeholder="source=web").props("rows=2").classes("w-full")
             value = (
-                ui.textarea("Value").props("rows=6 maxlength=1000000").classes("w-full o-mono").mark("produce-value")
+                ui.textarea("Value")
+                .props("rows=6 maxlength=1000000")
+                .classes("w-full o-mono")
+                .props("data-mark=produce-value")
             )
             null = ui.checkbox("No value: a tombstone")
             with ui.row().classes("w-full justify-end"):
                 ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
-                ui.button("Produce", on_click=lambda: dialog.submit(True)).props("unelevated").mark("produce-do")
+                ui.button("Produce", on_click=lambda: dialog.submit(True)).props("unelevated").props(
+                    "data-mark=produce-do"
+                )
         wanted = await dialog
         given: list[Any] = [topic.value, partition.value, key.value, headers.value, value.value, null.value]
         dialog.delete()
