@@ -58,7 +58,7 @@ class Work(threading.Thread):
 
     def end(self) -> None:
         self.stopping.set()
-        self.join(CALM_S)
+        self.join(2 * CALM_S)  # a writer waits CALM_S for its last records
         assert not self.is_alive(), f"{self.name} does not end"
         if self._failure is not None:
             raise self._failure

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 from ottla.client.cluster import Cluster
 from ottla.client.failure import Failed
 from ottla.client.security import PLAIN, Security, security
+from ottla.spark import secrets as hiding
 from ottla.spark.source.parsing import (
     EARLIEST,
     EARLIEST_OFFSET,
@@ -116,6 +117,7 @@ class Options:
                 raise Failed(cls._unknown(name))
         if not values.get("bootstrap"):
             raise Failed('option kafka.bootstrap.servers is missing: set it to host:port, such as "localhost:9092"')
+        hiding.check({f"kafka.{name}": text for name, text in secrets.items()})
         made = cls(**values, security=security(secrets))
         made.check()
         return made
