@@ -182,8 +182,12 @@ async def reset(console: Console, name: str) -> None:
             chip("The group has members: stop them first, or the cluster refuses.", "o-warn")
         with ui.row().classes("w-full items-end"):
             topic = ui.select([ALL, *group.topics], value=ALL, label="Topic").style("min-width:170px")
-            way = ui.select(WAYS, value="earliest", label="To").style("min-width:190px").mark("reset-way")
-            amount = ui.input("2026-01-31 18:00 UTC, an offset, or -100").style("min-width:200px").mark("reset-amount")
+            way = ui.select(WAYS, value="earliest", label="To").style("min-width:190px").props("data-mark=reset-way")
+            amount = (
+                ui.input("2026-01-31 18:00 UTC, an offset, or -100")
+                .style("min-width:200px")
+                .props("data-mark=reset-amount")
+            )
             amount.bind_visibility_from(way, "value", backward=lambda value: value in ("time", "offset", "shift"))
         preview: Paged[tuple[TopicPartition, int]] = Paged(
             [
@@ -215,8 +219,10 @@ async def reset(console: Console, name: str) -> None:
 
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
-            ui.button("Preview", on_click=look).props("outline").mark("reset-look")
-            button = ui.button("Reset", on_click=lambda: dialog.submit(True)).props("unelevated").mark("reset-do")
+            ui.button("Preview", on_click=look).props("outline").props("data-mark=reset-look")
+            button = (
+                ui.button("Reset", on_click=lambda: dialog.submit(True)).props("unelevated").props("data-mark=reset-do")
+            )
             button.disable()
     wanted = await dialog
     dialog.delete()

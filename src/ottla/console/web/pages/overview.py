@@ -30,7 +30,7 @@ def add(console: Console) -> None:
 def show(console: Console) -> None:
     with ui.element("div").classes("o-card"), ui.row().classes("items-center no-wrap gap-3"):
         icon = ui.icon("hourglass_empty", size="28px")
-        sentence = ui.label().classes("o-head o-wrap").mark("health")
+        sentence = ui.label().classes("o-head o-wrap").props("data-mark=health")
     with ui.element("div").classes("o-grid"):
         brokers, controller, topics = Stat("Brokers"), Stat("Controller"), Stat("Topics")
         flow, data, lag = Stat("Records in"), Stat("Data"), Stat("Lag of all groups")
@@ -43,7 +43,7 @@ def show(console: Console) -> None:
         Plot("Lag of all groups", read, [("records", lambda point: point.b)])
     with ui.element("div").classes("o-card"):
         ui.label("What needs attention").classes("o-head q-mb-sm")
-        todo = ui.column().classes("w-full gap-0").mark("attention")
+        todo = ui.column().classes("w-full gap-0").props("data-mark=attention")
 
     shown: list[object] = [None]
 
