@@ -80,9 +80,7 @@ class Followed:
 
         found = source.retrying(attempt, what="listing groups")
         return sorted(
-            name
-            for name in found
-            if self._pattern.fullmatch(name) and not name.startswith((GROUP, *PREFIXES)) and name not in self._leave_out
+            name for name in found if self._pattern.fullmatch(name) and not name.startswith((GROUP, *PREFIXES))
         )
 
     def _move(
