@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from process import Ottla
     from pyspark.sql import DataFrame, SparkSession
 
-WAIT_S: Final = 120
+WAIT_S: Final = 500
 EXACTLY: Final = {"exactly.once": "true"}
+pytestmark = pytest.mark.timeout(600, func_only=True)
 # Spark gives a Python process ten seconds to start, which is little on a machine that has other work.
-SLOW: Final = "waiting for the Python worker to connect back"
-STARTS_MAX: Final = 5
+SLOW: Final = "connect back"
+STARTS_MAX: Final = 20
 
 
 @pytest.fixture
