@@ -196,10 +196,10 @@ class patched:
         self.port = port
 
     def __enter__(self) -> None:
-        writers.ClusterPort = self.port  # type: ignore[misc]
+        writers.ClusterPort = self.port  # type: ignore[attr-defined]
 
     def __exit__(self, *error: object) -> None:
-        writers.ClusterPort = ClusterPort  # type: ignore[misc]
+        writers.ClusterPort = ClusterPort  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
