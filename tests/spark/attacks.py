@@ -2,7 +2,7 @@
 
     python tests/spark/attacks.py                          every combination, on Ottla and Apache Kafka
     python tests/spark/attacks.py --every                  and with kills before every single call of a commit
-    python tests/spark/attacks.py --quick                  a selection on Ottla, as the suite runs it
+    python tests/spark/attacks.py --quick --brokers ottla  a selection, as the suite runs it
     python tests/spark/attacks.py --brokers kafka --attacks two-drivers copied
 
 Each combination is a history: three batches, one more with somebody killed in it, the attack, more input, and drivers
@@ -317,11 +317,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--attacks", nargs="+", choices=list(ATTACKS), default=list(ATTACKS))
     parser.add_argument("--kills", nargs="+", choices=list(KILLS), default=list(KILLS))
     parser.add_argument("--every", action="store_true", help="kill before each call of a commit, not before one")
-    parser.add_argument("--quick", action="store_true", help="a selection on Ottla, as the suite runs it")
+    parser.add_argument("--quick", action="store_true", help="a selection, as the suite runs it")
     given = parser.parse_args(arguments)
     chosen = [cell for name in given.attacks for cell in cells(name, given.kills, every=given.every)]
     wrong = 0
-    for which in ["ottla"] if given.quick else given.brokers:
+    for which in given.brokers:
         with tempfile.TemporaryDirectory(prefix="attacks-") as place:
             wrong += attack(which, Path(place), list(QUICK) if given.quick else chosen)
     return 1 if wrong else 0

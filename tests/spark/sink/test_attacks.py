@@ -15,7 +15,11 @@ pytestmark = pytest.mark.timeout(900)
 
 def test_equal_or_refused_with_a_reason() -> None:
     run = subprocess.run(
-        [sys.executable, str(PROGRAM), "--quick"], capture_output=True, text=True, timeout=880, check=False
+        [sys.executable, str(PROGRAM), "--quick", "--brokers", "ottla"],
+        capture_output=True,
+        text=True,
+        timeout=880,
+        check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     results = [line.split()[3].rstrip(":") for line in run.stdout.splitlines() if not line.startswith("TOTAL")]
