@@ -32,6 +32,7 @@ class Tally:
         self._used = used
         self._zone = zone
         self._digests = options.exactly_once
+        self._buries = options.dead_letter is not None
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -50,13 +51,16 @@ class Tally:
 
     def _note(self, one: pa.RecordBatch) -> None:
         names = ("topic", "key", "value", "headers", "timestamp", "partition")
-        topics, *rest = (one.column(name) if name in self._used else None for name in names)
+        topics, keys, values, headers, *rest = (one.column(name) if name in self._used else None for name in names)
         if topics is not None:
             self._topics.update(name for name in pc.unique(topics).to_pylist() if name is not None)
         try:
-            self.digest = (self.digest + digest(topics, *rest)) % 2**64
+            noted = digest(topics, keys, values, headers, *rest)
         except ValueError as error:
-            raise Failed(f"a row cannot be written: {error}") from None
+            if not self._buries:
+                raise Failed(f"a row cannot be written: {error}") from None
+            noted = digest(topics, keys, values, None, *rest)  # a header without a name: a dead letter, in a moment
+        self.digest = (self.digest + noted) % 2**64
 
     def _timed(self, one: pa.RecordBatch) -> pa.RecordBatch:
         index = one.schema.get_field_index("timestamp") if "timestamp" in self._used else -1
