@@ -56,6 +56,7 @@ class Joined:
     metadata: Metadata
     peers: Connections
     producer_ids: ProducerIds
+    proposals: Proposals
     replicas: Assigned
     throttle: Throttle
 
@@ -100,8 +101,8 @@ class Joined:
         self.throttle = self._throttle(lambda: metadata.config.leader_replication_throttled_rate)
         incoming = self._throttle(lambda: metadata.config.follower_replication_throttled_rate)
         self._fetchers = Fetchers(peers, metadata, store, broker_epoch=self._broker_epoch, throttle=incoming)
-        self._proposals = Proposals(peers, metadata, clock, broker_epoch=self._broker_epoch)
-        self.replicas = Assigned(metadata, store, waits, self._fetchers, self._proposals)
+        self.proposals = Proposals(peers, metadata, clock, broker_epoch=self._broker_epoch)
+        self.replicas = Assigned(metadata, store, waits, self._fetchers, self.proposals)
         self.replicas.lose(store.broken)
         metadata.subscribe(self.replicas.apply)
         metadata.subscribe(self._settle)
@@ -112,8 +113,8 @@ class Joined:
 
     async def begin(self) -> None:
         config = self._config
-        self._own(self._proposals.run())
-        self._own(self._proposals.watch(lambda: self.replicas))
+        self._own(self.proposals.run())
+        self._own(self.proposals.watch(lambda: self.replicas))
         protocols = {listener.name: listener.protocol for listener in config.opened}
         if not self._clean:
             patience_s = config.zookeeper_session_timeout_ms / 1000 + GIVEN_UP_S_MAX
@@ -158,6 +159,13 @@ class Joined:
                 await told.wait()
         except TimeoutError:
             log.warning("the controller has not told this broker of the cluster yet: it serves clients when it has")
+
+    def missing(self) -> list[str]:
+        if not self._registered:
+            return ["registration"]
+        image = self.metadata.image
+        known = self.metadata.node_id in image.brokers and image.controller_id in image.brokers
+        return [] if known else ["controller"]
 
     async def leave(self) -> None:
         if not self._registered:

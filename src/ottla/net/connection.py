@@ -12,6 +12,7 @@ Laws:
   with memory as bytes arrive: it never grows, and it belongs to the frame. After a large frame the next read goes
   straight into a buffer of that size, so that a stream of large frames is not copied either; between frames these
   buffers belong to all connections.
+- A request without records is refused for its size as soon as its API is known: the rest of it is never received.
 - Answers leave in request order, through the outbox. A late answer (a Future) holds back the ones behind it, not their
   handling; only one that is worked out in slices holds back that too.
 - Two bounds stop the reading of a connection until it drains: requests not yet answered, and bytes not yet sent, also
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import logging
 import mmap
+from bisect import bisect_left
 from collections import deque
 from functools import partial
 from struct import Struct
@@ -31,17 +33,25 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.clock import monotonic
 from ottla.errors import Hangup
+from ottla.net.counts import BOUNDS
 from ottla.net.outbox import Outbox, Part, size_of
 from ottla.net.turns import TURN_S, Turns
+from ottla.wire.frame import carries_records
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
     from socket import socket
 
+    from ottla.net.counts import Times
+
 log = logging.getLogger("ottla.net")
 
 LENGTH = Struct(">i")
+KEY = Struct(">h")
+# The largest request without records: 65,536 of the longest names. What is read from it, and what is answered, may be
+# as large again, and nothing that a group says fits into a record when it is larger.
+PLAIN_SIZE_MAX = 16 << 20
 # One read takes at most this much. Larger reads save nothing measurable once a batch of 128 kB fits whole.
 RECEIVE_SIZE = 256 * 1024
 # A frame of this size and more seldom arrives in one piece.
@@ -55,6 +65,8 @@ MAPPED_SIZE_MIN = 8 << 20
 MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
 
+# Answers whose time to leave is measured at once. A connection that never quite empties its queue counts them early.
+UNSENT_MAX = 1000
 # A turn longer than this was a long one.
 LONG_TURN_S = TURN_S / 2
 
@@ -65,7 +77,7 @@ class Deferred:
     `exclusive`: no further request of the connection is handled before it is there.
     """
 
-    __slots__ = ("encode", "exclusive", "fault", "future", "parts", "ready")
+    __slots__ = ("encode", "exclusive", "fault", "future", "parts", "ready", "times")
 
     def __init__(
         self,
@@ -80,6 +92,7 @@ class Deferred:
         self.ready = False
         self.fault: str | None = None  # why there is none, and no more of this connection
         self.parts: list[Part] | None = None
+        self.times: Times | None = None
 
 
 Answer = list[Part] | Deferred | None
@@ -152,11 +165,14 @@ class Connection:
         "_waiting_size",
         "_writing",
         "active_at",
+        "arrived",
         "closed",
         "dialled",
         "host",
         "listener",
         "port",
+        "software",
+        "unsent",
     )
 
     def __init__(
@@ -181,7 +197,10 @@ class Connection:
         peer, local = sock.getpeername(), sock.getsockname()
         self.host, self.port = plain(peer[0]), peer[1]
         self.dialled: tuple[str, int] = (plain(local[0]), local[1])
+        self.software = ("unknown", "unknown")  # until the client says it
         self.active_at = loop.time()
+        self.arrived = 0.0  # when the bytes came whose frames are handled
+        self.unsent: list[Times] = []  # of answers that the socket has not taken yet
         self.closed = False
         self._closing = False  # no more requests are read; the connection ends when the last answer has left
         self._held: memoryview | None = None  # where a frame gathers that is not whole yet
@@ -202,6 +221,7 @@ class Connection:
 
     def _readable(self) -> None:
         self.active_at = self._loop.time()
+        self.arrived = monotonic()
         held = self._held
         if held is None and self._expected:
             held = self._held = self._receiver.take(self._expected)
@@ -254,7 +274,7 @@ class Connection:
                 self._keep(data[position:])
                 return
             (length,) = LENGTH.unpack_from(data, position)
-            self._check_length(length)
+            self._check_length(length, data, position, size)
             end = position + 4 + length
             if end > size:
                 break
@@ -298,9 +318,14 @@ class Connection:
             return
         self._flush()
 
-    def _check_length(self, length: int) -> None:
+    def _check_length(self, length: int, data: memoryview, position: int, size: int) -> None:
+        """Refuse a frame for its size, before its body is read: it begins at `position`, data ends at `size`."""
         if not 0 <= length <= self._limits.frame_size_max:
             raise Hangup(f"a frame of {length} bytes, allowed are {self._limits.frame_size_max}")
+        if length > PLAIN_SIZE_MAX and size - position >= 6:
+            (key,) = KEY.unpack_from(data, position + 4)
+            if not carries_records(key):
+                raise Hangup(f"a request of {length} bytes without records, allowed are {PLAIN_SIZE_MAX}")
 
     def _hold(self, data: memoryview) -> None:
         """Keep the beginning of a frame. Room is made for as much again as has come, not for what was announced."""
@@ -323,7 +348,7 @@ class Connection:
         if arrived < 4:
             return
         (length,) = LENGTH.unpack_from(held)
-        self._check_length(length)
+        self._check_length(length, held, 0, arrived)
         if arrived < 4 + length:
             if arrived == len(held):
                 self._hold(held)
@@ -387,6 +412,11 @@ class Connection:
         except Hangup as reason:
             answer.fault = str(reason)
         answer.ready = True
+        if answer.times is not None:
+            counts, arrived, handled = answer.times
+            now = monotonic()
+            counts.remote_s += now - handled
+            answer.times = counts, arrived, now
         self._waiting_size += size_of(answer.parts or ())
         if self._answers[0] is answer:
             self._flush()
@@ -407,6 +437,8 @@ class Connection:
                     self.hang_up(answer.fault)
                     return
                 parts = answer.parts or []
+                if answer.times is not None:
+                    self.unsent.append(answer.times)
             else:
                 parts = answer
             answers.popleft()
@@ -443,6 +475,13 @@ class Connection:
         elif self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
+        unsent = self.unsent
+        if unsent and (everything or len(unsent) > UNSENT_MAX):
+            now = monotonic()
+            for counts, arrived, handled in unsent:
+                counts.send_s += now - handled
+                counts.buckets[bisect_left(BOUNDS, now - arrived)] += 1
+            unsent.clear()
 
     # ------------------------------------------------------------------ end
 

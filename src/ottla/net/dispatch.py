@@ -17,6 +17,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from bisect import bisect_left
+from collections import Counter
 from struct import Struct
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ from ottla.clock import monotonic
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import Call, served
 from ottla.net.connection import Deferred, is_own
+from ottla.net.counts import BOUNDS, Counts, fault_finder
 from ottla.net.turns import TURN_S, Lane, walk
 from ottla.wire import apis, codec
 from ottla.wire.codec import DecodeError
@@ -64,10 +67,12 @@ class Route:
     """One API at one version."""
 
     __slots__ = (
+        "counts",
         "decode",
         "elements_max",
         "encode",
         "exclusive_size",
+        "faults",
         "handler",
         "lane",
         "large_size",
@@ -81,6 +86,8 @@ class Route:
     def __init__(self, key: int, version: int, handler: Callable[..., Any]) -> None:
         api = apis.BY_KEY[key]
         self.version = version
+        self.counts = Counts(key, version)
+        self.faults = fault_finder(api.response, key)
         self.reading = key in READING
         self.handler = handler
         self.request = api.request
@@ -101,6 +108,7 @@ class Route:
 class Dispatch:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self.errors: Counter[tuple[int, int]] = Counter()  # in answers, by API and code
         self._routes: dict[int, Route] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order in which they began
         # Of requests with many elements, which may take long. One that changes something goes on in a task, with all
@@ -108,17 +116,24 @@ class Dispatch:
         self._lanes = [Lane(), *(Lane(strict=True) for _ in CHANGING)]
         self._short_lane = Lane()  # of small ones: they ask for much at most, and do not wait behind the others
 
+    def counted(self) -> list[Counts]:
+        """Of each API and version that was asked for."""
+        return [route.counts for route in self._routes.values()]
+
     def __call__(self, connection: Connection, frame: memoryview) -> Answer:
+        started = monotonic()
         try:
             key, version, correlation, client_id, position = parse_header(frame)
             route = self._routes.get(key << 16 | (version & 0xFFFF)) or self._route(key, version)
             if route is None:
                 return self._step_down(correlation)
-            call = Call(key, version, client_id or "", connection.host, connection.listener, connection.dialled)
+            call = Call(
+                key, version, client_id or "", connection.host, connection.listener, connection.dialled, connection
+            )
             if len(frame) > route.large_size:
                 kept = frame if is_own(frame) else bytes(frame)
                 steps = self._decode_and_answer(route, call, correlation, kept, position)
-                return self._slice(route, steps, self._lanes[route.lane])
+                return timed(route, connection, started, self._slice(route, steps, self._lanes[route.lane]))
             request, _ = route.decode(frame, position, route.elements_max)
         except DecodeError as error:
             raise unreadable(error) from None
@@ -132,13 +147,21 @@ class Dispatch:
         except Exception as error:
             response = failure(route, request, error)
         if response.__class__ is route.response:
-            return self._encode(route, correlation, response)
-        if response is None:
-            return None
+            parts = self._encode(route, correlation, response)
+            counts, arrived, now = route.counts, connection.arrived, monotonic()
+            counts.requests += 1
+            counts.queue_s += started - arrived
+            counts.local_s += now - started
+            connection.unsent.append((counts, arrived, now))
+            return parts
+        answer: Answer = None
         if response.__class__ is GeneratorType:
             steps = self._answer(route, correlation, request, response, large=False)
-            return self._slice(route, steps, self._short_lane)
-        return self._later(route, correlation, request, response, exclusive=len(frame) >= route.exclusive_size)
+            answer = self._slice(route, steps, self._short_lane)
+        elif response is not None:
+            exclusive = len(frame) >= route.exclusive_size
+            answer = self._later(route, correlation, request, response, exclusive=exclusive)
+        return timed(route, connection, started, answer)
 
     def _slice(self, route: Route, steps: Steps[list[Part] | None], lane: Lane) -> Answer:
         """The answer, if it takes no longer than a turn; else it comes later, in slices."""
@@ -210,6 +233,8 @@ class Dispatch:
     def _encode(self, route: Route, correlation: int, response: Any) -> list[Part]:
         try:
             parts = route.encode(response)
+            if faults := route.faults(response):
+                self._note(route, faults)
         except Exception:  # a handler put something into its answer that the wire has no place for
             raise unencodable(route) from None
         if len(parts) > 1:
@@ -220,9 +245,14 @@ class Dispatch:
     def _encode_slowly(self, route: Route, response: Any) -> Steps[list[Part]]:
         try:
             parts: list[Part] = yield from codec.slicing_encoder(route.response, route.version)(response)
+            self._note(route, route.faults(response))
         except Exception:
             raise unencodable(route) from None
         return parts
+
+    def _note(self, route: Route, faults: list[int]) -> None:
+        for code in faults:
+            self.errors[route.counts.key, code] += 1
 
     def _route(self, key: int, version: int) -> Route | None:
         """Build the route; None for an ApiVersions request that must step down to version 0."""
@@ -248,6 +278,21 @@ class Dispatch:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def timed(route: Route, connection: Connection, started: float, answer: Answer) -> Answer:
+    """Count a request, and have the rest of its time counted when its answer has left."""
+    counts, arrived, now = route.counts, connection.arrived, monotonic()
+    counts.requests += 1
+    counts.queue_s += started - arrived
+    counts.local_s += now - started
+    if answer is None:
+        counts.buckets[bisect_left(BOUNDS, now - arrived)] += 1
+    elif isinstance(answer, Deferred):
+        answer.times = counts, arrived, now
+    else:
+        connection.unsent.append((counts, arrived, now))
+    return answer
 
 
 def framed(route: Route, correlation: int, parts: list[Part]) -> list[Part]:

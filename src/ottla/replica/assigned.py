@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Image, Topic
     from ottla.cluster.image import Partition as State
     from ottla.cluster.metadata import Metadata
+    from ottla.log.log import Log
     from ottla.log.store import Store
     from ottla.replica.waits import Waits
 
@@ -79,6 +80,10 @@ class Assigned(Replicas):
                 partition.follow(partition.epoch, NOBODY)
                 self._tell(partition)
 
+    def find(self, log: Log) -> None:
+        """A log could be opened after all: the controller says what it is for, when it is asked to."""
+        self._lost.discard((log.topic, log.index))
+
     def _another_chance(self, topic: Topic, index: int) -> Partition:
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the controller has not told us to host it
 
@@ -127,6 +132,7 @@ class Assigned(Replicas):
                 now_ms=now_ms,
                 lag_ms=self._metadata.config.replica_lag_time_max_ms,
                 epoch_of=self._epoch_of,
+                own_end=log.settled_end,
             )
         else:
             followers.lead(
@@ -171,6 +177,7 @@ class Assigned(Replicas):
             hosted = self._by_name[name]
             del hosted[index]
             if not hosted:
+                self.past.add(partition.traffic)
                 del self._by_name[name]
                 self._by_id.pop(partition.topic_id, None)
         self._lost.discard((name, index))
@@ -194,7 +201,16 @@ class Assigned(Replicas):
         log = self._log(topic, state, NOBODY)  # its epochs are those of the records it will get
         if found is None:
             log.high = 0
-        partition = Partition(topic.name, state.index, log.topic_id, log, NOBODY, self._store.flusher, led=False)
+        partition = Partition(
+            topic.name,
+            state.index,
+            log.topic_id,
+            log,
+            NOBODY,
+            self._store.flusher,
+            led=False,
+            traffic=self._traffic(topic._replace(id=log.topic_id)),
+        )
         hosted = self._by_name.setdefault(topic.name, {})
         hosted[state.index] = partition
         if any(log.topic_id):

@@ -116,7 +116,7 @@ def test_every_record_arrives_once_and_unchanged(
     options = Confluent(target.bootstrap).configs(plain)
     assert (options["retention.ms"], options["compression.type"]) == ("-1", "producer")
     assert mirrors.run(source, target, topics=f"{way}-.*", name=way) == 0, "nothing is new"
-    lag_is_visible(source, way, plain)
+    lag_is_visible(source, f"ottla-mirror-{way}", plain)
 
 
 def lag_is_visible(source: Broker, group: str, topic: str) -> None:

@@ -22,7 +22,7 @@ from ottla.spark.mirror.translation import Position, wanted
 from ottla.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from ottla.client.cluster import Cluster, TopicPartition
 
@@ -38,7 +38,7 @@ ACTIVE: Final = {
 class Followed:
     """What was translated last, so that a group that stands still costs one request."""
 
-    def __init__(self, mirror: str, pattern: str, *, leave_out: Iterable[str] = ()) -> None:
+    def __init__(self, mirror: str, pattern: str) -> None:
         try:
             self._pattern = re.compile(pattern)
         except re.error as error:
@@ -46,7 +46,6 @@ class Followed:
                 f"groups={pattern} is no regular expression ({error}): use .* for all, or names with |"
             ) from None
         self._mirror = mirror
-        self._leave_out = frozenset(leave_out)
         self._done: dict[str, tuple[float, dict[TopicPartition, tuple[int, int | None]]]] = {}  # when, and what
 
     def follow(
@@ -81,9 +80,7 @@ class Followed:
 
         found = source.retrying(attempt, what="listing groups")
         return sorted(
-            name
-            for name in found
-            if self._pattern.fullmatch(name) and not name.startswith((GROUP, *PREFIXES)) and name not in self._leave_out
+            name for name in found if self._pattern.fullmatch(name) and not name.startswith((GROUP, *PREFIXES))
         )
 
     def _move(

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.client import offsets
@@ -25,6 +24,7 @@ from ottla.spark.export.ledger import FolderLedger, Reached
 from ottla.spark.groups import EXPORT, Shown
 from ottla.spark.mirror.roster import Wish
 from ottla.spark.pipeline import Option, Pipeline, Run, main
+from ottla.spark.pipeline.places import STORAGE, located
 from ottla.spark.pipeline.rounds import Rounds, Trouble, spread
 from ottla.spark.source import planning
 from ottla.spark.source.options import SourceOptions
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ottla.spark.export.ledger import Ledger
     from ottla.spark.pipeline.generating import Record
     from ottla.spark.source.planning import Range, Split
+    from ottla.spark.storage.location import Location
 
 log = logging.getLogger("ottla.spark")
 
@@ -45,8 +46,8 @@ TASK_BYTES_MIN: Final = 8 << 20  # no task is made smaller to keep all cores bus
 
 OPTIONS = (
     Option("topics", None, "names and patterns (regular expressions) with commas between them; all go to one table"),
-    Option("path", "", "the folder of the table; tables/<name> in the run's own folder if not given"),
-    Option("name", "export", "of this export: its group at the source"),
+    Option("path", "", "the folder or URL of the table; tables/<name> in the run's own folder if not given"),
+    Option("name", "export", "of this export: its group at the source is ottla-export-<name>"),
     Option("format", "parquet", "of the table", ("parquet", "delta")),
     Option("partition", "none", "none, or a folder for each day of the records' timestamps (UTC)", ("none", "day")),
     Option("key", "binary", "what the column key is", ("binary", "string")),
@@ -61,6 +62,7 @@ OPTIONS = (
     Option("interval", "30 seconds", "between commits while little comes in; with more, commits follow each other"),
     Option("failOnDataLoss", "true", "end when records are gone before they were exported", ("true", "false")),
     Option("patience", "10 minutes", "how long to try again while the cluster is away"),
+    *STORAGE,
 )
 
 
@@ -87,23 +89,30 @@ def run(run: Run) -> None:
             **{f"kafka.{name}": value for name, value in run.properties.items()},
         }
     )
-    path = Path(run["path"] or run.folder / "tables" / run["name"]).absolute()
+    place = located(run, run["path"], "tables", run["name"])
     with source.cluster() as cluster:
         if run["format"] == "delta":
             from ottla.spark.export.delta_ledger import DeltaLedger
 
-            ledger: Ledger = DeltaLedger(path, shape, cluster.id or "")
+            ledger: Ledger = DeltaLedger(place, shape, cluster.id or "")
         else:
-            ledger = FolderLedger(path, shape)
+            ledger = FolderLedger(place, shape)
         try:
-            Export(run, cluster, source, wish, shape, ledger).loop()
+            Export(run, cluster, source, wish, shape, ledger, place).loop()
         finally:
             ledger.close()
 
 
 class Export:
     def __init__(
-        self, run: Run, cluster: Cluster, source: SourceOptions, wish: Wish, shape: Shape, ledger: Ledger
+        self,
+        run: Run,
+        cluster: Cluster,
+        source: SourceOptions,
+        wish: Wish,
+        shape: Shape,
+        ledger: Ledger,
+        place: Location,
     ) -> None:
         self._run = run
         self._shown = Shown(EXPORT, "export", run["name"])
@@ -114,7 +123,8 @@ class Export:
         self._sampler = Sampler(cluster)
         self._rounds = Rounds(run["name"])
         self._trouble = Trouble(run.seconds("patience"))
-        self._write = partial(write, options=source, shape=shape, staging=str(ledger.staging))
+        folder = ledger.staging or place
+        self._write = partial(write, options=source, shape=shape, folder=folder, staged=ledger.staging is not None)
         self._bounds: dict[TopicPartition, int] | None = None  # where a run ends that ends by itself
 
     def loop(self) -> None:
