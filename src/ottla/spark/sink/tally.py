@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LOCAL: Final = Path("/etc/localtime")
 UTC: Final = "UTC"
+READ_AS: Final = "timestampType"  # a column of what was read from a topic
 
 
 class Tally:
@@ -63,11 +64,23 @@ class Tally:
         self.digest = (self.digest + noted) % 2**64
 
     def _timed(self, one: pa.RecordBatch) -> pa.RecordBatch:
-        index = one.schema.get_field_index("timestamp") if "timestamp" in self._used else -1
-        kind = one.schema.field(index).type if index >= 0 else None
-        if kind is None or not pa.types.is_timestamp(kind) or kind.tz is not None:
+        if "timestamp" not in self._used:
             return one
-        return one.set_column(index, "timestamp", moments(one.column(index), self._zone))
+        index = one.schema.get_field_index("timestamp")
+        given = times = one.column(index)
+        if pa.types.is_timestamp(times.type) and times.type.tz is None:
+            times = moments(times, self._zone)
+        if times.null_count and READ_AS in one.schema.names:
+            times = timeless(times, one.column(READ_AS))
+        return one if times is given else one.set_column(index, "timestamp", times)
+
+
+def timeless(times: pa.Array, kinds: pa.Array) -> pa.Array:
+    """A row that was read from a topic says which kind of time it has. If it has none, it is written without."""
+    none = pa.scalar(-1, pa.int64())
+    if pa.types.is_timestamp(times.type):
+        none = pa.scalar(-1, pa.timestamp("ms", times.type.tz)).cast(times.type)
+    return pc.if_else(pc.and_(pc.is_null(times), pc.is_valid(kinds)), none, times)
 
 
 def moments(times: pa.Array, zone: str) -> pa.Array:
