@@ -81,6 +81,7 @@ SATELLITES = {
     "__init__",
     "__main__",
     "client",
+    "console",
     "demo",
     "embed",
     "folder",
@@ -151,6 +152,7 @@ ROOTS = {
     "cluster/kazoo_thread.py",
     "embed.py",
     "sim/loop.py",
+    "console/watch/gathering.py",
     "demo/parts.py",  # opening is a task for each log
 }
 

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from ottla.broker import Broker as Root
 
 Options = Mapping[str, str | int | float | bool]
-START_TIMEOUT_S = 30.0  # a large log that was not closed properly is checked first
-STOP_TIMEOUT_S = 30.0
+# A large log that was not closed properly is checked first; a member waits for the end of its former session.
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 120.0
 FREEZE_S_MAX = 5.0
 
 

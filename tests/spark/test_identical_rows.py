@@ -95,6 +95,24 @@ def test_an_open_transaction(spark: SparkSession, broker: Broker) -> None:
 def test_old_messages(spark: SparkSession, broker: Broker) -> None:
     found = compare(spark, broker.bootstrap, {"subscribe": "legacy"}, 200)
     assert {(row.partition, row.timestampType) for row in found} == {(0, -1), (1, 0)}
+    assert {(row.partition, row.micros is None) for row in found} == {(0, True), (1, False)}
+
+
+def test_no_time_is_null(spark: SparkSession, broker: Broker) -> None:
+    """The one difference: Spark's source says a millisecond before 1970, which no writer takes."""
+    filling.timeless(broker, "timeless")
+    compare(spark, broker.bootstrap, {"subscribe": "timeless"}, 6)
+    times = {
+        form: [
+            row.micros
+            for row in table(spark, form, broker.bootstrap, {"subscribe": "timeless"})
+            .selectExpr("unix_micros(timestamp) AS micros")
+            .collect()
+        ]
+        for form in (OURS, THEIRS)
+    }
+    assert times[OURS] == [None, 1000, None, None, 7000, None]
+    assert times[THEIRS] == [-1000, 1000, -1000, -1000, 7000, -1000]
 
 
 def test_several_topics_and_an_empty_one(spark: SparkSession, broker: Broker) -> None:

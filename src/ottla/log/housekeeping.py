@@ -187,11 +187,13 @@ class Housekeeping:
     # Looking.
 
     async def look(self) -> None:
-        """Notice when a full disk has space again, and when somebody has removed a partition's folder."""
+        """Notice when a full disk has space again, and open the logs that it kept shut; notice removed folders."""
         for directory in self._store.directories:
             if directory.full:
                 with self._steps.attempt("look for space", directory):
                     directory.look_for_space()
+        with self._steps.attempt("opening logs again"):
+            await self._store.open_again()
         if not self._is_due("folders", self._store.config.replica_high_watermark_checkpoint_interval_ms):
             return
         logs = self._store.logs.values()

@@ -33,7 +33,7 @@ from ottla.records.place import rebase
 from ottla.records.validate import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ottla.config.topic import TopicConfig
     from ottla.log.directory import Directory
@@ -75,6 +75,8 @@ class Log:
         self.flushed_ms = loaded.now_ms
         self.cuts = 0  # grows when something was cut off the end or it was moved: a copy made before is worth nothing
         self.owed = 0  # offset up to which `flush.messages` wants it on disk before anything is acknowledged
+        self.held: int | None = None  # from here on nobody reads what `flush.messages` wants on disk, until it is there
+        self.on_forced: Callable[[int], None] | None = None  # told from where on more can be read than before
         self.compacted: int | None = None  # where the part begins that compaction has not seen
         self._high: int | None = None
         self._doubtful = False  # whether the disk was full when it was last forced there
@@ -117,11 +119,19 @@ class Log:
     @property
     def high(self) -> int:
         """The high watermark, as last set, or the end of the log after `commit_all`."""
-        return self.end if self._high is None else min(self._high, self.end)
+        return self.settled_end if self._high is None else min(self._high, self.end)
 
     @high.setter
     def high(self, offset: int) -> None:
         self._high = offset
+
+    @property
+    def settled_end(self) -> int:
+        """Up to where a power cut takes nothing back that `flush.messages` asked for. Apache Kafka forces a log to disk
+        inside of the append, so nobody reads more there either."""
+        if self.held is None or self.owed <= self.recovery_point:
+            return self.end
+        return min(self.end, max(self.held, self.recovery_point))
 
     def commit_all(self) -> None:
         """There is no other replica: from now on the high watermark is the end of the log."""
@@ -192,7 +202,7 @@ class Log:
         if header.producer_id >= 0:
             self._note_producer(header, base, last, max_timestamp, marker)
         if last - self.recovery_point >= self._flush_messages - 1:
-            self.owed = last + 1
+            self._owe(base)
         return _new(Appended, (base, last, append_time, self.start, False))
 
     def _append_messages(
@@ -205,7 +215,7 @@ class Log:
         return Appended(base, last, append_time, self.start, False)
 
     def _append_run(self, data: bytes | memoryview, entries: list[batch.Entry], now_ms: int) -> None:
-        last = entries[-1].last_offset
+        base, last = self.end, entries[-1].last_offset
         max_timestamp = max(entry.max_timestamp for entry in entries)
         sizes = [(entry.size, entry.last_offset, entry.max_timestamp) for entry in entries]
         try:
@@ -214,7 +224,13 @@ class Log:
             raise self.directory.refusal(error) from error
         self.end = last + 1
         if last - self.recovery_point >= self._flush_messages - 1:
-            self.owed = last + 1
+            self._owe(base)
+
+    def _owe(self, base: int) -> None:
+        """Everything must be on disk before what was appended at `base` is acknowledged, or read."""
+        self.owed = self.end
+        if self.held is None:
+            self.held = base
 
     def replicate(self, data: memoryview, *, now_ms: int) -> int:
         """Append batches as a leader sent them, offsets and epochs as they are. Returns the new end.
@@ -509,6 +525,8 @@ class Log:
         self.recovery_point = min(self.recovery_point, self.end)
         self._durable = min(self._durable, self.end)
         self.owed = min(self.owed, self.end)
+        if self.owed <= self.recovery_point:
+            self.held = None
         self.epochs.cut_end(self.end)
         self.epochs.flush()
         replay(self.segments, self.producers, start=self.start, end=self.end, now_ms=now_ms)
@@ -574,9 +592,15 @@ class Log:
             self._doubtful = self._doubtful and not flush.sizes
             forced = set(flush.indexes)
             self._rolled = [segment for segment in self._rolled if segment.stem + OFFSET_SUFFIX not in forced]
+            before = self.settled_end
             self.recovery_point = max(self.recovery_point, flush.end)
             self._durable = max(self._durable, flush.end)
             self.flushed_ms = now_ms
+            if self.held is not None:
+                if self.owed <= self.recovery_point:
+                    self.held = None
+                if self.on_forced is not None:
+                    self.on_forced(before)
 
     def set_topic_id(self, topic_id: bytes) -> None:
         if topic_id != self.topic_id:

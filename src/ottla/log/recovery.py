@@ -152,6 +152,18 @@ def load(
     return Loaded(segments, start, end, recovery_point, epochs, producers, topic_id, now_ms, aborts)
 
 
+def force(loaded: Loaded, disk: Disk, folder: str) -> None:
+    """Force records to disk that the last process may not have forced: else they are read, and a power cut takes them.
+
+    The recovery point stays, since indexes are not forced.
+    """
+    for segment in loaded.segments:
+        if segment.end > loaded.recovery_point:
+            disk.sync(segment.file.fd)
+    for path in (folder, os.path.dirname(folder)):
+        disk.sync_folder(path)
+
+
 def _read_transactions(
     segments: Sequence[Segment], at: int, producers: Producers, start: int, now_ms: int, count: int
 ) -> None:

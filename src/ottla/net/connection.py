@@ -12,6 +12,7 @@ Laws:
   with memory as bytes arrive: it never grows, and it belongs to the frame. After a large frame the next read goes
   straight into a buffer of that size, so that a stream of large frames is not copied either; between frames these
   buffers belong to all connections.
+- A request without records is refused for its size as soon as its API is known: the rest of it is never received.
 - Answers leave in request order, through the outbox. A late answer (a Future) holds back the ones behind it, not their
   handling; only one that is worked out in slices holds back that too.
 - Two bounds stop the reading of a connection until it drains: requests not yet answered, and bytes not yet sent, also
@@ -33,6 +34,7 @@ from ottla.clock import monotonic
 from ottla.errors import Hangup
 from ottla.net.outbox import Outbox, Part, size_of
 from ottla.net.turns import TURN_S, Turns
+from ottla.wire.frame import carries_records
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.net")
 
 LENGTH = Struct(">i")
+KEY = Struct(">h")
+# The largest request without records: 65,536 of the longest names. What is read from it, and what is answered, may be
+# as large again, and nothing that a group says fits into a record when it is larger.
+PLAIN_SIZE_MAX = 16 << 20
 # One read takes at most this much. Larger reads save nothing measurable once a batch of 128 kB fits whole.
 RECEIVE_SIZE = 256 * 1024
 # A frame of this size and more seldom arrives in one piece.
@@ -270,7 +276,7 @@ class Connection:
                 self._keep(data[position:])
                 return
             (length,) = LENGTH.unpack_from(data, position)
-            self._check_length(length)
+            self._check_length(length, data, position, size)
             end = position + 4 + length
             if end > size:
                 break
@@ -316,9 +322,14 @@ class Connection:
             return
         self._flush()
 
-    def _check_length(self, length: int) -> None:
+    def _check_length(self, length: int, data: memoryview, position: int, size: int) -> None:
+        """Refuse a frame for its size, before its body is read: it begins at `position`, data ends at `size`."""
         if not 0 <= length <= self._limits.frame_size_max:
             raise Hangup(f"a frame of {length} bytes, allowed are {self._limits.frame_size_max}")
+        if length > PLAIN_SIZE_MAX and size - position >= 6:
+            (key,) = KEY.unpack_from(data, position + 4)
+            if not carries_records(key):
+                raise Hangup(f"a request of {length} bytes without records, allowed are {PLAIN_SIZE_MAX}")
 
     def _hold(self, data: memoryview) -> None:
         """Keep the beginning of a frame. Room is made for as much again as has come, not for what was announced."""
@@ -341,7 +352,7 @@ class Connection:
         if arrived < 4:
             return
         (length,) = LENGTH.unpack_from(held)
-        self._check_length(length)
+        self._check_length(length, held, 0, arrived)
         if arrived < 4 + length:
             if arrived == len(held):
                 self._hold(held)

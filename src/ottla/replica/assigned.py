@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Image, Topic
     from ottla.cluster.image import Partition as State
     from ottla.cluster.metadata import Metadata
+    from ottla.log.log import Log
     from ottla.log.store import Store
     from ottla.replica.waits import Waits
 
@@ -79,6 +80,10 @@ class Assigned(Replicas):
                 partition.follow(partition.epoch, NOBODY)
                 self._tell(partition)
 
+    def find(self, log: Log) -> None:
+        """A log could be opened after all: the controller says what it is for, when it is asked to."""
+        self._lost.discard((log.topic, log.index))
+
     def _another_chance(self, topic: Topic, index: int) -> Partition:
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the controller has not told us to host it
 
@@ -127,6 +132,7 @@ class Assigned(Replicas):
                 now_ms=now_ms,
                 lag_ms=self._metadata.config.replica_lag_time_max_ms,
                 epoch_of=self._epoch_of,
+                own_end=log.settled_end,
             )
         else:
             followers.lead(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ottla.clock import steady_ms
 from ottla.cluster.peers import PeerError
 from ottla.errors import BrokerError, ErrorCode
+from ottla.replica.leader import UNKNOWN
 from ottla.steps import Steps
 from ottla.wire.messages.peers import (
     AlterPartitionRequest,
@@ -204,7 +205,7 @@ def request(me: int, broker_epoch: int, sent: dict[Key, tuple[Partition, Proposa
                         partition_index=partition.index,
                         leader_epoch=proposal.leader_epoch,
                         new_isr=list(proposal.isr),
-                        new_isr_with_epochs=[BrokerState(broker_id=broker) for broker in proposal.isr],
+                        new_isr_with_epochs=states(proposal),
                         partition_epoch=proposal.version,
                     )
                     for partition, proposal in of
@@ -213,3 +214,9 @@ def request(me: int, broker_epoch: int, sent: dict[Key, tuple[Partition, Proposa
             for (name, topic_id), of in groupby(ordered, lambda one: (one[0].topic, one[0].topic_id))
         ],
     )
+
+
+def states(proposal: Proposal) -> list[BrokerState]:
+    """The controller refuses a member that has another life by now: what it had fetched may be lost."""
+    lives = dict(proposal.lives)
+    return [BrokerState(broker_id=broker, broker_epoch=lives.get(broker, UNKNOWN)) for broker in proposal.isr]

@@ -7,6 +7,8 @@ keeper      a model of ZooKeeper: sessions, watches, answers that get lost
 net         connections between hosts: late, cut one way or both, reset
 node        a real broker on all of these
 clients     producers and consumers that remember what they were told
+transactions  transactional clients, of which atomic knows what they may see
+cast        who is in a story
 checks      what must hold, looked at from outside
 world       a cluster, its clients, and what happens to them
 trial       one seed from beginning to end

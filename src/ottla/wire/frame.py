@@ -16,7 +16,7 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.wire.apis import BY_KEY
-from ottla.wire.decoding import DecodeError, skip_tags
+from ottla.wire.decoding import DecodeError, has_records, skip_tags
 from ottla.wire.schema import LAST
 
 if TYPE_CHECKING:
@@ -70,6 +70,11 @@ def parse_header(frame: Buffer) -> Header:
     if position > len(frame):
         raise DecodeError("the request header reaches past the end of the frame")
     return Header(key, version, correlation, client, position)
+
+
+def carries_records(key: int) -> bool:
+    """Whether a request of this API is as large as the records in it; any other one is a list of names and numbers."""
+    return key in BY_KEY and has_records(BY_KEY[key].request, BY_KEY[key].versions[1])
 
 
 def request_header(key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:

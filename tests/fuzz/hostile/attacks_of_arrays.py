@@ -225,6 +225,17 @@ def deleting(stage: Stage) -> Iterator[None]:
     ask(stage, DeleteTopicsRequest(topics=names, timeout_ms=60_000), 6)
 
 
+@attack("Metadata of 90 MiB of long names")
+def long_names(stage: Stage) -> Iterator[None]:
+    size = stage.size(20, 90) << 20
+    name = string("x" * 32_000)
+    body = array([name] * (size // len(name))) + b"\0"
+    yield
+    raw = stage.raw()
+    raw.send(METADATA, 4, body)
+    stage.hear(raw)
+
+
 asking(
     "a join with 90 MiB of metadata",
     lambda stage: JoinGroupRequest(

@@ -1,4 +1,5 @@
-"""A large frame is in memory once while it arrives, and once more when it is read; groups keep what they can write."""
+"""A large frame is in memory once while it arrives, and once more when it is read; one without records that is larger
+than such a request can be is never received; groups keep what they can write."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from net.test_connection import answer, frame, play
 from ottla.coord.groups.joining import METADATA_FACTOR_MAX
 from ottla.embed import BrokerThread
 from ottla.errors import ErrorCode
+from ottla.net.connection import PLAIN_SIZE_MAX
 from ottla.wire import codec
 from ottla.wire.frame import request_header
 from ottla.wire.messages.groups import FindCoordinatorRequest, JoinGroupRequest, JoinGroupRequestProtocol
@@ -103,18 +105,57 @@ def join(size: int, instance: str | None = None) -> JoinGroupRequest:
     )
 
 
-def test_a_large_join_is_held_twice_at_most(tmp_path: Path) -> None:
+def large_join(size: int) -> bytes:
+    """All of the frame but its last `size` bytes, which are the metadata."""
     head = request_header(11, 5, 1, "test") + codec.encode(join(0), 5)
-    body = head[:-4] + struct.pack(">i", SIZE)
+    return struct.pack(">i", len(head) + size) + head[:-4] + struct.pack(">i", size)
+
+
+@pytest.mark.parametrize("size", [12 << 20, SIZE])
+def test_a_join_that_no_group_can_keep(size: int, tmp_path: Path) -> None:
+    """Up to a size it is read, and answered as Apache Kafka answers it when the group is written; then not received."""
     with BrokerThread(data=tmp_path) as broker, Wired(port_of_broker(broker)) as wired:
         wired.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
         with socket.create_connection(("127.0.0.1", port_of_broker(broker))) as raw:
             peak = Peak()
-            raw.sendall(struct.pack(">i", len(body) + SIZE) + body)
-            for _ in range(SIZE // len(PIECE)):
-                raw.sendall(PIECE)
-            assert struct.unpack(">iiih", raw.recv(14))[3] == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert peak.grown() < 2.5 * SIZE
+            try:
+                raw.sendall(large_join(size))
+                for _ in range(size // len(PIECE)):
+                    raw.sendall(PIECE)
+                answer = raw.recv(14)
+            except ConnectionError:
+                answer = b""
+            if size < PLAIN_SIZE_MAX:
+                assert struct.unpack(">iiih", answer)[3] == ErrorCode.UNKNOWN_SERVER_ERROR
+            else:
+                assert answer == b""
+        assert peak.grown() < 2.5 * min(size, PLAIN_SIZE_MAX)
+
+
+@pytest.mark.parametrize("first", [4, 5, 6])
+def test_a_frame_is_refused_for_its_api(first: int) -> None:
+    """As soon as that is known, however its first bytes arrive."""
+
+    async def story(_: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent = large_join(PLAIN_SIZE_MAX)[:6]
+        for piece in (sent[:first], sent[first:]):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)
+        assert await reader.read() == b""
+
+    play(lambda *_: None, story, frame_size_max=2 * SIZE)
+
+
+def test_an_assignment_that_no_group_can_keep_is_not_copied() -> None:
+    stage = Stage(RULES._replace(record_size_max=1000))
+    member, join = stage.admitted()
+    stage.advance(RULES.initial_delay_ms)
+    written = len(stage.journal)
+    sync = stage.sync(member, stage.answer(join).generation_id, {member: bytes(1001)})
+    assert stage.code(sync) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert len(stage.journal) == written
+    assert stage.heartbeat(member, stage.answer(join).generation_id) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_group_keeps_no_more_than_it_can_write() -> None:

@@ -300,6 +300,10 @@ class ClassicGroup:
 
     def _settle(self, parts: Mapping[str, bytes], now_ms: int, out: Outcome) -> None:
         """The leader has shared out the work: write it down, then tell everybody who has asked."""
+        if sum(len(parts.get(member, b"")) for member in self.roster.members) > self.rules.record_size_max:
+            self._refuse_syncs(ErrorCode.UNKNOWN_SERVER_ERROR, now_ms, out)  # no log takes it: make no copy of it
+            self.prepare(now_ms, out)
+            return
         out.records.append(self.record(parts))
         for member in self.roster.members.values():
             member.assignment = parts.get(member.id, b"")
