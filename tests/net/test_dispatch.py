@@ -29,7 +29,7 @@ handlers.load()
 
 class Peer:
     host, listener, dialled = "127.0.0.1", "PLAINTEXT", ("127.0.0.1", 9092)
-    arrived = 0.0
+    arrived = begun = 0.0
 
     def __init__(self) -> None:
         self.unsent: list[Any] = []
