@@ -14,7 +14,7 @@ from sim.mutants import MUTANTS, Mutant
 
 from ottla.sim.trial import tell
 
-SEEDS = 6  # of many: this is the everyday dose
+SEEDS = 4  # of many: this is the everyday dose
 SEEDS_MAX = 30
 
 
@@ -31,10 +31,16 @@ def test_a_fault_in_the_code_is_found(mutant: Mutant) -> None:
         assert any(tell(seed, **mutant.options).wrong is not None for seed in range(SEEDS_MAX))
 
 
+def test_a_seed_is_the_same_story_twice() -> None:
+    one, other = (tell(0, rounds=1, cast=("transactions", "seasons")) for _ in range(2))
+    assert one == other
+    assert one.wrong is None
+
+
 def test_a_seed_is_the_same_story_in_every_process() -> None:
     def heard(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        command = [sys.executable, "-m", "ottla.sim", "--seed", "4", "--trace"]
+        command = [sys.executable, "-m", "ottla.sim", "--seed", "1", "--trace"]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
     assert heard("0") == heard("1"), "started again with the same order of sets"

@@ -475,13 +475,17 @@ class Log:
     # Truncating.
 
     def truncate(self, offset: int, *, now_ms: int) -> None:
-        """Cut off everything at or above `offset`, as a follower does to agree with its leader."""
+        """Cut off everything at or above `offset`, as a follower does to agree with its leader.
+
+        It is forced to disk before anything else is written: else a loss of power could bring back what was cut off in
+        place of what came after it, below a high watermark that is stored already.
+        """
         if offset >= self.end:
             self.epochs.cut_end(offset)  # one in which nothing was written may be unknown to the leader
             return
         try:
             if offset < self.segments[0].base:
-                self._restart(offset, now_ms)
+                self.restart(offset, now_ms=now_ms)
                 return
             keep = self._at(offset) + 1
             self._remove(self.segments[keep:])
@@ -492,6 +496,14 @@ class Log:
             self._settle(now_ms)
         except OSError as error:
             raise self.directory.refusal(error) from error
+        self._force_cut()
+
+    def _force_cut(self) -> None:
+        try:
+            self.disk.sync_folder(self.folder)
+            self.disk.sync(self.active.file.fd)
+        except OSError as error:
+            raise self.sync_failed(error) from error
 
     def restart(self, offset: int, *, now_ms: int) -> None:
         """Throw everything away and begin at `offset`, as a follower does whose leader has nothing older."""
@@ -499,6 +511,7 @@ class Log:
             self._restart(offset, now_ms)
         except OSError as error:
             raise self.directory.refusal(error) from error
+        self._force_cut()
 
     def _restart(self, offset: int, now_ms: int) -> None:
         self._remove(self.segments)
