@@ -332,8 +332,8 @@ class Runtime(Generic[M]):
         # The answer to `token`, too, is then given to whoever waits for it.
         uncommitted.add_done_callback(lambda outcome: self._settle(shard, decision, outcome))
         if decision.replies:
-            waiting = [one for one, _ in decision.replies]
-            self._limit(uncommitted, lambda: map(shard.waiting.get, waiting), kept=bool(decision.effects))
+            tokens = [one for one, _ in decision.replies]
+            self._limit(uncommitted, lambda: map(shard.waiting.get, tokens), kept=bool(decision.effects))
         return None
 
     def _settle(self, shard: Shard[M], decision: Decision, outcome: asyncio.Future[None]) -> None:
