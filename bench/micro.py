@@ -12,6 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -73,6 +74,10 @@ class Client:
     host = "127.0.0.1"
     listener = "PLAINTEXT"
     dialled = ("127.0.0.1", 9092)
+    arrived = begun = 0.0
+
+    def __init__(self) -> None:
+        self.unsent: deque[object] = deque(maxlen=1)
 
 
 def messages() -> list[Measured]:

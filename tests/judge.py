@@ -30,6 +30,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ottla.testing.ports import free_ports
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
@@ -290,15 +292,6 @@ def tool(name: str, *arguments: str, version: str = NEWEST, stdin: str = "", che
 
 
 # --- brokers ---------------------------------------------------------------------------------------------------------
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now; held together so that they differ."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [bound.getsockname()[1] for bound in sockets]
-    for bound in sockets:
-        bound.close()
-    return ports
 
 
 def answers(port: int) -> bool:

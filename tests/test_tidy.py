@@ -34,10 +34,13 @@ ARROWS = {
     "cluster": GROUND | {"wire"},
     "replica": GROUND | {"wire", "records", "log", "cluster"},
     "coord": GROUND | {"wire", "records", "log", "cluster", "replica"},
-    "handlers": GROUND | {"wire", "records", "log", "cluster", "replica", "coord"},
+    "handlers": GROUND | {"wire", "records", "log", "cluster", "replica", "coord", "telemetry"},
     "net": GROUND | {"wire", "handlers"},
     "founding": GROUND | {"log", "cluster", "replica"},
-    "broker": GROUND | {"wire", "records", "log", "cluster", "replica", "coord", "handlers", "net", "founding"},
+    "telemetry": GROUND | {"wire", "records", "log", "cluster", "replica", "coord"},
+    "metrics": GROUND | {"wire", "telemetry", "log", "cluster", "replica", "coord", "handlers", "net", "founding"},
+    "broker": GROUND
+    | {"wire", "records", "log", "cluster", "replica", "coord", "handlers", "net", "founding", "telemetry", "metrics"},
     # Beside the broker: what talks to any cluster knows bytes and codes, and nothing of how a broker works.
     "client": {"errors", "wire", "records"},
     "spark": {"errors", "wire", "records", "client"},
@@ -78,6 +81,7 @@ SATELLITES = {
     "__init__",
     "__main__",
     "client",
+    "console",
     "demo",
     "embed",
     "folder",
@@ -110,7 +114,7 @@ TOUCHES = {
     ),
 }
 ADAPTORS = {
-    "clock": {"clock.py"},
+    "clock": {"clock.py", "metrics/process.py"},
     "chance": {"broker.py"},  # the root makes up a cluster id when there is none
     "disk": {
         "descriptors.py",
@@ -118,6 +122,7 @@ ADAPTORS = {
         "cluster/embedded.py",
         "cluster/journal.py",
         "log/segment.py",
+        "metrics/process.py",
         "log/index.py",
         "net/connection.py",
         "net/outbox.py",
@@ -125,6 +130,7 @@ ADAPTORS = {
     "network": {
         "cluster/kazoo_thread.py",
         "cluster/peers.py",
+        "metrics/http.py",
         "net/connection.py",
         "net/outbox.py",
         "net/listener.py",
@@ -136,6 +142,7 @@ ROOTS = {
     "net/connection.py",
     "net/dispatch.py",
     "net/turns.py",
+    "metrics/http.py",
     "replica/waits.py",
     "coord/runtime.py",
     "log/store.py",
@@ -145,6 +152,7 @@ ROOTS = {
     "cluster/kazoo_thread.py",
     "embed.py",
     "sim/loop.py",
+    "console/watch/gathering.py",
     "demo/parts.py",  # opening is a task for each log
 }
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-WAIT_S: Final = 60.0
+WAIT_S: Final = 120.0
 PAUSE_S: Final = 0.02
 
 

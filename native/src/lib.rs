@@ -18,6 +18,7 @@ mod pack;
 mod reader;
 mod region;
 mod seek;
+mod tally;
 mod validate;
 mod varint;
 mod walk;
@@ -37,6 +38,7 @@ use crate::windows::Stop;
 
 type Blobs = (Option<View>, View, View, usize, usize); // validity, positions, bytes, first row, number of rows
 type Numbers = (Option<View>, View, usize); // validity, numbers, first row
+type Pairs = (Numbers, Blobs, Blobs); // lists, with the keys and values in them
 type Column = (usize, Region, Region, Region); // nulls, validity, positions, bytes
 type Lists = (usize, Region, Region, usize, Region, Region, Column);
 type Found = (usize, Column, Column, Region, Region, Region, Option<Lists>, i64, usize);
@@ -106,24 +108,12 @@ fn encode<'py>(
     py: Python<'py>,
     keys: Blobs,
     values: Blobs,
-    headers: Option<(Numbers, Blobs, Blobs)>,
+    headers: Option<Pairs>,
     timestamps: Option<Numbers>,
     partitions: Option<Numbers>,
     target: Target,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let rows = writer::Rows {
-        keys: blobs(&keys),
-        values: blobs(&values),
-        headers: headers.as_ref().map(|((valid, positions, first), keys, values)| arrays::Lists {
-            valid: valid.as_ref().map(View::bytes),
-            positions: positions.bytes(),
-            first: *first,
-            keys: blobs(keys),
-            values: blobs(values),
-        }),
-        timestamps: timestamps.as_ref().map(numbers),
-        partitions: partitions.as_ref().map(numbers),
-    };
+    let rows = rows(&keys, &values, headers.as_ref(), timestamps.as_ref(), partitions.as_ref());
     let target = writer::Target {
         partition_count: target.partition_count,
         codec: target.codec,
@@ -142,6 +132,43 @@ fn encode<'py>(
         answer.set_item(partition, PyList::new(py, batches)?)?;
     }
     Ok(answer)
+}
+
+#[pyfunction]
+fn digest(
+    py: Python<'_>,
+    topics: Option<Blobs>,
+    keys: Blobs,
+    values: Blobs,
+    headers: Option<Pairs>,
+    timestamps: Option<Numbers>,
+    partitions: Option<Numbers>,
+) -> PyResult<u64> {
+    let topics = topics.as_ref().map(blobs);
+    let rows = rows(&keys, &values, headers.as_ref(), timestamps.as_ref(), partitions.as_ref());
+    py.detach(|| tally::tally(topics.as_ref(), &rows)).map_err(PyValueError::new_err)
+}
+
+fn rows<'a>(
+    keys: &'a Blobs,
+    values: &'a Blobs,
+    headers: Option<&'a Pairs>,
+    timestamps: Option<&'a Numbers>,
+    partitions: Option<&'a Numbers>,
+) -> writer::Rows<'a> {
+    writer::Rows {
+        keys: blobs(keys),
+        values: blobs(values),
+        headers: headers.map(|((valid, positions, first), keys, values)| arrays::Lists {
+            valid: valid.as_ref().map(View::bytes),
+            positions: positions.bytes(),
+            first: *first,
+            keys: blobs(keys),
+            values: blobs(values),
+        }),
+        timestamps: timestamps.map(numbers),
+        partitions: partitions.map(numbers),
+    }
 }
 
 #[pyfunction]
@@ -283,6 +310,7 @@ fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Region>()?;
     module.add_function(wrap_pyfunction!(decode, module)?)?;
     module.add_function(wrap_pyfunction!(encode, module)?)?;
+    module.add_function(wrap_pyfunction!(digest, module)?)?;
     module.add_function(wrap_pyfunction!(walk_log, module)?)?;
     module.add_function(wrap_pyfunction!(check, module)?)?;
     module.add_function(wrap_pyfunction!(transcode, module)?)?;

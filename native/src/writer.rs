@@ -12,6 +12,7 @@ use crate::varint::{put, size};
 const RECORD_SIZE_MAX: usize = i32::MAX as usize - 100; // of its content: the batch of one such has a length of 32 bits
 const ROW_SIZE: usize = 12; // what a record has besides its bytes, about
 const NULL: i64 = -1;
+const NO_TIMESTAMP: i64 = -1;
 const NONE: i64 = -1; // no producer, no leader epoch yet, no sequence
 
 pub(crate) struct Rows<'a> {
@@ -73,7 +74,7 @@ fn record<'a>(rows: &'a Rows<'_>, row: usize, now_ms: i64) -> Result<Record<'a>,
         Some(timestamps) => timestamps.long(row)?.unwrap_or(now_ms),
         None => now_ms,
     };
-    if timestamp < 0 {
+    if timestamp < NO_TIMESTAMP {
         return Err(format!("the timestamp {timestamp} lies before 1970"));
     }
     let mut content = 1 + blob_size(key) + blob_size(value);

@@ -33,6 +33,7 @@ from ottla.net.dispatch import Dispatch
 from ottla.net.listener import Admission, Listener, bind
 from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
+from ottla.telemetry.receiver import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from ottla.config import BrokerConfig
     from ottla.disk import Disk
     from ottla.founding import Founding
+    from ottla.metrics.endpoint import Endpoint
+    from ottla.metrics.sources import Sources
 
 log = logging.getLogger("ottla.broker")
 
@@ -78,6 +81,9 @@ class Broker:
             self._founding = Joined(config, self.clock, self._store, keeper)
         else:
             self._founding = Alone(config, self.clock, self._store, keeper)
+        self._sources: Sources | None = None
+        self._metrics: Endpoint | None = None
+        self._started = False
         self._admission = Admission()
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -93,6 +99,7 @@ class Broker:
         # Others may fail and go offline; without the first, which has the metadata, there is nothing to go by.
         self.disk.make_folder(self.config.log_dirs[0], parents=True)
         sockets = self._bind()
+        await self._open_metrics()
         self._waits = Waits(asyncio.get_running_loop())
         founding = self._founding
         await founding.open(self._endpoints(), self._waits)
@@ -113,6 +120,42 @@ class Broker:
         self._reconfigure(metadata.config)
         metadata.subscribe(lambda old, new: self._follow(old, new, metadata))
         await founding.begin()
+        self._started = True
+
+    async def _open_metrics(self) -> None:
+        """From the start on: whether a broker lives is asked while it recovers its logs, too."""
+        if self.config.ottla_metrics_listener.strip().lower() == "off":
+            return
+        from ottla.metrics.endpoint import Endpoint
+        from ottla.metrics.loop_lag import LoopLag
+        from ottla.metrics.session import KeeperSession
+        from ottla.metrics.sources import Sources
+
+        self._sources = Sources(
+            config=self.config,
+            store=self._store,
+            lag=LoopLag(),
+            missing=self._missing,
+            listeners=self._listeners,
+            session=KeeperSession(self._founding.keeper) if self.config.zookeeper_connect else None,
+        )
+        self._metrics = Endpoint(self._sources, gethostname())
+        await self._metrics.open()
+
+    @property
+    def metrics_url(self) -> str:
+        """Where the metrics are; empty when they are off."""
+        return "" if self._metrics is None else self._metrics.url
+
+    def _missing(self) -> list[str]:
+        """What keeps the broker from serving clients."""
+        if self._dispatch is None:
+            return ["logs"]
+        session = None if self._sources is None else self._sources.session
+        missing = self._founding.missing()
+        if session is not None and not session.connected:
+            missing = ["ZooKeeper", *missing]
+        return missing if self._started else ["start", *missing]
 
     def _follow(self, old: Image | None, new: Image, metadata: Metadata) -> None:
         if old is not None and old.broker_configs is not new.broker_configs:
@@ -148,28 +191,45 @@ class Broker:
         assert self._transactions is not None
         handlers.load()
         config, founding = self.config, self._founding
-        return Dispatch(
-            Parts(
-                node_id=self.node_id,
-                clock=self.clock,
-                metadata=founding.metadata,
-                controller=founding.controller,
-                store=self._store,
-                replicas=founding.replicas,
-                sessions=Sessions(
-                    config.max_incremental_fetch_session_cache_slots,
-                    SESSION_EVICTION_MS,
-                    lambda: secrets.randbelow(0x7FFFFFFF) + 1,
-                ),
-                producer_ids=founding.producer_ids,
-                groups=self._groups,
-                transactions=self._transactions,
-                markers=markers,
-                old_offsets=ConsumerOffsets(founding.keeper),
-                clustered=founding.membership is not None,
-                membership=founding.membership,
-                throttle=founding.throttle,
-            )
+        parts = Parts(
+            node_id=self.node_id,
+            clock=self.clock,
+            metadata=founding.metadata,
+            controller=founding.controller,
+            store=self._store,
+            replicas=founding.replicas,
+            sessions=Sessions(
+                config.max_incremental_fetch_session_cache_slots,
+                SESSION_EVICTION_MS,
+                lambda: secrets.randbelow(0x7FFFFFFF) + 1,
+            ),
+            producer_ids=founding.producer_ids,
+            groups=self._groups,
+            transactions=self._transactions,
+            markers=markers,
+            old_offsets=ConsumerOffsets(founding.keeper),
+            clustered=founding.membership is not None,
+            membership=founding.membership,
+            throttle=founding.throttle,
+            telemetry=self._telemetry(),
+        )
+        dispatch = Dispatch(parts)
+        if self._sources is not None:
+            self._sources.parts, self._sources.dispatch = parts, dispatch
+            self._sources.proposals = getattr(founding, "proposals", None)
+        return dispatch
+
+    def _telemetry(self) -> Telemetry | None:
+        """Who takes the metrics of clients: nobody, where nobody could read them."""
+        config, metadata = self.config, self._founding.metadata
+        if not config.ottla_client_metrics_enable or self._metrics is None:
+            return None
+        return Telemetry(
+            self.clock,
+            lambda: metadata.image.client_metrics,
+            lambda: uuid.uuid4().bytes,
+            size_max=config.telemetry_max_bytes,
+            series_max=config.ottla_metrics_clients_max,
         )
 
     def _listen(self, sockets: list[socket], dispatch: Dispatch) -> None:
@@ -198,6 +258,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Take no more requests, answer those that are here, and leave the folders in good order."""
+        self._started = False
         if self._dispatch is not None:
             await self._founding.leave()
         for listener in self._listeners:
@@ -214,6 +275,8 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._metrics is not None:
+            await self._metrics.close()
         await self._store.close()
         await self._founding.close()
 

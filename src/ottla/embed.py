@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from ottla.broker import Broker as Root
 
 Options = Mapping[str, str | int | float | bool]
-START_TIMEOUT_S = 30.0  # a large log that was not closed properly is checked first
-STOP_TIMEOUT_S = 30.0
+# A large log that was not closed properly is checked first; a member waits for the end of its former session.
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 120.0
 FREEZE_S_MAX = 5.0
 
 
@@ -60,6 +61,7 @@ class Broker:
         self.bootstrap = ""
         self.node_id = -1
         self.cluster_id = ""
+        self.metrics = ""  # where they are; /metrics, /health and /ready are below it
 
     async def start(self) -> Self:
         from ottla.broker import Broker as Root
@@ -83,6 +85,7 @@ class Broker:
         _, host, port = self._root.addresses[0]
         self.bootstrap = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.node_id, self.cluster_id = self._root.node_id, self._root.cluster_id
+        self.metrics = self._root.metrics_url
         return self
 
     async def stop(self) -> None:
@@ -124,6 +127,10 @@ class BrokerThread:
     @property
     def cluster_id(self) -> str:
         return self._broker.cluster_id
+
+    @property
+    def metrics(self) -> str:
+        return self._broker.metrics
 
     def start(self) -> Self:
         self._thread.start()
@@ -176,6 +183,7 @@ class BrokerProcess:
         self.bootstrap = ""
         self.node_id = -1
         self.cluster_id = ""
+        self.metrics = ""
 
     @property
     def pid(self) -> int:
@@ -218,6 +226,7 @@ class BrokerProcess:
             raise BrokerFailed(self.log.strip() or f"no answer within {START_TIMEOUT_S:.0f} seconds")
         facts = json.loads(line)
         self.bootstrap, self.node_id, self.cluster_id = facts["bootstrap"], facts["node_id"], facts["cluster_id"]
+        self.metrics = facts["metrics"]
         return self
 
     def _arguments(self) -> list[str]:

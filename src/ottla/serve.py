@@ -262,6 +262,7 @@ def announce(broker: "Broker", plan: Plan) -> None:
         f"  address   {', '.join(addresses)}",
         f"  data      {place}",
         f"  node      {broker.node_id} of cluster {broker.cluster_id}{kept_by(plan.config)}",
+        *([f"  metrics   {broker.metrics_url}/metrics"] if broker.metrics_url else ()),
         f"  try       ottla produce greetings hello --bootstrap {addresses[0]}",
         f"            ottla consume greetings --bootstrap {addresses[0]}",
         f"            kcat -b {addresses[0]} -L",
@@ -273,6 +274,7 @@ def announce(broker: "Broker", plan: Plan) -> None:
         import json  # as `tempfile` and others: not in the way of those who do without
 
         facts = {"bootstrap": addresses[0], "node_id": broker.node_id, "cluster_id": broker.cluster_id}
+        facts["metrics"] = broker.metrics_url
         with open(plan.ready, "w", encoding="utf-8") as ready:
             ready.write(json.dumps(facts) + "\n")
 
@@ -289,6 +291,8 @@ def reachable(host: str) -> str:
 
 
 def explained(error: OSError, config: BrokerConfig) -> str:
+    if "ottla.metrics.listener" in str(error):
+        return str(error.strerror)
     listeners = ",".join(config.listeners)
     if error.errno == errno.EADDRINUSE:
         return f"{listeners}: the port is in use by another program; choose another with --port"

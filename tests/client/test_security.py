@@ -30,6 +30,7 @@ from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from ottla.client.connection import Connection
 
@@ -274,6 +275,55 @@ def test_files_that_are_not_there_are_named(own: object) -> None:
 def test_nothing_secret_is_shown() -> None:
     made = Security(password=SECRET, key="KEY", key_password="KP", trust_password="TP", key_store_password="SP")
     assert not any(secret in repr(made) for secret in (SECRET, "KEY", "KP", "TP", "SP"))
+
+
+def test_a_secret_by_reference_is_looked_up_for_each_connection(
+    listeners: Listeners, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "jaas"
+    file.write_text(f"{jaas('SCRAM-SHA-512')}\n")
+    by_file = {key: value for key, value in login("SCRAM-SHA-512").items() if key != "sasl.jaas.config"}
+    by_file["sasl.jaas.config.file"] = str(file)
+    works(listeners.sasl, by_file)
+    monkeypatch.setenv("A_SECRET", SECRET)
+    plain = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": USERS["PLAIN"]}
+    works(listeners.sasl, {**plain, "sasl.password.env": "A_SECRET"})
+    works(listeners.sasl, {**plain, "sasl.password": SECRET})
+    made = pickle.loads(pickle.dumps(security(by_file)))
+    file.write_text(jaas("SCRAM-SHA-512", "another"))
+    with pytest.raises(Refused, match="SASL_AUTHENTICATION_FAILED"), Cluster(listeners.sasl, security=made) as cluster:
+        cluster.topics()
+    file.write_text(jaas("SCRAM-SHA-512"))
+    with Cluster(listeners.sasl, security=made) as cluster:
+        cluster.topics()
+
+
+def test_a_key_by_reference(listeners: Listeners, tmp_path: Path) -> None:
+    parts = listeners.certificates.client.read_text().partition("-----BEGIN CERTIFICATE")
+    (tmp_path / "key").write_text(parts[0])
+    works(
+        listeners.mutual,
+        {
+            "security.protocol": "SSL",
+            **trusting(listeners.certificates),
+            "ssl.keystore.certificate.chain": parts[1] + parts[2],
+            "ssl.keystore.key.file": str(tmp_path / "key"),
+        },
+    )
+
+
+def test_a_reference_travels_without_its_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jaas").write_text(jaas("PLAIN", "unseen-one"))
+    monkeypatch.setenv("KEY_PASSWORD", "unseen-two")
+    base = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+    made = security({**base, "sasl.jaas.config.file": str(tmp_path / "jaas"), "ssl.key.password.env": "KEY_PASSWORD"})
+    assert b"unseen" not in pickle.dumps(made)
+    assert made.resolved().password == "unseen-one"
+    assert made.resolved().key_password == "unseen-two"
+    assert (made.user, made.mechanism, made.protocol) == ("alice", "PLAIN", "SASL_SSL")
+    (tmp_path / "jaas").unlink()
+    with pytest.raises(Failed, match=r"sasl\.jaas\.config\.file=.*: No such file or directory"):
+        made.resolved()
 
 
 @pytest.mark.parametrize(

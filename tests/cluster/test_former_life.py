@@ -57,7 +57,7 @@ def test_it_waits_until_another_leads(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await keeper.set(znodes.state_path("t", 0), said(OTHER))
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, 60)
 
     play(story)
 

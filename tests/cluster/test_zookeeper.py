@@ -30,7 +30,8 @@ from ottla.cluster.keeper import (
 from ottla.cluster.zookeeper import Settings, Tls, ZooKeeper, settings_of, translated
 from ottla.config import load
 from ottla.testing.links import Links
-from ottla.testing.zookeeper import ZooKeeperServer, free_port
+from ottla.testing.ports import free_ports
+from ottla.testing.zookeeper import ZooKeeperServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -469,7 +470,7 @@ def test_tls_needs_whom_to_trust(tmp_path: Path) -> None:
     name = ["-dname", "CN=localhost", "-ext", "san=dns:localhost,ip:127.0.0.1"]
     subprocess.run([*keytool, "-genkeypair", "-keyalg", "EC", *name], check=True, capture_output=True)
     subprocess.run([*keytool, "-exportcert", "-rfc", "-file", str(trusted)], check=True, capture_output=True)
-    port = free_port()
+    (port,) = free_ports(1)
     settings = {
         "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
         "secureClientPort": str(port),

@@ -4,7 +4,7 @@ Clients are threads; each line of the history is written whole. What is wrong is
 simulation uses too: lost, duplicate, reordered, skipped, inconsistent, invented, backwards, diverged.
 
     sent    producer topic partition value             before it is handed to the client
-    acked   topic partition offset value               the cluster has acknowledged it
+    acked   topic partition offset value               the cluster has acknowledged it; no offset: it may not be known
     starts  reader topic partition offset              a reader begins there
     read    reader topic partition offset value
     high    reader topic partition offset              the high watermark that a reader was told
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from ottla.sim.history import History
@@ -35,12 +35,14 @@ class Recorder:
 
     def __init__(self, path: Path | None = None) -> None:
         self.events: list[Event] = []
+        self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._file = None if path is None else path.open("w")
 
     def note(self, *event: Any) -> None:
         with self._lock:
             self.events.append(event)
+            self._counts[event[0]] += 1
             if self._file is not None:
                 self._file.write(json.dumps(event) + "\n")
 
@@ -49,7 +51,7 @@ class Recorder:
             self._file.close()
 
     def count(self, kind: str) -> int:
-        return sum(event[0] == kind for event in self.events)
+        return self._counts[kind]
 
 
 def load(path: Path) -> list[Event]:

@@ -26,6 +26,9 @@ RIGHT: list[Event] = [
 ]
 
 
+UNPLACED: Event = ("acked", "t", 0, None, "c")
+
+
 def without(*events: Event) -> list[Event]:
     return [event for event in RIGHT if event not in events]
 
@@ -39,11 +42,17 @@ def test_what_was_not_acknowledged_may_be_there_or_not() -> None:
     assert examine(without(ACKED[2], READ[2], FOUND[2])) == []
 
 
+def test_an_acknowledgement_may_tell_no_offset() -> None:
+    assert examine([*without(ACKED[2]), UNPLACED]) == []
+
+
 @pytest.mark.parametrize(
     ("kind", "events"),
     [
         ("lost", without(FOUND[2], READ[2])),
+        ("lost", [*without(ACKED[2], FOUND[2], READ[2]), UNPLACED]),
         ("duplicate", [*RIGHT, ("found", "t", 0, 3, "c")]),
+        ("duplicate", [*without(ACKED[2]), UNPLACED, ("found", "t", 0, 3, "c")]),
         ("duplicate", [*RIGHT, ("read", "r", "t", 0, 3, "a")]),
         ("reordered", [*SENT, ("found", "t", 0, 0, "b"), ("found", "t", 0, 1, "a")]),
         ("reordered", [*SENT, ("acked", "t", 0, 5, "a"), ("acked", "t", 0, 4, "b")]),

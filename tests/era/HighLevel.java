@@ -40,9 +40,9 @@ public class HighLevel {
         settings.put("consumer.id", name);
         settings.put("auto.offset.reset", "smallest");
         settings.put("auto.commit.enable", "false");
-        settings.put("zookeeper.session.timeout.ms", "6000");
+        settings.put("zookeeper.session.timeout.ms", "30000");
         settings.put("rebalance.backoff.ms", "500");
-        settings.put("rebalance.max.retries", "20");
+        settings.put("rebalance.max.retries", "100");
         ConsumerConnector connector = Consumer.createJavaConsumerConnector(new ConsumerConfig(settings));
         List<KafkaStream<byte[], byte[]>> streams =
             connector.createMessageStreams(Collections.singletonMap(topic, 1)).get(topic);

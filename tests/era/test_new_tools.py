@@ -37,14 +37,22 @@ def run(cluster: Cluster) -> Callable[..., str]:
 
 def test_kafka_topics(cluster: Cluster, run: Callable[..., str]) -> None:
     run(TOPICS, "--create", "--topic", "spread", "--partitions", "3", "--replication-factor", "3")
-    described = run(TOPICS, "--describe", "--topic", "spread")
-    found = re.findall(r"Leader: (\d)\tReplicas: (\d),(\d),(\d)\tIsr: (\d),(\d),(\d)", described)
-    assert sorted(leader for leader, *_ in found) == ["1", "2", "3"]
-    assert all(set(replicas) == {"1", "2", "3"} for _, *replicas in found)
+
+    def described() -> str:
+        return run(TOPICS, "--describe", "--topic", "spread")
+
+    def found() -> list[tuple[str, ...]]:
+        """Leader, replicas, in-sync replicas; any broker may be asked, and each is told in its turn."""
+        rows = re.findall(r"Leader: (\d)\tReplicas: (\d),(\d),(\d)\tIsr: (\d),(\d),(\d)", described())
+        return rows if len(rows) == 3 else []
+
+    rows = wait_until(found, described)
+    assert sorted(leader for leader, *_ in rows) == ["1", "2", "3"]
+    assert all(set(replicas) == {"1", "2", "3"} for _, *replicas in rows)
     run(TOPICS, "--alter", "--topic", "spread", "--partitions", "4")
-    assert run(TOPICS, "--describe", "--topic", "spread").count("Partition:") == 4
+    wait_until(lambda: described().count("Partition:") == 4, described)
     run(TOPICS, "--delete", "--topic", "spread")
-    assert "spread" not in run(TOPICS, "--list").split()
+    wait_until(lambda: "spread" not in run(TOPICS, "--list").split(), "it is not deleted")
 
 
 def test_kafka_reassign_partitions(cluster: Cluster, run: Callable[..., str], tmp_path: Path) -> None:
@@ -89,10 +97,10 @@ def test_unclean_election(cluster: Cluster, run: Callable[..., str]) -> None:
     """One replica falls behind; the other, which has all, goes: the operator says that some records may be lost."""
     run(TOPICS, "--create", "--topic", "unclean", "--replica-assignment", "1:2")
     produce(cluster, "unclean", 1)
-    cluster.kill(2)
+    cluster.kill(2, expire=True)
     wait_until(lambda: in_sync(cluster) == [1])
     produce(cluster, "unclean", 1)
-    cluster.kill(1)
+    cluster.kill(1, expire=True)
     wait_until(lambda: cluster.leader("unclean", 0) is None)
     cluster.start(2)
     said = run(ELECT, "--election-type", "unclean", "--topic", "unclean", "--partition", "0")
@@ -121,7 +129,7 @@ def test_kafka_consumer_groups(cluster: Cluster, run: Callable[..., str]) -> Non
     produce(cluster, "grouped", 10)
     for group in ("one", "two", "three"):  # coordinated by different brokers
         run(GROUPS, "--reset-offsets", "--group", group, "--topic", "grouped", "--to-earliest", "--execute")
-    assert {"one", "two", "three"} <= set(run(GROUPS, "--list").split())
+    wait_until(lambda: {"one", "two", "three"} <= set(run(GROUPS, "--list").split()))
     described = run(GROUPS, "--describe", "--all-groups")
     assert len(re.findall(r"(?:one|two|three) +grouped +0 +0 +10 +10 ", described)) == 3
     run(GROUPS, "--delete", "--group", "one")

@@ -214,6 +214,16 @@ def test_a_retry_is_answered_with_the_offsets_of_the_first_try(tmp_path: Path) -
     assert log.end == 4
 
 
+def test_a_follower_that_takes_over_answers_retries_of_its_leaders_last_five_batches(tmp_path: Path) -> None:
+    leader, follower = a_log(tmp_path / "leader"), a_log(tmp_path / "follower")
+    first = [append(leader, from_producer(sequence)) for sequence in range(6)]
+    follower.replicate(memoryview(everything(leader)), now_ms=NOW_MS)
+    for sequence in range(1, 6):
+        retried = append(follower, from_producer(sequence), epoch=1)
+        assert (retried.base, retried.duplicate) == (first[sequence].base, True)
+    assert follower.end == 6
+
+
 def test_an_open_transaction_holds_the_last_stable_offset(tmp_path: Path) -> None:
     log = a_log(tmp_path)
     append(log, produced(3))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-from cluster_faults.chaos import PARTITIONS, TOPIC, Member, Work, Writer
-from cluster_faults.history import Event, Recorder, examine
+from cluster_faults.chaos import PARTITIONS, TOPIC, Member, Writer
+from cluster_faults.history import Recorder, examine
 from confluent_kafka import Consumer, TopicPartition
-from waiting import wait_until
+from waiting import WAIT_S, wait_until
 
 if TYPE_CHECKING:
     from typing import Self
@@ -25,20 +27,31 @@ class Load:
         self._mixed = mixed
         self._recorder = Recorder()
         self._writers = [Writer(mixed, self._recorder, number, RATE) for number in (1, 2)]
-        self._work: list[Work] = [*self._writers, Member(mixed, self._recorder, 1)]
+        self._member = Member(mixed, self._recorder, 1)
+        self._ends: dict[int, int] = {}
 
     def __enter__(self) -> Self:
-        for work in self._work:
+        for work in (*self._writers, self._member):
             work.start()
         wait_until(lambda: self.acknowledged > 50)
         return self
 
     def __exit__(self, *error: object) -> None:
-        for work in self._work:
-            work.stopping.set()
-        if error[0] is None:
-            for work in self._work:
-                work.end()
+        """The writers end first; the group ends when it has read everything, and has said so."""
+        for writer in self._writers:
+            writer.stopping.set()
+        if error[0] is not None:
+            self._member.stopping.set()
+            return
+        for writer in self._writers:
+            writer.end()
+        with closing(self._consumer("chaos")) as asking:
+            self._ends = read_ends(asking)
+            wait_until(
+                lambda: committed(asking) == self._ends,
+                lambda: f"the group goes on where it was, to the end: {committed(asking)} of {self._ends}",
+            )
+        self._member.end()
 
     @property
     def acknowledged(self) -> int:
@@ -51,47 +64,39 @@ class Load:
 
     def check(self) -> None:
         assert not any(writer.failed for writer in self._writers), [writer.failed for writer in self._writers]
-        ends = self._read()
+        self._read()
         for topic, index in KEYS:
             wait_until(lambda index=index: self._mixed.same_content(TOPIC, index), f"{topic}-{index} differs")
             for number in self._mixed.replicas(topic)[index]:
                 self._recorder.note("bytes", topic, index, number, self._mixed.content(number, topic, index))
-        assert examine(self._events()) == []
-        assert self.acknowledged == sum(ends.values())
-        assert self._committed() == ends, "the group goes on where it was, and it was at the end"
+        assert examine(self._recorder.events) == []
+        assert self.acknowledged == sum(self._ends.values())
 
-    def _events(self) -> list[Event]:
-        """With an offset for every record: librdkafka tells none when a later answer has shown that it was written."""
-        found = {event[4]: event[3] for event in self._recorder.events if event[0] == "found"}
-        told = []
-        for event in self._recorder.events:
-            if event[0] == "acked" and event[3] is None:
-                assert event[4] in found, f"{event} is lost"
-                event = (*event[:3], found[event[4]], event[4])
-            told.append(event)
-        return told
+    def _read(self) -> None:
+        """Everything that is in the topic."""
+        with closing(self._consumer("end")) as consumer:
+            consumer.assign([TopicPartition(TOPIC, index, 0) for index in self._ends])
+            left = sum(self._ends.values())
+            deadline = time.monotonic() + WAIT_S
+            while left:
+                assert time.monotonic() < deadline, f"{left} records cannot be read"
+                for message in consumer.consume(min(left, 1000), 1):
+                    if message.error() is None:
+                        where = (TOPIC, message.partition(), message.offset())
+                        self._recorder.note("found", *where, message.value().decode())
+                        left -= 1
 
-    def _read(self) -> dict[int, int]:
-        """Everything that is in the topic; returns the ends."""
-        consumer = Consumer({"bootstrap.servers": self._mixed.bootstrap, "group.id": "end"})
-        ends = {
-            index: consumer.get_watermark_offsets(TopicPartition(TOPIC, index), timeout=30)[1]
-            for index in range(PARTITIONS)
-        }
-        consumer.assign([TopicPartition(TOPIC, index, 0) for index in ends])
-        left = sum(ends.values())
-        while left:
-            messages = consumer.consume(min(left, 1000), 30)
-            assert messages, f"{left} records cannot be read"
-            for message in messages:
-                assert message.error() is None, message.error()
-                self._recorder.note("found", TOPIC, message.partition(), message.offset(), message.value().decode())
-            left -= len(messages)
-        consumer.close()
-        return ends
+    def _consumer(self, group: str) -> Consumer:
+        return Consumer({"bootstrap.servers": self._mixed.bootstrap, "group.id": group})
 
-    def _committed(self) -> dict[int, int]:
-        consumer = Consumer({"bootstrap.servers": self._mixed.bootstrap, "group.id": "chaos"})
-        found = consumer.committed([TopicPartition(TOPIC, index) for index in range(PARTITIONS)], timeout=30)
-        consumer.close()
-        return {one.partition: one.offset for one in found}
+
+def read_ends(consumer: Consumer) -> dict[int, int]:
+    return {
+        index: consumer.get_watermark_offsets(TopicPartition(TOPIC, index), timeout=WAIT_S)[1]
+        for index in range(PARTITIONS)
+    }
+
+
+def committed(consumer: Consumer) -> dict[int, int]:
+    found = consumer.committed([TopicPartition(TOPIC, index) for index in range(PARTITIONS)], timeout=WAIT_S)
+    return {one.partition: one.offset for one in found}

@@ -12,10 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import signal
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -24,17 +24,19 @@ from typing import TYPE_CHECKING, Any, Final
 import judge
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
-from waiting import wait_until
+from mixed.faults import faults_of_kafka, faults_of_ottla
+from waiting import PAUSE_S, wait_until
 
 from ottla.embed import BrokerProcess
 from ottla.testing.zookeeper import ZooKeeperServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Self
 
 CHUNK: Final = 64 << 10
-SESSION_MS: Final = "6000"
+SESSION_MS: Final = "9000"  # a busy machine must not end one
+FREEZE_S: Final = 3.0  # far shorter than a session
 COMMON: Final = {
     "zookeeper.session.timeout.ms": SESSION_MS,
     "offsets.topic.replication.factor": "2",
@@ -48,15 +50,6 @@ COMMON: Final = {
     "controlled.shutdown.retry.backoff.ms": "500",
 }
 REASSIGN: Final = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-SERIOUS: Final = re.compile(r"\b(WARN|WARNING|ERROR|FATAL|Exception|Traceback)\b")
-# What belongs to brokers that come and go, and to leaders that were told a little later than their followers.
-ORDINARY: Final = re.compile(
-    r"Error in response for fetch request|could not be established|was unsuccessful|fails to send|no connection"
-    r"|[Cc]onnection .*(refused|closed|disconnected)|closed the connection|channel was closed"
-    r"|is not there|has not said yet"
-    r"|UNKNOWN_TOPIC_ID|UNKNOWN_TOPIC_OR_PARTITION|UNKNOWN_LEADER_EPOCH|FENCED_LEADER_EPOCH|NOT_LEADER_OR_FOLLOWER"
-    r"|marked as failed"
-)
 ELECT: Final = "org.apache.kafka.tools.LeaderElectionCommand"
 
 
@@ -150,28 +143,48 @@ class Mixed:
     # --- what an operator does ---------------------------------------------------------------------------------------
 
     def elect_controller(self, number: int) -> None:
-        """Give the office to a broker: the others stand still while they could run for it."""
+        wait_until(lambda: self.controller() == number or self._runs_alone(number), f"{number} does not take office")
+
+    def _runs_alone(self, number: int) -> bool:
+        """The office is free, and the others stand still while they could run for it; whether this broker won it."""
         others = [broker.pid for one, broker in self.brokers.items() if one != number]
         for pid in others:
             os.kill(pid, signal.SIGSTOP)
         try:
             with suppress(NoNodeError):
                 self.store.delete("/controller")
-            wait_until(lambda: self.controller() == number, f"{number} does not take office")
+            deadline = time.monotonic() + FREEZE_S
+            while self.controller() != number and time.monotonic() < deadline:
+                time.sleep(PAUSE_S)
         finally:
             for pid in others:
                 os.kill(pid, signal.SIGCONT)
+        return self.controller() == number
 
     def reassign(self, wishes: Mapping[tuple[str, int], Sequence[int]]) -> None:
         """Move replicas with kafka-reassign-partitions, and wait until they are there and in sync."""
-        file = self.folder / "reassign.json"
         partitions = [
             {"topic": topic, "partition": index, "replicas": list(replicas)}
             for (topic, index), replicas in wishes.items()
         ]
-        file.write_text(json.dumps({"version": 1, "partitions": partitions}))
-        judge.tool(REASSIGN, "--bootstrap-server", self.bootstrap, "--reassignment-json-file", str(file), "--execute")
+        words = ("--reassignment-json-file", self._file("reassign", {"version": 1, "partitions": partitions}))
+        self._operate(lambda: self.moved(wishes), REASSIGN, *words, "--execute")
         wait_until(lambda: self.moved(wishes), lambda: self.describe(wishes))
+
+    def _file(self, name: str, content: object) -> str:
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(content))
+        return str(path)
+
+    def _operate(self, done: Callable[[], bool], tool: str, *words: str) -> None:
+        """Run a tool as an operator does: again, when it was refused because the controller has just changed."""
+        said: list[judge.Output] = []
+
+        def taken() -> bool:
+            said.append(judge.tool(tool, "--bootstrap-server", self.bootstrap, *words, check=False))
+            return said[-1].status == 0 or done()
+
+        wait_until(taken, lambda: said[-1])
 
     def moved(self, wishes: Mapping[tuple[str, int], Sequence[int]]) -> bool:
         return all(
@@ -187,11 +200,13 @@ class Mixed:
 
     def elect_preferred(self, *partitions: tuple[str, int]) -> None:
         """With kafka-leader-election, and wait until the first replica leads."""
-        file = self.folder / "elect.json"
-        file.write_text(json.dumps({"partitions": [{"topic": topic, "partition": i} for topic, i in partitions]}))
-        words = ("--election-type", "preferred", "--path-to-json-file", str(file))
-        judge.tool(ELECT, "--bootstrap-server", self.bootstrap, *words)
-        wait_until(lambda: all(self.is_preferred(*one) for one in partitions), lambda: self.describe(partitions))
+        file = self._file("elect", {"partitions": [{"topic": topic, "partition": i} for topic, i in partitions]})
+
+        def elected() -> bool:
+            return all(self.is_preferred(*one) for one in partitions)
+
+        self._operate(elected, ELECT, "--election-type", "preferred", "--path-to-json-file", file)
+        wait_until(elected, lambda: self.describe(partitions))
 
     def is_preferred(self, topic: str, index: int) -> bool:
         return self.leader(topic, index) == self.replicas(topic)[index][0]
@@ -220,12 +235,10 @@ class Mixed:
         contents = {self.content(number, topic, index) for number in self.replicas(topic)[index]}
         return len(contents) == 1 and contents != {""}
 
-    def complaints(self) -> list[str]:
-        """What the brokers' logs say that does not belong to an ordinary life in a cluster."""
-        lines = []
-        for number, broker in (*self.kafka.items(), *self.ottla.items()):
-            lines += [f"{number}: {line}" for line in broker.log.splitlines() if SERIOUS.search(line)]
-        return [line for line in lines if not ORDINARY.search(line)]
+    def faults(self) -> list[str]:
+        """What the brokers' logs say that no timing explains."""
+        kafka = [line for broker in self.kafka.values() for line in faults_of_kafka(broker.log)]
+        return kafka + [line for broker in self.ottla.values() for line in faults_of_ottla(broker.log)]
 
     # --- lifetime ----------------------------------------------------------------------------------------------------
 

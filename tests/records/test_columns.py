@@ -739,7 +739,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "holds a header without": {"headers": pa.array([None, [None]], HEADERS)},
     "the column timestamp has type string": {"timestamps": pa.array(["a", "b"])},
-    "row 1: the timestamp -1 lies before 1970": {"timestamps": pa.array([0, -1])},
+    "row 1: the timestamp -2 lies before 1970": {"timestamps": pa.array([0, -2])},
     "the column partition has type string": {"partitions": pa.array(["a", "b"])},
     "row 1: partition 1, but the topic has 1": {"partitions": pa.array([0, 1])},
     "row 0: partition -1, but": {"partitions": pa.array([-1, 0])},

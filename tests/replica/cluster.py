@@ -195,7 +195,7 @@ async def finished(work: Any) -> Any:
         await (waited if waited is not None else asyncio.sleep(0))
 
 
-async def until(true: Callable[[], bool], *, patience_s: float = 10.0) -> None:
+async def until(true: Callable[[], bool], *, patience_s: float = 60.0) -> None:
     loop = asyncio.get_running_loop()
     end = loop.time() + patience_s
     while not true():

@@ -421,8 +421,9 @@ def test_a_leader_that_says_nothing_of_epochs_is_not_asked_without_end(tmp_path:
         world.answers[OffsetForLeaderEpochRequest] = lambda _: OffsetForLeaderEpochResponse(topics=[])
         world.asked.clear()
         partition = world.lead(0, 2)
+        await until(lambda: bool(world.requests(OffsetForLeaderEpochRequest)))
         await asyncio.sleep(0.2)
-        assert 0 < len(world.requests(OffsetForLeaderEpochRequest)) < 30
+        assert len(world.requests(OffsetForLeaderEpochRequest)) < 30
         world.answers.clear()
         append(partition)
         await until(lambda: partition.high == 2)

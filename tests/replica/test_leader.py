@@ -202,6 +202,15 @@ def test_only_live_brokers_join_and_only_in_their_present_life() -> None:
     assert leader.may_propose(1), "an old version of Fetch does not tell the epoch"
 
 
+def test_a_proposal_tells_the_lives_of_which_the_leader_knows_what_they_have() -> None:
+    leader = leader_of(1, 2, isr=(0,), end=5, high=5)
+    fetch(leader, 1, 5, broker_epoch=40)
+    fetch(leader, 2, 5)
+    proposal = leader.propose(0)
+    fetch(leader, 1, 0, broker_epoch=41)  # it is back with less
+    assert proposal == leader.proposal == Proposal((0, 1, 2), 1, 7, lives=((1, 40),))
+
+
 def test_after_a_new_epoch_a_follower_outside_has_to_show_again_that_it_keeps_up() -> None:
     leader = leader_of(1, 2)
     leader.appended(10, now_ms=0)

@@ -33,31 +33,11 @@ def test_it_is_told_until_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         await asyncio.sleep(0.05)
         assert not tries
         store.directories[1].fail(OSError(5, "broken"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(tries) < 3:
                 await asyncio.sleep(0.005)
         await asyncio.sleep(0.05)
         assert len(tries) == 3
-        task.cancel()
-
-    asyncio.run(story())
-
-
-def test_a_log_that_could_be_opened_after_all_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offline, "LOOK_S", 0.005)
-
-    async def story() -> None:
-        store, told = a_store(tmp_path), asyncio.Event()
-        store.broken["orders", 0] = "no room"
-
-        async def tell() -> None:
-            told.set()
-
-        task = asyncio.ensure_future(watch_directories(store, tell))
-        await asyncio.sleep(0.02)
-        assert not told.is_set()
-        del store.broken["orders", 0]
-        await asyncio.wait_for(told.wait(), 30)
         task.cancel()
 
     asyncio.run(story())

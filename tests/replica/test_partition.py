@@ -197,7 +197,7 @@ def test_an_acknowledgement_waits_for_the_disk_too(tmp_path: Path) -> None:
         future = partition.committed(1)
         assert future is not None
         host.fetch(partition, 1, 1)
-        await asyncio.wait_for(future, 5)
+        await asyncio.wait_for(future, 60)
         assert partition.log.recovery_point == 1
         host.append(partition)
         future = partition.committed(2)
@@ -205,7 +205,7 @@ def test_an_acknowledgement_waits_for_the_disk_too(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)
         assert not future.done(), "on this disk, not on the other"
         host.fetch(partition, 1, 2)
-        await asyncio.wait_for(future, 5)
+        await asyncio.wait_for(future, 60)
 
     play(tmp_path, story, **{"log.flush.interval.messages": "1"})
 

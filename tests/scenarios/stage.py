@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from scenarios import raw
 from waiting import wait_until
 
 from ottla.client.connection import Connection
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from ottla.testing import Cluster
 
-SESSION_MS = 4000  # long enough for a busy machine
+SESSION_MS = 6000  # long enough for a busy machine
 QUIET: dict[str, Any] = {"log_level": 0, "reconnect.backoff.max.ms": 500, "topic.metadata.refresh.interval.ms": 2000}
 counter = itertools.count()
 
@@ -33,7 +34,7 @@ class Stage:
         self.cluster = cluster
         self.settings = {"bootstrap.servers": cluster.bootstrap, **QUIET}
         self.admin = AdminClient(self.settings)
-        self._open: dict[int, Connection] = {}
+        self._open: dict[tuple[int, int], Connection] = {}  # by number and process
 
     # Brokers.
 
@@ -52,11 +53,16 @@ class Stage:
         with self.cluster.store() as store:
             return {int(name) for name in store.get_children(znodes.BROKERS)}
 
+    def kill(self, number: int) -> None:
+        """A broker dies, and its session ends at once; `cluster.kill` leaves it to end by itself."""
+        self.cluster.kill(number, expire=True)
+
     def broker(self, number: int) -> Connection:
         """A connection to this very broker."""
-        known = self._open.get(number)
+        life = (number, self.cluster.brokers[number].pid)
+        known = self._open.get(life)
         if known is None or not known.alive:
-            known = self._open[number] = Connection(("127.0.0.1", self.cluster.port(number)))
+            known = self._open[life] = Connection(("127.0.0.1", self.cluster.port(number)))
         return known
 
     def dismiss(self) -> None:
@@ -72,7 +78,13 @@ class Stage:
         self.create(name, *replicas, **configs)
         for index, wanted in enumerate(replicas):
             self.in_sync(name, index, wanted)
+        wait_until(lambda: all(self.is_known(name, number) for number in self.cluster.numbers), f"{name} is known")
         return name
+
+    def is_known(self, topic: str, number: int) -> bool:
+        """Whether a broker was told of a topic."""
+        told = raw.metadata_of(self.broker(number), topic)
+        return told.error_code == ErrorCode.NONE and all(one.leader_id >= 0 for one in told.partitions)
 
     def create(self, name: str, *replicas: Sequence[int], **configs: str) -> None:
         wish = NewTopic(

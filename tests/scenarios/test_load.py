@@ -39,7 +39,7 @@ class Load:
     def __exit__(self, *error: object) -> None:
         self._ending.set()
         for thread in self._threads:
-            thread.join(120)
+            thread.join(240)
             assert not thread.is_alive()
 
     def _told(self, error: Any) -> None:
@@ -53,7 +53,7 @@ class Load:
             partition, count = count % PARTITIONS, count + 1
             producer.produce(self._topic, str(count), partition=partition, on_delivery=self._delivered)
             producer.poll(0)
-        assert producer.flush(60) == 0
+        assert producer.flush(120) == 0
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
@@ -62,7 +62,7 @@ class Load:
             self.errors[f"delivery {error.name()}"] += 1
 
     def _consume(self) -> None:
-        settings = {"group_id": f"{self._topic}-group", "error_cb": self._told, "session_timeout_ms": 10_000}
+        settings = {"group_id": f"{self._topic}-group", "error_cb": self._told, "session_timeout_ms": 45_000}
         consumer = self._stage.consumer(enable_auto_commit=True, **settings)
         consumer.subscribe([self._topic])
         while self._threads[0].is_alive() or any(set(read) != set(written) for read, written in self.pairs):
@@ -107,7 +107,7 @@ def test_nothing_is_lost_or_doubled_when_leaders_are_killed(stage: Stage) -> Non
     topic = topic_of(stage)
     with Load(stage, topic) as load:
         for number in (2, 3):
-            stage.cluster.kill(number)
+            stage.kill(number)
             stage.led_by(topic, number - 1, lambda leader, dead=number: leader not in (None, dead))
             stage.cluster.start(number)
             stage.in_sync(topic, 0, (1, 2, 3))

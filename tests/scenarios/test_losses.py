@@ -32,7 +32,7 @@ def write_behind_their_backs(stage: Stage, topic: str, acks: int) -> list[int]:
             leader.send(raw.produce_request(topic, "late 0", acks), newest=raw.BY_NAME)
             leader.send(raw.produce_request(topic, "late 1", acks), newest=raw.BY_NAME)
             codes = []
-        stage.cluster.kill(1)
+        stage.kill(1)
     finally:
         for number in (2, 3):
             stage.cluster.resume(number)
@@ -73,10 +73,10 @@ def test_an_isr_of_two_loses_one_then_the_other(stage: Stage, first: str) -> Non
     """Only the last one in sync may lead again: the other one alone is not enough, and nothing is lost."""
     topic = stage.topic([1, 2])
     kept = stage.write(topic, range(10))
-    stage.cluster.kill(1)
+    stage.kill(1)
     stage.in_sync(topic, 0, (2,))
     kept += stage.write(topic, range(10, 20))
-    stage.cluster.kill(2)
+    stage.kill(2)
     stage.led_by(topic, 0, lambda leader: leader is NOBODY)
     order = (2, 1) if first == "the last leader first" else (1, 2)
     stage.cluster.start(order[0])
@@ -98,11 +98,11 @@ def test_unclean_election_off_waits_and_on_goes_on_with_less(stage: Stage) -> No
     topics = (off, on, later)
     everything = {topic: stage.write(topic, range(10)) for topic in topics}
     both = [str(count) for count in range(10)]
-    stage.cluster.kill(2)
+    stage.kill(2)
     for topic in topics:
         stage.in_sync(topic, 0, (1,))
         everything[topic] += stage.write(topic, range(10, 20))
-    stage.cluster.kill(1)
+    stage.kill(1)
     for topic in topics:
         stage.led_by(topic, 0, lambda leader: leader is NOBODY)
     stage.cluster.start(2)
@@ -132,7 +132,7 @@ def test_all_brokers_end_and_return_in_any_order(stage: Stage, end: str) -> None
     topic = stage.topic(*orders)
     kept = [stage.write(topic, range(10), partition=index) for index in range(len(orders))]
     for number in (2, 1, 3):
-        (stage.cluster.kill if end == "killed" else stage.cluster.stop)(number)
+        (stage.kill if end == "killed" else stage.cluster.stop)(number)
     for number in (1, 2, 3):
         stage.cluster.start(number)
     for index in range(len(orders)):
@@ -146,7 +146,7 @@ def test_all_brokers_end_and_return_in_any_order(stage: Stage, end: str) -> None
 def test_min_insync_replicas_refuses_writes_while_reads_go_on(stage: Stage) -> None:
     topic = stage.topic([1, 2], min_insync_replicas="2")
     kept = stage.write(topic, range(10))
-    stage.cluster.kill(2)
+    stage.kill(2)
     stage.in_sync(topic, 0, (1,))
     leader = stage.broker(1)
     wait_until(lambda: raw.produce(leader, topic, "x").error_code == ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -168,7 +168,7 @@ def test_a_leader_that_slept_does_not_acknowledge(stage: Stage) -> None:
     sleeper = stage.broker(1)
     stage.cluster.pause(1)
     for count in range(5):
-        sleeper.send(raw.produce_request(topic, f"asleep {count}", acks=-1), newest=raw.BY_NAME, wait_s=30)
+        sleeper.send(raw.produce_request(topic, f"asleep {count}", acks=-1), newest=raw.BY_NAME, wait_s=120)
     stage.led_by(topic, 0, lambda leader: leader in (2, 3))
     kept += stage.write(topic, range(10, 20))
     stage.cluster.resume(1)

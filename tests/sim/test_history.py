@@ -40,6 +40,26 @@ def test_lost(history: History) -> None:
     assert kinds(history) == ["lost"]
 
 
+def test_lost_though_nobody_knew_where_it_was(history: History) -> None:
+    history.acknowledged(P, None, [b"x", b"c"])
+    history.found(P, {0: b"a", 1: b"b", 2: b"x"})
+    assert [str(violation) for violation in history.violations] == [
+        "lost in t-0: b'c' was acknowledged and is not in the log"
+    ]
+
+
+def test_kept_though_nobody_knew_where_it_was(history: History) -> None:
+    history.acknowledged(P, None, [b"c"])
+    history.found(P, {0: b"a", 1: b"b", 2: b"c"})
+    assert history.violations == []
+
+
+def test_duplicate_of_one_that_nobody_knew_where_it_was(history: History) -> None:
+    history.acknowledged(P, None, [b"c"])
+    history.found(P, {0: b"a", 1: b"b", 2: b"c", 3: b"c"})
+    assert kinds(history) == ["duplicate"]
+
+
 def test_duplicate(history: History) -> None:
     history.found(P, {0: b"a", 1: b"b", 2: b"b"})
     assert kinds(history) == ["duplicate"]

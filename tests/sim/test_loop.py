@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,43 @@ def test_a_killed_process_does_nothing_more() -> None:
 
     assert loop.run_until_complete(story()) == ["step"] * 3
     loop.close()
+
+
+@pytest.mark.parametrize("first", ["kill", "begin"])
+def test_a_task_begun_in_a_killed_process_never_runs_and_is_no_fault(first: str) -> None:
+    loop = make_loop(Random(1))
+    steps: list[str] = []
+    process, context = loop.process("p")
+
+    async def work() -> None:
+        steps.append("step")
+
+    async def story() -> None:
+        if first == "kill":
+            loop.kill(process)
+        loop.create_task(work(), context=context)
+        loop.kill(process)
+        await asyncio.sleep(1)
+        gc.collect()
+
+    loop.run_until_complete(story())
+    assert (steps, loop.faults) == ([], [])
+    loop.close()
+
+
+def test_a_task_that_nobody_keeps_is_a_fault_in_a_live_process() -> None:
+    loop = make_loop(Random(1))
+
+    async def work() -> None:
+        await loop.create_future()
+
+    async def story() -> None:
+        loop.create_task(work())
+        await asyncio.sleep(1)
+        gc.collect()
+
+    loop.run_until_complete(story())
+    assert "destroyed" in loop.faults[0]
 
 
 def test_a_paused_process_goes_on_where_it_was() -> None:

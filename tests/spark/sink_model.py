@@ -206,12 +206,15 @@ class Port:
 
     def ongoing(self, prefix: str) -> list[str]:
         found = self._step(lambda: self._cluster.ongoing(prefix))
-        if self._world.chance.random() < self._world.freezes:
+        if self._world.chance.random() < self._world.late_sweeps:
             self._actor.delay = self._world.chance.randint(50, 300)  # what it knows grows old, and then it acts
         return found  # type: ignore[return-value]
 
     def last(self, query: str, *, surely: bool = True) -> Decision | None:
         return self._step(lambda: self._cluster.last(surely))  # type: ignore[return-value]
+
+    def open(self, fence: Identity, query: str) -> None:
+        self._step(lambda: self._cluster.write(fence))
 
     def record(self, fence: Identity, query: str, decision: Decision) -> None:
         self._step(lambda: self._cluster.write(fence, decision=decision))
@@ -221,7 +224,7 @@ class Port:
 class World:
     """One seed: drivers come and go until every epoch is in the checkpoint's log of commits."""
 
-    def __init__(self, seed: int, *, epochs: int = 4, timeouts: bool = False) -> None:
+    def __init__(self, seed: int, *, epochs: int = 4, timeouts: bool = False, late_sweeps: float | None = None) -> None:
         self.chance = random.Random(seed)
         self.epochs = epochs
         self.timeouts = timeouts
@@ -229,6 +232,7 @@ class World:
         self.crashes = self.chance.choice((0.0, 0.01, 0.03))
         self.lost_answers = self.chance.choice((0.0, 0.01, 0.03))
         self.freezes = self.chance.choice((0.0, 0.02, 0.1))
+        self.late_sweeps = self.freezes if late_sweeps is None else late_sweeps
         self.offsets: dict[int, list[Row]] = {}  # the checkpoint: what each epoch has, and which are done
         self.commits: set[int] = set()
         self.actors: list[Actor] = []
@@ -331,7 +335,7 @@ class World:
             if any(message is None for message in messages):
                 raise Unreachable("a task failed too often")
             done = [message for message in messages if message is not None]
-            exactly_once.commit(port, epoch, done, lambda: self.cluster.now_ms)
+            exactly_once.commit(port, epoch, done)
         except Failed as error:
             if "partly in the topic" in str(error):
                 self.lost.append(str(error))
@@ -368,7 +372,7 @@ class World:
         self, epoch: int, task: int, rows: list[Row], messages: list[Prepared | None]
     ) -> Callable[[Port], None]:
         def work(port: Port) -> None:
-            message = Prepared(QUERY, epoch, 0)
+            message = Prepared(QUERY, epoch, len(rows), sum(map(hash, rows)) % 2**64, ("t",))
             if rows:
                 part = exactly_once.begin(port, QUERY, epoch, task)
                 if part is None:
@@ -378,7 +382,7 @@ class World:
                     for row in rows:
                         port.write(identity, [row])
                     part = part._replace(producer_id=identity.producer_id, epoch=identity.epoch)
-                    message = replace(message, rows=len(rows), part=part)
+                    message = replace(message, part=part)
             port._actor.pause()  # the report is on its way
             if messages[task] is None:
                 messages[task] = message

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 ROWS = 3000
 OPTIONS = {
-    "zookeeper.session.timeout.ms": 3000,
+    "zookeeper.session.timeout.ms": 6000,
     "offsets.topic.num.partitions": 3,
     "transaction.state.log.num.partitions": 3,
     "replica.lag.time.max.ms": 3000,
 }
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 
 @contextmanager
@@ -40,10 +40,10 @@ def killing(cluster: Cluster, number: Callable[[], int | None], when: Callable[[
 
     def work() -> None:
         try:
-            wait_until(when, "the work has begun")
+            wait_until(when, "the work has begun", seconds=300)
             victim = wait_until(number, "there is somebody to kill")
             assert victim is not None
-            cluster.kill(victim)
+            cluster.kill(victim, expire=True)
             wait_until(lambda: number() not in (None, victim), f"another one does the work of broker {victim}")
             cluster.start(victim)
         except BaseException as trouble:
@@ -98,7 +98,7 @@ def stream(spark: SparkSession, cluster: Cluster, folder: Path) -> None:
         for number in (lambda: cluster.leader("b", 0), cluster.controller):
             done = len(query.recentProgress)
             with killing(cluster, number, lambda done=done: len(query.recentProgress) > done):
-                wait_until(lambda done=done: len(query.recentProgress) > done + 2 or not query.isActive)
+                wait_until(lambda done=done: len(query.recentProgress) > done + 2 or not query.isActive, seconds=300)
         query.processAllAvailable()
     finally:
         query.stop()
@@ -112,6 +112,6 @@ def read_batch(spark: SparkSession, cluster: Cluster) -> None:
         "kafka.isolation.level": "read_committed",
     }
     rows = spark.read.format("ottla").options(**options).load()
-    cluster.kill(wait_until(lambda: cluster.leader("b", 1)) or 0)
+    cluster.kill(wait_until(lambda: cluster.leader("b", 1)) or 0, expire=True)
     found = sorted(int(row.value) for row in rows.selectExpr("cast(value as string) as value").collect())
     assert found == list(range(ROWS))

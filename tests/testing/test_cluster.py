@@ -108,6 +108,16 @@ def test_a_leader_that_goes_is_replaced_and_comes_back(cluster: Cluster, how: st
     assert consume(cluster, how, 3) == [b"before", b"between", b"after"]
 
 
+def test_a_killed_broker_may_count_as_dead_at_once(cluster: Cluster) -> None:
+    victim = wait_until(cluster.controller)
+    assert victim is not None
+    cluster.kill(victim, expire=True)
+    with cluster.store() as store:
+        assert set(store.get_children("/brokers/ids")) == {str(one) for one in cluster.numbers if one != victim}
+    assert cluster.controller() != victim
+    cluster.start(victim)
+
+
 def test_zookeeper_may_go_and_come(cluster: Cluster) -> None:
     create(cluster, "store")
     wait_until(lambda: whole(cluster, "store"), cluster.report)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from ottla.testing import zookeeper
 from ottla.testing.zookeeper import ZooKeeperFailed, ZooKeeperServer, answers
 
 
@@ -61,7 +60,3 @@ def test_without_java_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_a_server_that_fails_is_quoted(tmp_path: Path) -> None:
     with pytest.raises(ZooKeeperFailed, match="did not start"):
         ZooKeeperServer(tmp_path, settings={"dataDir": "/proc/nowhere"}).start()
-
-
-def test_a_free_port_is_free() -> None:
-    assert not answers(zookeeper.free_port())

@@ -49,6 +49,7 @@ FIND_COORDINATOR: Final = 10
 NO_CREATION_SINCE: Final = 4  # before this version of Metadata, asking for a topic creates it
 BATCHED_COORDINATORS: Final = 4  # FindCoordinator answers a list from here on
 TOPIC_RESOURCE: Final = 2
+COORDINATORS_MAX: Final = 1_000  # asked for in one request
 PARTITIONS_MAX: Final = 10_000  # that one request names: brokers bound it, ours at 65,536 topics and partitions
 NOBODY: Final = -1  # in the place of a broker's id
 PAUSE_S: Final = 0.05
@@ -188,6 +189,16 @@ class Cluster:
             self._coordinators[name, kind] = address
         return self._connect(address)
 
+    def coordinators(self, names: Iterable[str], kind: int) -> dict[str, Connection]:
+        """The same for many: brokers that can be asked for several at once are."""
+        names = list(dict.fromkeys(names))
+        missing = [name for name in names if (name, kind) not in self._coordinators]
+        for start in range(0, len(missing), COORDINATORS_MAX):
+            some = missing[start : start + COORDINATORS_MAX]
+            found = self.retrying(lambda some=some: self._find(some, kind), what="finding coordinators")  # type: ignore[misc]
+            self._coordinators.update(found)
+        return {name: self.coordinator(name, kind) for name in names}
+
     def forget(self) -> None:
         """Ask again for leaders and coordinators, and connect anew where a connection has ended: after an error."""
         self._topics.clear()
@@ -322,17 +333,27 @@ class Cluster:
         return self._topics[name]
 
     def _coordinator(self, name: str, kind: int) -> Address:
+        return self._find([name], kind)[name, kind]
+
+    def _find(self, names: list[str], kind: int) -> dict[tuple[str, int], Address]:
         connection = self.anyone()
-        request = FindCoordinatorRequest(key=name, key_type=kind, coordinator_keys=[name])
-        answer = connection.ask(request, FindCoordinatorResponse)
-        what = f"the coordinator of {name}"
         if connection.version(FIND_COORDINATOR) < BATCHED_COORDINATORS:
-            check(what, answer.error_code)
-            return answer.host, answer.port
-        for found in answer.coordinators:
-            check(what, found.error_code)
-            return found.host, found.port
-        raise Failed(f"the broker at {connection.name} answered nothing about {what}")
+            return {(name, kind): self._find_one(connection, name, kind) for name in names}
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=names)
+        answer = connection.ask(request, FindCoordinatorResponse)
+        found = {}
+        for one in answer.coordinators:
+            check(f"the coordinator of {one.key}", one.error_code)
+            found[one.key, kind] = (one.host, one.port)
+        for name in names:
+            if (name, kind) not in found:
+                raise Failed(f"the broker at {connection.name} answered nothing about the coordinator of {name}")
+        return found
+
+    def _find_one(self, connection: Connection, name: str, kind: int) -> Address:
+        answer = connection.ask(FindCoordinatorRequest(key=name, key_type=kind), FindCoordinatorResponse)
+        check(f"the coordinator of {name}", answer.error_code)
+        return answer.host, answer.port
 
     # ------------------------------------------------------------------ connections
 

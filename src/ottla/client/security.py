@@ -7,7 +7,11 @@ Certificates and keys are PEM, in files or in the options themselves; a PKCS12 s
 package is installed; a JKS store is Java's own. Host names are checked unless that is switched off by name. SCRAM (RFC
 5802) proves the password to the broker without sending it, and the broker must prove that it knows it too.
 
-A `Security` is a plain value that travels to other processes. Nothing secret is in its repr or in any message.
+Any of them may be given by reference, as `sasl.jaas.config.file` or `.env` (secret.py). Without a JAAS line,
+`sasl.username` and `sasl.password` say the same.
+
+A `Security` is a plain value that travels to other processes. Nothing secret is in its repr or in any message; what was
+given by reference is in it as the reference only, and is looked up for each connection.
 """
 
 from __future__ import annotations
@@ -20,10 +24,11 @@ import re
 import secrets
 import ssl
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.failure import Failed, Refused, Unreachable
+from ottla.client.secret import base, refers, revealed
 from ottla.errors import ErrorCode
 from ottla.wire.messages.auth import (
     SaslAuthenticateRequest,
@@ -61,6 +66,8 @@ OPTIONS: Final = (
     "ssl.endpoint.identification.algorithm",
     "sasl.mechanism",
     "sasl.jaas.config",
+    "sasl.username",
+    "sasl.password",
 )
 ITERATIONS_MIN: Final = 4096  # RFC 7677; a broker that asks for fewer wants the password cheaply
 ITERATIONS_MAX: Final = 1 << 20  # a second's work; a broker that asks for more only wants to keep us busy
@@ -86,6 +93,11 @@ class Security:
     key: str = field(default="", repr=False)
     key_password: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
+    given: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # the options, if some are references
+
+    def resolved(self) -> Security:
+        """With the secrets that are given by reference, as they are now."""
+        return security(revealed(dict(self.given))) if self.given else self
 
     @property
     def encrypted(self) -> bool:
@@ -100,7 +112,7 @@ class Security:
         if not self.encrypted:
             return plain
         try:
-            return self._context().wrap_socket(plain, server_hostname=host)
+            return self.resolved()._context().wrap_socket(plain, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
             raise Failed(
                 f"the certificate of the broker at {name} is not accepted ({error.verify_message}): "
@@ -128,13 +140,14 @@ class Security:
         if shaken.error_code:
             offered = ", ".join(shaken.mechanisms) or "none"
             raise Refused(what, shaken.error_code, f": it offers {offered}; see sasl.mechanism")
-        steps = plain_steps(self) if self.mechanism == "PLAIN" else scram_steps(self, what)
+        own = self.resolved()
+        steps = plain_steps(own) if own.mechanism == "PLAIN" else scram_steps(own, what)
         token = next(steps)
         while True:
             answer = connection.ask(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
             if answer.error_code:
                 said = f": {answer.error_message}" if answer.error_message else ""
-                raise Refused(f"{what}, user {self.user}", answer.error_code, f"{said}; see sasl.jaas.config")
+                raise Refused(f"{what}, user {own.user}", answer.error_code, f"{said}; see sasl.jaas.config")
             try:
                 token = steps.send(answer.auth_bytes)
             except StopIteration:
@@ -203,8 +216,12 @@ PLAIN: Final = Security()
 
 def security(options: Mapping[str, str]) -> Security:
     """What these options say, under the names of Kafka's Java clients; a plain connection if they say nothing."""
-    if strange := sorted(set(options) - set(OPTIONS)):
+    if strange := sorted(name for name in options if base(name) not in OPTIONS):
         raise Failed(f"{strange[0]} is not supported; these are: {', '.join(OPTIONS)}")
+    if refers(options):  # looked up now to be checked, and again for each connection
+        checked = security(revealed(options))
+        bare = replace(checked, trust_password="", key_store_password="", key="", key_password="", password="")
+        return replace(bare, given=tuple(sorted(options.items())))
     protocol = options.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise Failed(f"security.protocol={protocol}: expected one of {', '.join(PROTOCOLS)}")
@@ -213,7 +230,7 @@ def security(options: Mapping[str, str]) -> Security:
         mechanism = options.get("sasl.mechanism", "GSSAPI").upper()
         if mechanism not in MECHANISMS:
             raise Failed(f"sasl.mechanism={mechanism} is not supported: expected one of {', '.join(MECHANISMS)}")
-        user, password = credentials(options.get("sasl.jaas.config", ""), mechanism)
+        user, password = login(options, mechanism)
     identification = options.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
     if identification not in ("", "https"):
         raise Failed("ssl.endpoint.identification.algorithm: expected https, or nothing to accept any host name")
@@ -296,6 +313,18 @@ def read_pkcs12(name: str, path: str, password: str) -> tuple[str, str]:
     own = [found.cert.certificate.public_bytes(Encoding.PEM).decode()] if found.cert else []
     key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode() if found.key else ""
     return "".join(others + own), "".join([key, *own, *others])
+
+
+def login(options: Mapping[str, str], mechanism: str) -> tuple[str, str]:
+    """User and password, in a JAAS line or each by its own option."""
+    jaas, user = options.get("sasl.jaas.config", ""), options.get("sasl.username", "")
+    if not user and "sasl.password" not in options:
+        return credentials(jaas, mechanism)
+    if jaas:
+        raise Failed("sasl.jaas.config has user and password: leave out sasl.username and sasl.password, or it")
+    if not user or not options.get("sasl.password"):
+        raise Failed("sasl.username and sasl.password: give both, or sasl.jaas.config")
+    return user, options["sasl.password"]
 
 
 def credentials(jaas: str, mechanism: str) -> tuple[str, str]:

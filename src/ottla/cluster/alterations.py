@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.cluster.image import EVERY_BROKER
 from ottla.config import BrokerConfig, ConfigError, topic_config
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
+from ottla.config.client_metrics import UnknownError, client_metrics_config
 from ottla.config.group import group_config
 from ottla.config.option import CLUSTER_WIDE, LIST, READ_ONLY, text_of
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
@@ -71,6 +72,15 @@ def check_broker_configs(
 def check_group_configs(config: BrokerConfig, pairs: Mapping[str, str]) -> None:
     try:
         group_config(config, pairs)
+    except ConfigError as error:
+        raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def check_client_metrics(pairs: Mapping[str, str]) -> None:
+    try:
+        client_metrics_config(pairs)
+    except UnknownError as error:
+        raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from None
     except ConfigError as error:
         raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
 

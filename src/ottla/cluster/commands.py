@@ -74,6 +74,12 @@ class Commands(Protocol):
         """Change options of a group, whether there is one of that name or not."""
         ...
 
+    async def alter_client_metrics(
+        self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+    ) -> None:
+        """Change a subscription to clients' metrics; one without options is gone."""
+        ...
+
     async def elect_leaders(
         self, keys: Sequence[Key] | None, kind: int, *, timeout_ms: int = TIMEOUT_MS
     ) -> Mapping[Key, BrokerError | None]:

@@ -56,6 +56,7 @@ class Image(NamedTuple):
     broker_configs: Mapping[str, Mapping[str, str]]  # by broker id as text, or EVERY_BROKER
     group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # of those groups that have any
     names_by_key: Versioned[str, tuple[str, ...]] = Versioned()  # of names with dots or underscores
+    client_metrics: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # subscriptions to clients' metrics
 
     def topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -112,6 +113,10 @@ class Image(NamedTuple):
     def with_group_config(self, group: str, pairs: Mapping[str, str]) -> Image:
         others = {name: configs for name, configs in self.group_configs.items() if name != group}
         return self._replace(group_configs={**others, group: pairs} if pairs else others)
+
+    def with_client_metrics(self, name: str, pairs: Mapping[str, str]) -> Image:
+        others = {other: configs for other, configs in self.client_metrics.items() if other != name}
+        return self._replace(client_metrics={**others, name: pairs} if pairs else others)
 
 
 EMPTY = Image("", NO_LEADER, {}, Versioned(), Versioned(), {})

@@ -1,7 +1,8 @@
 """Options that are set while the cluster runs, as every member follows them: read from the store, put into the image.
 
 A change of a topic's or a broker's options comes with a numbered notice below /config/changes that says whose they are.
-Each member reads the notices that are new to it, then the options, and publishes an image with them. Groups have no
+Each member reads the notices that are new to it, then the options, and publishes an image with them. Groups and
+client metrics have no
 notices (`znodes.notify_of_config` says why): their parent node is written with each change, and all are read again.
 
 A topic may be new: its options are read by whoever hears of it from the controller, with `read_topic_configs`. A notice
@@ -54,14 +55,15 @@ class LiveConfigs:
         """Publish the image with the options of brokers and groups, and from now on what changes of them."""
         self._cancels = [
             self._store.watch(znodes.CONFIG_CHANGES, lambda event: self._changed.set()),
-            self._store.watch(znodes.GROUP_CONFIGS, lambda event: self._look_at_groups()),
+            *(self._store.watch(path, lambda event: self._look_at_groups()) for path in znodes.SILENT.values()),
             self._store.subscribe(self._listen),
         ]
         now = self._clock.monotonic()
         self._seen = dict.fromkeys(await self._store.children(znodes.CONFIG_CHANGES), now)
-        brokers, groups = await self._read_brokers(), await self._read_groups()
+        brokers, groups = await self._read_brokers(), await self._read_below(znodes.GROUP_CONFIGS)
+        metrics = await self._read_below(znodes.CLIENT_METRICS_CONFIGS)
         self._metadata.subscribe(self._catch_up)
-        self._metadata.publish(image._replace(broker_configs=brokers, group_configs=groups))
+        self._metadata.publish(image._replace(broker_configs=brokers, group_configs=groups, client_metrics=metrics))
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
     async def read_topic_configs(self, names: Iterable[str]) -> dict[str, Configs]:
@@ -112,7 +114,8 @@ class LiveConfigs:
             configs = await self.read_topic_configs(topics)
             brokers = everything or any(change.kind == "brokers" for change in changes)
             broker_configs = await self._read_brokers() if brokers else None
-            group_configs = await self._read_groups() if groups else None
+            group_configs = await self._read_below(znodes.GROUP_CONFIGS) if groups else None
+            metrics = await self._read_below(znodes.CLIENT_METRICS_CONFIGS) if groups else None
         except KeeperError:
             self._all |= everything
             self._groups_changed |= groups
@@ -120,7 +123,7 @@ class LiveConfigs:
             raise
         now = self._clock.monotonic()
         self._seen = {name: self._seen.get(name, now) for name in names}
-        self._publish(configs, broker_configs, group_configs)
+        self._publish(configs, broker_configs, group_configs, metrics)
         await self._remove_old(now)
 
     def _publish(
@@ -128,6 +131,7 @@ class LiveConfigs:
         topics: Mapping[str, Configs],
         brokers: Mapping[str, Configs] | None,
         groups: Mapping[str, Configs] | None,
+        metrics: Mapping[str, Configs] | None,
     ) -> None:
         image = self._metadata.image
         changed: list[Topic] = []
@@ -142,6 +146,8 @@ class LiveConfigs:
             new = new._replace(broker_configs=brokers)
         if groups is not None and groups != image.group_configs:
             new = new._replace(group_configs=groups)
+        if metrics is not None and metrics != image.client_metrics:
+            new = new._replace(client_metrics=metrics)
         if new is not image:
             self._metadata.publish(new)
 
@@ -188,9 +194,10 @@ class LiveConfigs:
         kept = (EVERY_BROKER if name == znodes.DEFAULT_ENTITY else name for name in names)
         return dict(zip(kept, found, strict=True))
 
-    async def _read_groups(self) -> dict[str, Configs]:
-        names = await self._children(znodes.GROUP_CONFIGS)
-        found = await asyncio.gather(*(self._read(f"{znodes.GROUP_CONFIGS}/{name}") for name in names))
+    async def _read_below(self, parent: str) -> dict[str, Configs]:
+        """The options of groups, or of client metrics, by name."""
+        names = await self._children(parent)
+        found = await asyncio.gather(*(self._read(f"{parent}/{name}") for name in names))
         return {znodes.group_name(name): pairs for name, pairs in zip(names, found, strict=True) if pairs}
 
     async def _children(self, path: str) -> list[str]:

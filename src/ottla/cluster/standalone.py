@@ -25,6 +25,7 @@ from ottla.cluster.image import NO_LEADER, Broker, Image, Topic
 from ottla.cluster.plans import Legacy
 from ottla.cluster.topic_names import collision_key
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
+from ottla.config.client_metrics import OPTIONS as CLIENT_METRICS_OPTIONS
 from ottla.config.group import OPTIONS as GROUP_OPTIONS
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.errors import BrokerError, ErrorCode
@@ -359,6 +360,25 @@ class Standalone(Alone):
                 op = keeper.Set(path, data) if present else keeper.Create(path, data)
             await self._write([op])
             self.metadata.publish(self.metadata.image.with_group_config(group, after))
+
+    async def alter_client_metrics(
+        self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+    ) -> None:
+        """Change a subscription to clients' metrics; one without options is gone."""
+        async with self._deciding:
+            await self.metadata.turns.pause()
+            present = self.metadata.image.client_metrics.get(name, {})
+            after = alterations.changed_configs({} if replace else present, changes, CLIENT_METRICS_OPTIONS, {})
+            alterations.check_client_metrics(after)
+            if validate_only or after == present:
+                return
+            path, data = znodes.client_metrics_path(name), znodes.encode_configs(after)
+            if not after:
+                op: keeper.Op = keeper.Delete(path)
+            else:
+                op = keeper.Set(path, data) if present else keeper.Create(path, data)
+            await self._write([op])
+            self.metadata.publish(self.metadata.image.with_client_metrics(name, after))
 
     def _arrival(self, nodes: Mapping[str, keeper.Node], image: Image, broker: Broker) -> list[keeper.Op]:
         """The writes of a broker that comes up: what every tree needs, its registration, its being controller."""

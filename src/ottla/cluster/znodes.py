@@ -43,6 +43,7 @@ CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+CLIENT_METRICS_CONFIGS = "/config/client-metrics"
 CLIENT_CONFIGS = "/config/clients"
 USER_CONFIGS = "/config/users"
 IP_CONFIGS = "/config/ips"
@@ -58,6 +59,8 @@ CLUSTER_ID = "/cluster/id"
 FEATURE = "/feature"
 PRODUCER_IDS = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
+# Options whose changes have no notice: what is written instead.
+SILENT = {"groups": GROUP_CONFIGS, "client-metrics": CLIENT_METRICS_CONFIGS}
 PARENTS = (
     "/brokers",
     BROKERS,
@@ -68,6 +71,7 @@ PARENTS = (
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
     GROUP_CONFIGS,
+    CLIENT_METRICS_CONFIGS,
     CONFIG_CHANGES,
     CLIENT_CONFIGS,
     USER_CONFIGS,
@@ -128,6 +132,12 @@ def group_config_path(group: str) -> str:
     from urllib.parse import quote  # few groups have options of their own
 
     return f"{GROUP_CONFIGS}/{quote(group, safe='')}"
+
+
+def client_metrics_path(name: str) -> str:
+    from urllib.parse import quote
+
+    return f"{CLIENT_METRICS_CONFIGS}/{quote(name, safe='')}"
 
 
 def deleted_topic_path(topic: str) -> str:
@@ -302,11 +312,11 @@ def decode_config_change(data: bytes) -> ConfigChange:
 def notify_of_config(kind: str, name: str) -> Op:
     """The write that tells the other brokers of changed options; it goes with the write that changes them.
 
-    Kafka does not know options of groups, and a change that it does not know stops it from seeing later ones. So their
-    common parent is written instead.
+    Kafka with ZooKeeper does not know options of groups nor those of client metrics, and a change that it does not know
+    stops it from seeing later ones. So their common parent is written instead.
     """
-    if kind == "groups":
-        return Set(GROUP_CONFIGS, b"")
+    if kind in SILENT:
+        return Set(SILENT[kind], b"")
     return Create(CONFIG_CHANGE_PREFIX, encode_config_change(ConfigChange(kind, name)), sequential=True)
 
 
@@ -407,7 +417,7 @@ def image_of(nodes: Mapping[str, Node], *, malformed: set[str] | None = None) ->
 
     Where anybody may write, brokers and topics that cannot be understood are left out. Their paths go to `malformed`.
     """
-    below = _children(nodes, (BROKERS, TOPICS, BROKER_CONFIGS, GROUP_CONFIGS))
+    below = _children(nodes, (BROKERS, TOPICS, BROKER_CONFIGS, GROUP_CONFIGS, CLIENT_METRICS_CONFIGS))
     brokers: dict[int, Broker] = {}
     topics: list[Topic] = []
     for parent in (BROKERS, TOPICS):
@@ -432,6 +442,7 @@ def image_of(nodes: Mapping[str, Node], *, malformed: set[str] | None = None) ->
         brokers=brokers,
         broker_configs=broker_configs,
         group_configs=group_configs,
+        client_metrics={group_name(name): decode_configs(node.data) for name, node in below[CLIENT_METRICS_CONFIGS]},
     ).with_topics(*topics)
 
 

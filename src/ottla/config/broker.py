@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.config.listeners import Listener, advertised, opened
+from ottla.config.listeners import Listener, advertised, metrics_address, opened
 from ottla.config.option import (
     CLUSTER_WIDE,
     DOUBLE_MAX,
@@ -186,6 +186,34 @@ class BrokerConfig(Table):
     max_request_partition_size_limit: int = integer(2000, "Partitions in one DescribeTopicPartitions answer.", least=1)
     fetch_max_bytes: int = integer(55 * MB, "Most bytes in one fetch answer, whatever the client asks for.", least=1024)
     max_incremental_fetch_session_cache_slots: int = integer(1000, "Fetch sessions remembered at once.", least=0)
+
+    # Metrics
+    ottla_metrics_listener: str = string(
+        "127.0.0.1:auto",
+        "Where metrics, /health and /ready are served over HTTP: host:port, or off. Port auto is 9404, or any free one"
+        " when that is taken or the first of the listeners has any free port, too.",
+    )
+    ottla_metrics_hosts: tuple[str, ...] = strings(
+        (),
+        "Names under which the metrics may be asked for, besides addresses, localhost and the machine's own name; * for"
+        " any. It keeps web pages from reading them through a browser.",
+    )
+    ottla_metrics_topics_max: int = integer(
+        5000, "Topics with series of their own in the metrics; 0 for none.", least=0
+    )
+    ottla_metrics_partitions_max: int = integer(
+        5000, "Partitions with series of their own in the metrics; 0 for none.", least=0
+    )
+    ottla_metrics_groups_max: int = integer(
+        5000, "Committed offsets of groups that are shown in the metrics; 0 for none.", least=0
+    )
+    ottla_metrics_clients_max: int = integer(
+        5000, "Series of clients' own metrics that are kept and shown; 0 for none.", least=0
+    )
+    ottla_client_metrics_enable: bool = boolean(
+        True, "Whether to take metrics that clients push (KIP-714), if there are subscriptions to them."
+    )
+    telemetry_max_bytes: int = integer(MB, "Largest push of a client's metrics.", least=1)
 
     # Topics
     num_partitions: int = integer(1, "Partitions of a topic created without a number.", least=1)
@@ -580,6 +608,11 @@ class BrokerConfig(Table):
         """Whether the number was asked for; otherwise the one in `meta.properties` wins."""
         return "node.id" in self.given or self.given.get("broker.id", GENERATED) != GENERATED
 
+    def settle(self, name: str, text: str) -> None:
+        """What `auto` has come to: DescribeConfigs tells it, so that tools find what the broker has opened."""
+        assert isinstance(self.given, dict)
+        self.given[name] = text
+
     def overlaid(self, pairs: Mapping[str, str]) -> BrokerConfig:
         """This configuration with some options changed while running."""
         return load({**self.given, **pairs}) if pairs else self
@@ -642,6 +675,7 @@ def _check(values: Mapping[str, Value], pairs: Mapping[str, str]) -> None:
     release = str(values["inter_broker_protocol_version"])
     if not all(part.isdecimal() and len(part) < 5 for part in release.partition("-IV")[0].split(".")):
         raise ConfigError(f"inter.broker.protocol.version: {release} is not a release of Kafka")
+    metrics_address(str(values["ottla_metrics_listener"]))
     _check_groups(values)
     roles = values["process_roles"]
     if isinstance(roles, tuple) and "broker" not in roles:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
 from ottla.config.broker import BrokerConfig
+from ottla.config.client_metrics import OPTIONS as CLIENT_METRICS_OPTIONS
 from ottla.config.group import INHERITED as GROUP_INHERITED
 from ottla.config.group import OPTIONS as GROUP_OPTIONS
 from ottla.config.option import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, PASSWORD, READ_ONLY, SHORT, STRING, text_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.config.option import Option
 
 # The numbers of the protocol.
-TOPIC, THIS_BROKER, EVERY_BROKER, STATIC, DEFAULT, GROUP = 1, 2, 3, 4, 5, 8
+TOPIC, THIS_BROKER, EVERY_BROKER, STATIC, DEFAULT, CLIENT_METRICS, GROUP = 1, 2, 3, 4, 5, 7, 8
 TYPES = {BOOLEAN: 1, STRING: 2, INT: 3, SHORT: 4, LONG: 5, DOUBLE: 6, LIST: 7, CLASS: 8, PASSWORD: 9}
 
 
@@ -75,6 +76,17 @@ def describe_group(layers: Layers, overrides: Mapping[str, str], names: Iterable
         synonyms = [Synonym(name, overrides[name], GROUP)] if name in overrides else []
         synonyms += _broker_synonyms(layers, BROKER_OPTIONS[GROUP_INHERITED[name]])
         entries.append(Entry(GROUP_OPTIONS[name], synonyms[0].value, synonyms[0].source, False, synonyms))
+    return entries
+
+
+def describe_client_metrics(overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[Entry]:
+    """The options of a subscription to clients' metrics, or those asked for."""
+    entries = []
+    for name in _asked(names, CLIENT_METRICS_OPTIONS):
+        row = CLIENT_METRICS_OPTIONS[name]
+        synonyms = [Synonym(name, overrides[name], CLIENT_METRICS)] if name in overrides else []
+        synonyms.append(Synonym(name, text_of(row.default), DEFAULT))
+        entries.append(Entry(row, synonyms[0].value, synonyms[0].source, False, synonyms))
     return entries
 
 

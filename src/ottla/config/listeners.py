@@ -79,6 +79,18 @@ def parse(option: str, text: str) -> tuple[str, str, int]:
     return name.upper(), host.removeprefix("[").removesuffix("]"), int(port)
 
 
+def metrics_address(text: str) -> tuple[str, int | None] | None:
+    """`host:port` of the metrics, where None is the port `auto`; None when they are off."""
+    option = "ottla.metrics.listener"
+    if text.strip().lower() == "off":
+        return None
+    host, _, port = text.strip().rpartition(":")
+    if port == "auto":
+        _, host, _ = parse(option, f"HTTP://{host}:0")
+        return host, None
+    return parse(option, f"HTTP://{host}:{port}")[1:]
+
+
 def _protocols(text: Value) -> dict[str, str]:
     protocols: dict[str, str] = {}
     for pair in str(text).split(","):

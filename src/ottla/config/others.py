@@ -193,7 +193,6 @@ metric.reporters LIST org.apache.kafka.common.metrics.JmxReporter
 metrics.num.samples INT 2
 metrics.recording.level STRING INFO
 metrics.sample.window.ms LONG 30000
-telemetry.max.bytes INT 1048576
 # There is no authentication that could fail.
 connection.failed.authentication.delay.ms INT 100
 """

@@ -332,7 +332,7 @@ class Runtime(Generic[M]):
         # The answer to `token`, too, is then given to whoever waits for it.
         uncommitted.add_done_callback(lambda outcome: self._settle(shard, decision, outcome))
         if decision.replies:
-            tokens = [one for one, _ in decision.replies]
+            tokens = [token for token, _ in decision.replies]
             self._limit(uncommitted, lambda: map(shard.waiting.get, tokens), kept=bool(decision.effects))
         return None
 

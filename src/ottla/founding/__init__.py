@@ -58,6 +58,9 @@ class Founding(Protocol):
     async def begin(self) -> None:
         """Clients are answered from now on: make this broker known."""
 
+    def missing(self) -> list[str]:
+        """What of the cluster this broker waits for before it can serve clients; nothing when it can."""
+
     async def leave(self) -> None:
         """The broker is about to stop: have others take over, while clients are still answered."""
 

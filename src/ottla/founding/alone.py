@@ -80,6 +80,9 @@ class Alone:
     async def begin(self) -> None:
         """Nobody needs to know."""
 
+    def missing(self) -> list[str]:
+        return []
+
     async def leave(self) -> None:
         """Nobody could take over."""
 

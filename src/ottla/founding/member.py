@@ -57,6 +57,7 @@ class Joined:
     metadata: Metadata
     peers: Connections
     producer_ids: ProducerIds
+    proposals: Proposals
     replicas: Assigned
     throttle: Throttle
 
@@ -93,6 +94,7 @@ class Joined:
         self._put_away(known, malformed)
         store.write_meta(meta._replace(node_id=member.node_id, cluster_id=member.cluster_id))
         self._assemble(waits)
+        self.membership.awaited = {topic.name: topic.id for topic in known.topics.values()}
 
     def _assemble(self, waits: Waits) -> None:
         store, config, clock, metadata = self._store, self._config, self._clock, self.metadata
@@ -101,8 +103,8 @@ class Joined:
         self.throttle = self._throttle(lambda: metadata.config.leader_replication_throttled_rate)
         incoming = self._throttle(lambda: metadata.config.follower_replication_throttled_rate)
         self._fetchers = Fetchers(peers, metadata, store, broker_epoch=self._broker_epoch, throttle=incoming)
-        self._proposals = Proposals(peers, metadata, clock, broker_epoch=self._broker_epoch)
-        self.replicas = Assigned(metadata, store, waits, self._fetchers, self._proposals)
+        self.proposals = Proposals(peers, metadata, clock, broker_epoch=self._broker_epoch)
+        self.replicas = Assigned(metadata, store, waits, self._fetchers, self.proposals)
         self.replicas.lose(store.broken)
         metadata.subscribe(self.replicas.apply)
         metadata.subscribe(self._settle)
@@ -113,8 +115,8 @@ class Joined:
 
     async def begin(self) -> None:
         config = self._config
-        self._own(self._proposals.run())
-        self._own(self._proposals.watch(lambda: self.replicas))
+        self._own(self.proposals.run())
+        self._own(self.proposals.watch(lambda: self.replicas))
         protocols = {listener.name: listener.protocol for listener in config.opened}
         if not self._clean:
             patience_s = config.zookeeper_session_timeout_ms / 1000 + GIVEN_UP_S_MAX
@@ -154,8 +156,10 @@ class Joined:
         node_id, told = self.metadata.node_id, asyncio.Event()
 
         def look(_: Image | None, new: Image) -> None:
-            if node_id in new.brokers:
+            if node_id in new.brokers and not told.is_set():
                 told.set()
+                # What it does not tell of by then was deleted while this broker started.
+                asyncio.get_running_loop().call_later(TOLD_S_MAX, self.membership.awaited.clear)
 
         self.metadata.subscribe(look)
         try:
@@ -163,6 +167,13 @@ class Joined:
                 await told.wait()
         except TimeoutError:
             log.warning("the controller has not told this broker of the cluster yet: it serves clients when it has")
+
+    def missing(self) -> list[str]:
+        if not self._registered:
+            return ["registration"]
+        image = self.metadata.image
+        known = self.metadata.node_id in image.brokers and image.controller_id in image.brokers
+        return [] if known else ["controller"]
 
     async def leave(self) -> None:
         if not self._registered:

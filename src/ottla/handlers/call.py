@@ -17,7 +17,7 @@ from this one registry. `versions` narrows what the schema knows to what the han
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ottla.replica.replicas import Replicas
     from ottla.replica.sessions import Sessions
     from ottla.replica.throttle import Throttle
+    from ottla.telemetry.receiver import Telemetry
     from ottla.wire.schema import Spec
 
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
@@ -45,13 +46,27 @@ if TYPE_CHECKING:
     Steps: TypeAlias = Generator[Any, None, T]  # it yields None, or a future
 
 
+class Peer(Protocol):
+    """The connection that a request came by."""
+
+    port: int
+    software: tuple[str, str]  # what the client says that it is: name and version
+
+
 class Call:
     """The circumstances of one request."""
 
-    __slots__ = ("client_id", "dialled", "host", "key", "listener", "version")
+    __slots__ = ("client_id", "dialled", "host", "key", "listener", "peer", "version")
 
     def __init__(
-        self, key: int, version: int, client_id: str, host: str, listener: str, dialled: tuple[str, int]
+        self,
+        key: int,
+        version: int,
+        client_id: str,
+        host: str,
+        listener: str,
+        dialled: tuple[str, int],
+        peer: Peer | None = None,
     ) -> None:
         self.key = key
         self.version = version
@@ -59,6 +74,7 @@ class Call:
         self.host = host
         self.listener = listener
         self.dialled = dialled
+        self.peer = peer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +96,7 @@ class Parts:
     clustered: bool = False  # whether the broker is a member of a cluster
     membership: Membership | None = None  # and whom it obeys there
     throttle: Throttle | None = None  # of the bytes that followers fetch here
+    telemetry: Telemetry | None = None  # where clients' metrics go
 
     @property
     def config(self) -> BrokerConfig:
@@ -97,12 +114,14 @@ class Registered:
 
 
 REGISTRY: dict[int, Registered] = {}
+TELEMETRY = frozenset((71, 72))  # served where somebody takes the metrics of clients
 
 
 def served(parts: Parts | None) -> dict[int, Registered]:
     """The APIs of this broker, by key."""
     clustered = parts is not None and parts.clustered
-    return {key: one for key, one in REGISTRY.items() if clustered or not one.for_members}
+    deaf = TELEMETRY if parts is None or parts.telemetry is None else frozenset()
+    return {key: one for key, one in REGISTRY.items() if (clustered or not one.for_members) and key not in deaf}
 
 
 def handles(

@@ -4,7 +4,8 @@ And which resources have any: ListConfigResources (74), v1 more kinds than clien
 DescribeConfigs v1 sources and synonyms; v3 types and documentation.
 AlterConfigs replaces all options of a resource, IncrementalAlterConfigs changes the ones it names.
 
-Resources are topics, brokers (an empty name for all of them), the loggers of a broker and groups.
+Resources are topics, brokers (an empty name for all of them), the loggers of a broker, groups, and subscriptions to
+clients' metrics.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ottla.cluster.alterations import DELETE, OPERATIONS, SET, Change
+from ottla.cluster.alterations import APPEND, DELETE, OPERATIONS, SET, Change
 from ottla.cluster.image import EVERY_BROKER
 from ottla.cluster.topic_names import check_name
 from ottla.config.describe import (
@@ -22,10 +23,12 @@ from ottla.config.describe import (
     Entry,
     Layers,
     describe_broker,
+    describe_client_metrics,
     describe_every_broker,
     describe_group,
     describe_topic,
 )
+from ottla.coord.patterns import PatternError, compiled
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers import loggers
 from ottla.handlers.call import Call, Parts, handles
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 
 TOPIC, BROKER, LOGGERS, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 LISTED = (LOGGERS, BROKER, TOPIC, GROUP)
+NAMELESS = "Subscription name can't be empty"
 
 
 def layers(parts: Parts) -> Layers:
@@ -116,6 +120,10 @@ def entries_of(parts: Parts, kind: int, name: str, names: Sequence[str] | None) 
         if not name:
             raise BrokerError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return describe_group(layers(parts), parts.metadata.image.group_configs.get(name, {}), names)
+    if kind == CLIENT_METRICS:
+        if not name:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return describe_client_metrics(parts.metadata.image.client_metrics.get(name, {}), names)
     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
 
 
@@ -222,8 +230,26 @@ async def apply(
         if not name:
             raise BrokerError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         await parts.controller.alter_group(name, changes, replace=replace, validate_only=validate_only)
+    elif kind == CLIENT_METRICS:
+        if not name:
+            raise BrokerError(ErrorCode.INVALID_REQUEST, NAMELESS)
+        check_patterns(changes)
+        await parts.controller.alter_client_metrics(name, changes, replace=replace, validate_only=validate_only)
     else:
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+
+def check_patterns(changes: Sequence[Change]) -> None:
+    """Those that are to match clients must be patterns; what else is wrong is told by who applies the changes."""
+    for change in changes:
+        if change.name == "match" and change.operation in (SET, APPEND) and change.value:
+            for pair in change.value.split(","):
+                pattern = pair.partition("=")[2].strip()
+                try:
+                    compiled(pattern)
+                except PatternError:
+                    reason = f"Illegal client matching pattern: {pair.strip()}"
+                    raise BrokerError(ErrorCode.INVALID_CONFIG, reason) from None
 
 
 def check_broker(
@@ -248,7 +274,7 @@ def list_config_resources(
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
     image = parts.metadata.image
     names = {
-        CLIENT_METRICS: [],  # there are none to subscribe to
+        CLIENT_METRICS: list(image.client_metrics),
         TOPIC: list(image.topics),
         BROKER: [str(broker) for broker in image.brokers],
         LOGGERS: [str(broker) for broker in image.brokers],

@@ -61,6 +61,7 @@ class Reading:
         "_call",
         "_find",
         "_follows",
+        "_found",
         "_incremental",
         "_kept",
         "_min_one",
@@ -183,6 +184,7 @@ class Reading:
         self._min_one = version >= BOUNDED
         self._size = 0
         self._urgent = False  # the client must hear at once
+        self._found: list[tuple[Partition, int]] = []  # where there was something to read, and how much
 
     def _read(self, watched: list[Watched]) -> list[Result]:
         """Read these partitions in turn."""
@@ -208,6 +210,7 @@ class Reading:
                 if follows is not None:
                     follows.fresh[one.key] = one
             if size:
+                self._found.append((partition, size))
                 self._size += size
                 room = max(0, room - size)
                 min_one = False
@@ -333,6 +336,11 @@ class Reading:
             topic.partitions.append(data)
 
     def _response(self, topics: Topics) -> FetchResponse:
+        for partition, size in self._found:
+            if self.replica_id < 0:
+                partition.traffic.bytes_out += size
+            else:
+                partition.traffic.replicated_out += size
         session_id = 0 if self._session is None else self._session.id
         response = FetchResponse(session_id=session_id, responses=list(topics.values()))
         if self._call.version >= HINTS and self._urgent:

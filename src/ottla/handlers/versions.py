@@ -29,6 +29,8 @@ def api_versions(parts: Parts, call: Call, request: ApiVersionsRequest) -> ApiVe
     names = request.client_software_name, request.client_software_version
     if call.version >= 3 and not all(NAME.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    if call.version >= 3 and call.peer is not None:
+        call.peer.software = names
     response = ApiVersionsResponse(error_code=0, api_keys=keys(parts), finalized_features_epoch=0)
     response.finalized_features = [
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)

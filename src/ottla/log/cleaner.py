@@ -75,6 +75,7 @@ class Cleaner:
         self._store = store
         self._steps = Steps("ottla.log")
         self._stop = Event()
+        self.compactions = self.failures = self.removed_size = 0
         self._busy: set[Log] = set()
         self._resting: WeakKeyDictionary[Log, Rest] = WeakKeyDictionary()
 
@@ -130,6 +131,7 @@ class Cleaner:
     def _rest(self, log: Log, failed: bool) -> None:
         before = self._resting.pop(log, None)
         if failed:
+            self.failures += 1
             length_ms = REST_MS if before is None else min(2 * before.length_ms, REST_MAX_MS)
             self._resting[log] = Rest(steady_ms(self._store.clock) + length_ms, length_ms)
 
@@ -168,6 +170,8 @@ class Cleaner:
         if write is not None:
             await self._in_thread(write.carry_out)
             write.page.carried_out(write)
+        self.compactions += 1
+        self.removed_size += size_before - size
         extra = {"log": repr(log), "end": compaction.end, "bytes_before": size_before, "bytes": size}
         logger.info("log compacted", extra=extra)
         return True

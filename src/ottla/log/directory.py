@@ -63,6 +63,7 @@ class Directory:
         self.disk = disk
         self.error: OSError | None = None
         self.ledger = Ledger(path, disk)
+        self.retired = self.retired_size = 0  # segments that retention has removed, and their bytes
         self.logs: set[Log] = set()
         self.full = False
         self._quiet = 0  # how often somebody looked for space since it was last missing

@@ -453,7 +453,10 @@ class Log:
             if count and count == len(self.segments):
                 self.roll(now_ms)
             for segment in self.segments[:count]:
+                size = segment.size
                 self._retire(segment)
+                self.directory.retired += 1
+                self.directory.retired_size += size
                 self._advance_start(self.segments[1].base)
                 del self.segments[0]
                 self.recovery_point = max(self.recovery_point, self.segments[0].base)

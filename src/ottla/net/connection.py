@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from socket import socket
 
+    from ottla.net.counts import Times
+
 log = logging.getLogger("ottla.net")
 
 LENGTH = Struct(">i")
@@ -61,6 +63,8 @@ MAPPED_SIZE_MIN = 8 << 20
 MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
 
+# Answers whose time to leave is measured at once. A connection that never quite empties its queue counts them early.
+UNSENT_MAX = 1000
 # A turn longer than this was a long one.
 LONG_TURN_S = TURN_S / 2
 
@@ -71,7 +75,7 @@ class Deferred:
     `exclusive`: no further request of the connection is handled before it is there.
     """
 
-    __slots__ = ("encode", "exclusive", "fault", "future", "parts", "ready")
+    __slots__ = ("encode", "exclusive", "fault", "future", "parts", "ready", "times")
 
     def __init__(
         self,
@@ -86,6 +90,7 @@ class Deferred:
         self.ready = False
         self.fault: str | None = None  # why there is none, and no more of this connection
         self.parts: list[Part] | None = None
+        self.times: Times | None = None
 
 
 Answer = list[Part] | Deferred | None
@@ -158,11 +163,15 @@ class Connection:
         "_waiting_size",
         "_writing",
         "active_at",
+        "arrived",
+        "begun",
         "closed",
         "dialled",
         "host",
         "listener",
         "port",
+        "software",
+        "unsent",
     )
 
     def __init__(
@@ -187,7 +196,10 @@ class Connection:
         peer, local = sock.getpeername(), sock.getsockname()
         self.host, self.port = plain(peer[0]), peer[1]
         self.dialled: tuple[str, int] = (plain(local[0]), local[1])
+        self.software = ("unknown", "unknown")  # until the client says it
         self.active_at = loop.time()
+        self.arrived = self.begun = 0.0  # when the frame that is handled came, and when its turn began
+        self.unsent: list[Times] = []  # of answers that the socket has not taken yet
         self.closed = False
         self._closing = False  # no more requests are read; the connection ends when the last answer has left
         self._held: memoryview | None = None  # where a frame gathers that is not whole yet
@@ -225,6 +237,7 @@ class Connection:
             self.close()
             return
         if held is None and self._slow:
+            self.arrived = monotonic()
             self._wait(self._receiver.shared[:size])
             return
         try:
@@ -251,9 +264,12 @@ class Connection:
         (length,) = LENGTH.unpack_from(held)
         return min(4 + int(length), len(held), self._held_size + SPARE_SIZE_MAX)
 
-    def _consume(self, data: memoryview) -> None:
-        """Handle the whole frames in data, for one turn; keep the rest."""
+    def _consume(self, data: memoryview, *, fresh: bool = True) -> None:
+        """Handle the whole frames in data, for one turn; keep the rest. `fresh`: they have not waited for it."""
         position, size, started = 0, len(data), monotonic()
+        self.begun = started
+        if fresh:
+            self.arrived = started
         turn_s = self._receiver.turns.turn_s()
         while size - position >= 4:
             if self._stopped():
@@ -264,10 +280,12 @@ class Connection:
             end = position + 4 + length
             if end > size:
                 break
-            if position and monotonic() - started >= turn_s:
-                self._slow = True
-                self._wait(data[position:])
-                return
+            if position:
+                self.begun = monotonic()
+                if self.begun - started >= turn_s:
+                    self._slow = True
+                    self._wait(data[position:])
+                    return
             self._frame(data[position + 4 : end])
             position = end
             if self.closed or self._closing:
@@ -298,7 +316,7 @@ class Connection:
             return  # whatever stopped it has it line up again
         backlog, self._backlog = self._backlog, None
         try:
-            self._consume(backlog)
+            self._consume(backlog, fresh=False)
         except Exception as error:
             self._end_with(error)
             return
@@ -343,6 +361,7 @@ class Connection:
         self._held, self._held_size = None, 0
         self._expected = 4 + length if LARGE_SIZE <= length < SPARE_SIZE_MAX else 0
         if self._slow and arrived < LARGE_SIZE:
+            self.arrived = monotonic()
             self._wait(held[:arrived])
         else:
             self._consume(held[:arrived])
@@ -398,6 +417,10 @@ class Connection:
         except Hangup as reason:
             answer.fault = str(reason)
         answer.ready = True
+        if answer.times is not None:
+            counts, arrived, begun, handled, _ = answer.times
+            now = monotonic()
+            answer.times = counts, arrived, begun, now, now - handled
         self._waiting_size += size_of(answer.parts or ())
         if self._answers[0] is answer:
             self._flush()
@@ -418,6 +441,8 @@ class Connection:
                     self.hang_up(answer.fault)
                     return
                 parts = answer.parts or []
+                if answer.times is not None:
+                    self.unsent.append(answer.times)
             else:
                 parts = answer
             answers.popleft()
@@ -454,6 +479,12 @@ class Connection:
         elif self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
+        unsent = self.unsent
+        if unsent and (everything or len(unsent) > UNSENT_MAX):
+            now = monotonic()
+            for times in unsent:
+                times[0].add(times, now)
+            unsent.clear()
 
     # ------------------------------------------------------------------ end
 

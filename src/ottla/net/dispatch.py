@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections import Counter
 from struct import Struct
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from ottla.clock import monotonic
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import Call, served
 from ottla.net.connection import Deferred, is_own
+from ottla.net.counts import Counts, fault_finder, faults
 from ottla.net.turns import TURN_S, Lane, walk
 from ottla.wire import apis, codec
 from ottla.wire.codec import DecodeError
@@ -64,10 +66,12 @@ class Route:
     """One API at one version."""
 
     __slots__ = (
+        "counts",
         "decode",
         "elements_max",
         "encode",
         "exclusive_size",
+        "faulty",
         "handler",
         "lane",
         "large_size",
@@ -81,6 +85,8 @@ class Route:
     def __init__(self, key: int, version: int, handler: Callable[..., Any]) -> None:
         api = apis.BY_KEY[key]
         self.version = version
+        self.counts = Counts(key, version)
+        self.faulty = fault_finder(api.response, key)
         self.reading = key in READING
         self.handler = handler
         self.request = api.request
@@ -101,6 +107,7 @@ class Route:
 class Dispatch:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self.errors: Counter[tuple[int, int]] = Counter()  # in answers, by API and code
         self._routes: dict[int, Route] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order in which they began
         # Of requests with many elements, which may take long. One that changes something goes on in a task, with all
@@ -108,17 +115,23 @@ class Dispatch:
         self._lanes = [Lane(), *(Lane(strict=True) for _ in CHANGING)]
         self._short_lane = Lane()  # of small ones: they ask for much at most, and do not wait behind the others
 
+    def counted(self) -> list[Counts]:
+        """Of each API and version that was asked for."""
+        return [route.counts for route in self._routes.values()]
+
     def __call__(self, connection: Connection, frame: memoryview) -> Answer:
         try:
             key, version, correlation, client_id, position = parse_header(frame)
             route = self._routes.get(key << 16 | (version & 0xFFFF)) or self._route(key, version)
             if route is None:
                 return self._step_down(correlation)
-            call = Call(key, version, client_id or "", connection.host, connection.listener, connection.dialled)
+            call = Call(
+                key, version, client_id or "", connection.host, connection.listener, connection.dialled, connection
+            )
             if len(frame) > route.large_size:
                 kept = frame if is_own(frame) else bytes(frame)
                 steps = self._decode_and_answer(route, call, correlation, kept, position)
-                return self._slice(route, steps, self._lanes[route.lane])
+                return timed(route, connection, self._slice(route, steps, self._lanes[route.lane]))
             request, _ = route.decode(frame, position, route.elements_max)
         except DecodeError as error:
             raise unreadable(error) from None
@@ -132,13 +145,17 @@ class Dispatch:
         except Exception as error:
             response = failure(route, request, error)
         if response.__class__ is route.response:
-            return self._encode(route, correlation, response)
-        if response is None:
-            return None
+            parts = self._encode(route, correlation, response)
+            connection.unsent.append((route.counts, connection.arrived, connection.begun, monotonic(), 0.0))
+            return parts
+        answer: Answer = None
         if response.__class__ is GeneratorType:
             steps = self._answer(route, correlation, request, response, large=False)
-            return self._slice(route, steps, self._short_lane)
-        return self._later(route, correlation, request, response, exclusive=len(frame) >= route.exclusive_size)
+            answer = self._slice(route, steps, self._short_lane)
+        elif response is not None:
+            exclusive = len(frame) >= route.exclusive_size
+            answer = self._later(route, correlation, request, response, exclusive=exclusive)
+        return timed(route, connection, answer)
 
     def _slice(self, route: Route, steps: Steps[list[Part] | None], lane: Lane) -> Answer:
         """The answer, if it takes no longer than a turn; else it comes later, in slices."""
@@ -210,6 +227,8 @@ class Dispatch:
     def _encode(self, route: Route, correlation: int, response: Any) -> list[Part]:
         try:
             parts = route.encode(response)
+            if route.faulty(response):
+                self._note(route, response)
         except Exception:  # a handler put something into its answer that the wire has no place for
             raise unencodable(route) from None
         if len(parts) > 1:
@@ -220,9 +239,16 @@ class Dispatch:
     def _encode_slowly(self, route: Route, response: Any) -> Steps[list[Part]]:
         try:
             parts: list[Part] = yield from codec.slicing_encoder(route.response, route.version)(response)
+            if route.faulty(response):
+                self._note(route, response)
         except Exception:
             raise unencodable(route) from None
         return parts
+
+    def _note(self, route: Route, response: Any) -> None:
+        key = route.counts.key
+        for code in faults(response, key):
+            self.errors[key, code] += 1
 
     def _route(self, key: int, version: int) -> Route | None:
         """Build the route; None for an ApiVersions request that must step down to version 0."""
@@ -248,6 +274,19 @@ class Dispatch:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def timed(route: Route, connection: Connection, answer: Answer) -> Answer:
+    """Have a request counted when its answer has left; at once if there is none."""
+    now = monotonic()
+    times = route.counts, connection.arrived, connection.begun, now, 0.0
+    if answer is None:
+        route.counts.add(times, now)
+    elif isinstance(answer, Deferred):
+        answer.times = times
+    else:
+        connection.unsent.append(times)
+    return answer
 
 
 def framed(route: Route, correlation: int, parts: list[Part]) -> list[Part]:

@@ -80,6 +80,7 @@ class Listener:
     ) -> None:
         self.name = name
         self.connections: dict[Connection, None] = {}  # in the order in which they came
+        self.accepted = self.refused = 0
         self._empty = asyncio.Event()
         self._handle = handle
         self._admission = admission
@@ -133,6 +134,7 @@ class Listener:
             refusal = self._admission.admit(address)
         if refusal:
             log.warning("refusing the connection of %s: %s", address, refusal)
+            self.refused += 1
             sock.close()
             return
         try:
@@ -158,6 +160,7 @@ class Listener:
             if isinstance(error, OSError):  # the peer was gone before we looked
                 return
             raise
+        self.accepted += 1
         self.connections[connection] = None
         self._empty.clear()
 

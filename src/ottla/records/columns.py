@@ -40,6 +40,7 @@ EPOCH_MAX: Final = 0x7FFF
 PARTITIONS_MAX: Final = 1_000_000
 BATCH_SIZE_MAX: Final = 0x7FFFFFFF
 RECORD_SIZE_MAX: Final = 0x7FFFFFFF - 100  # of its content: the batch of one such record has a length of 32 bits
+NO_TIMESTAMP: Final = -1
 ROW_SIZE: Final = 32  # what a row takes in the columns, besides its bytes
 HEADER_ROW_SIZE: Final = 16
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -333,7 +334,7 @@ def _partitions(array: pa.Array) -> pa.Int32Array:
 def encode(given: Rows, target: Target) -> dict[int, list[bytes]]:
     writer = _Writer(target)
     for row, (record, partition) in enumerate(_outgoing(given, target.now_ms)):
-        if record.timestamp < 0:
+        if record.timestamp < NO_TIMESTAMP:
             raise ValueError(f"row {row}: the timestamp {record.timestamp} lies before 1970")
         content = _content_size(record)
         if content > RECORD_SIZE_MAX:

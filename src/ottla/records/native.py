@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from ottla.records.compress import SIZE_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
     from crc32c import crc32c
@@ -49,6 +49,7 @@ __all__ = [
     "check",
     "crc32c",
     "decode_columns",
+    "digest",
     "encode_columns",
     "murmur2",
     "portion",
@@ -181,7 +182,7 @@ def encode_columns(
 
     keys, values   binary or string, any width; None is a column of nulls
     headers        list of (key: string, value: binary); a null list is none
-    timestamps     a timestamp, or milliseconds as integers; null, or no column, is `now_ms`
+    timestamps     a timestamp, or milliseconds as integers; null, or no column, is `now_ms`; -1 is a record without
     partitions     integers; null, or no column: murmur2 of the key as Kafka's Java clients do, and a row without a key
                    goes where the last one went until that batch is full, then to the next partition. The first of a
                    call is `now_ms` modulo the count, so that calls differ without chance having a part in it.
@@ -208,6 +209,27 @@ def encode_columns(
     if (crate := _crate()) is None:
         return columns.encode(given, target)
     return _encode(crate, given, target)
+
+
+def digest(
+    topics: pa.Array | pa.ChunkedArray | None,
+    keys: pa.Array | pa.ChunkedArray | None,
+    values: pa.Array | pa.ChunkedArray | None,
+    headers: pa.Array | pa.ChunkedArray | None,
+    timestamps: pa.Array | pa.ChunkedArray | None,
+    partitions: pa.Array | pa.ChunkedArray | None,
+) -> int:
+    """A number of 64 bits that stands for these rows in any order; numbers of parts add up, modulo 2**64, to that of
+    the whole. The columns are those of `encode_columns`, with topics where rows name theirs: see `digest`."""
+    from ottla.records import columns
+    from ottla.records import digest as twin
+
+    given = columns.rows(keys, values, headers, timestamps, partitions)
+    named = None if topics is None else columns.rows(topics, None, None, None, None).keys
+    native: Callable[..., int] | None = getattr(_crate(), "digest", None)
+    if native is None:
+        return twin.digest(named, given)
+    return native(None if named is None else _blobs(named), *_arrays(given))
 
 
 def murmur2(keys: pa.Array | pa.ChunkedArray) -> pa.Int32Array:
@@ -246,6 +268,8 @@ INTERFACE: Final = 2  # of the functions below; a crate with another number is n
 
 Region = object  # anything with the buffer protocol
 Blobs = tuple["Region | None", Region, Region, int, int]  # validity, positions, bytes, first row, number of rows
+Numbers = tuple["Region | None", Region, int]  # validity, numbers, first row
+Pairs = tuple[Numbers, Blobs, Blobs]
 Found = tuple[
     int,  # rows
     tuple[int, Region, Region, Region],  # key: nulls, validity, positions, bytes
@@ -278,9 +302,9 @@ class Crate(Protocol):
         self,
         keys: Blobs,
         values: Blobs,
-        headers: tuple[tuple[Region | None, Region, int], Blobs, Blobs] | None,
-        timestamps: tuple[Region | None, Region, int] | None,
-        partitions: tuple[Region | None, Region, int] | None,
+        headers: Pairs | None,
+        timestamps: Numbers | None,
+        partitions: Numbers | None,
         target: Target,
     ) -> dict[int, list[bytes]]: ...
 
@@ -367,6 +391,10 @@ def _adopt(kind: pa.DataType, count: int, column: tuple[int, Region, Region, Reg
 
 
 def _encode(crate: Crate, given: Rows, target: Target) -> dict[int, list[bytes]]:
+    return crate.encode(*_arrays(given), target)
+
+
+def _arrays(given: Rows) -> tuple[Blobs, Blobs, Pairs | None, Numbers | None, Numbers | None]:
     headers = None
     if given.headers is not None:
         valid, positions = given.headers.buffers()[:2]
@@ -376,7 +404,7 @@ def _encode(crate: Crate, given: Rows, target: Target) -> dict[int, list[bytes]]
         None if numbers is None else (*numbers.buffers(), numbers.offset)
         for numbers in (given.timestamps, given.partitions)
     )
-    return crate.encode(_blobs(given.keys), _blobs(given.values), headers, timestamps, partitions, target)
+    return _blobs(given.keys), _blobs(given.values), headers, timestamps, partitions
 
 
 def _blobs(array: pa.BinaryArray | pa.StringArray) -> Blobs:

@@ -179,6 +179,7 @@ class Assigned(Replicas):
             hosted = self._by_name[name]
             del hosted[index]
             if not hosted:
+                self.past.add(partition.traffic)
                 del self._by_name[name]
                 self._by_id.pop(partition.topic_id, None)
         self._lost.discard((name, index))
@@ -199,7 +200,16 @@ class Assigned(Replicas):
         log = self._log(topic, state, NOBODY)  # its epochs are those of the records it will get
         if found is None:
             log.high = 0
-        partition = Partition(topic.name, state.index, log.topic_id, log, NOBODY, self._store.flusher, led=False)
+        partition = Partition(
+            topic.name,
+            state.index,
+            log.topic_id,
+            log,
+            NOBODY,
+            self._store.flusher,
+            led=False,
+            traffic=self._traffic(topic._replace(id=log.topic_id)),
+        )
         hosted = self._by_name.setdefault(topic.name, {})
         hosted[state.index] = partition
         if any(log.topic_id):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from ottla.clock import steady_ms
 from ottla.cluster.peers import PeerError
 from ottla.errors import BrokerError, ErrorCode
+from ottla.replica.leader import UNKNOWN
 from ottla.steps import Steps
 from ottla.wire.messages.peers import (
     AlterPartitionRequest,
@@ -71,6 +72,7 @@ class Proposals:
         self._asked: int | None = None  # the controller that has not answered yet
         self._wanted = asyncio.Event()
         self._steps = Steps("ottla.isr")
+        self.shrinks = self.expands = 0  # in-sync sets that have become smaller, and larger
         metadata.subscribe(self._follow_controller)
 
     def _follow_controller(self, old: Image | None, new: Image) -> None:
@@ -182,6 +184,8 @@ class Proposals:
         assert followers is not None
         if code is ErrorCode.NONE:
             now_ms = steady_ms(self._clock)
+            self.shrinks += len(told.isr) < len(followers.isr)
+            self.expands += len(told.isr) > len(followers.isr)
             moved = followers.settled(told.isr, told.leader_epoch, told.partition_epoch, now_ms)
             partition.settled(moved=moved)
             self.propose(partition)  # another may have caught up meanwhile
@@ -208,7 +212,7 @@ def request(me: int, broker_epoch: int, sent: dict[Key, tuple[Partition, Proposa
                         partition_index=partition.index,
                         leader_epoch=proposal.leader_epoch,
                         new_isr=list(proposal.isr),
-                        new_isr_with_epochs=[BrokerState(broker_id=broker) for broker in proposal.isr],
+                        new_isr_with_epochs=states(proposal),
                         partition_epoch=proposal.version,
                     )
                     for partition, proposal in of
@@ -217,3 +221,9 @@ def request(me: int, broker_epoch: int, sent: dict[Key, tuple[Partition, Proposa
             for (name, topic_id), of in groupby(ordered, lambda one: (one[0].topic, one[0].topic_id))
         ],
     )
+
+
+def states(proposal: Proposal) -> list[BrokerState]:
+    """The controller refuses a member that has another life by now: what it had fetched may be lost."""
+    lives = dict(proposal.lives)
+    return [BrokerState(broker_id=broker, broker_epoch=lives.get(broker, UNKNOWN)) for broker in proposal.isr]

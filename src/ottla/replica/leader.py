@@ -40,6 +40,7 @@ class Proposal(NamedTuple):
     isr: tuple[int, ...]
     leader_epoch: int
     version: int
+    lives: tuple[tuple[int, int], ...] = ()  # the broker epochs of the members, where their fetches told them
 
 
 class Used(Protocol):
@@ -194,9 +195,14 @@ class Leader:
             isr += [replica for replica in self.followers if replica not in self.isr and self._may_join(replica)]
             if len(isr) == len(self.isr):
                 return None
-        self.proposal = Proposal(tuple(isr), self.epoch, self.version)
+        self.proposal = Proposal(tuple(isr), self.epoch, self.version, self._lives(isr))
         self.maximal = frozenset((*self.isr, *isr))
         return self.proposal
+
+    def _lives(self, isr: Iterable[int]) -> tuple[tuple[int, int], ...]:
+        """What we know of members, we know of these lives: one that has lost its log since must not join for it."""
+        known = [(replica, self.followers[replica].broker_epoch) for replica in isr if replica in self.followers]
+        return tuple((replica, epoch) for replica, epoch in known if epoch != UNKNOWN)
 
     def may_propose(self, replica: int) -> bool:
         """Whether this follower's last fetch is a reason to call `propose`: cheap, for every fetch."""

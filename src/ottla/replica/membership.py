@@ -5,6 +5,9 @@ newest controller: an older one may not know yet that it was replaced.
 
 Anybody can dial a broker and claim to be a newer controller. Then the true one would be refused from there on, so an
 epoch is believed when the store knows of it. That is read without holding up others, and only for a newer epoch.
+
+A broker that starts knows from the store which topics there are, and nothing of their leaders until the controller
+tells it. Until then they are `awaited`: clients must not hear that they do not exist.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from ottla.cluster.keeper import KeeperError
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     ConfigReader = Callable[[Sequence[str]], Awaitable[Mapping[str, Mapping[str, str]]]]
 
@@ -36,6 +39,7 @@ class Membership:
         `read_controller_epoch`: as the store knows it."""
         self.controller_epoch = 0
         self.lock = asyncio.Lock()
+        self.awaited: dict[str, bytes] = {}  # by name: the topic's id
         self._read_configs = read_configs
         self._read_controller_epoch = read_controller_epoch
         self._broker_epoch = broker_epoch
@@ -71,6 +75,11 @@ class Membership:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         self.controller_epoch = controller_epoch
         return ErrorCode.NONE
+
+    def told(self, names: Iterable[str]) -> None:
+        """The controller has told of these topics."""
+        for name in names:
+            self.awaited.pop(name, None)
 
     async def read_configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """The options of topics. While the store is away this waits: with other options a log might lose records."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.clock import steady_ms
 from ottla.cluster.topic_names import is_internal
 from ottla.errors import BrokerError, ErrorCode
+from ottla.replica.traffic import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +64,7 @@ class Partition:
         "log",
         "topic",
         "topic_id",
+        "traffic",
         "version",
         "waits",
         "watchers",
@@ -78,12 +80,14 @@ class Partition:
         flusher: Flusher | None = None,
         *,
         led: bool = True,
+        traffic: Traffic | None = None,
     ) -> None:
         self.topic = topic
         self.index = index
         self.topic_id = topic_id
         self.internal = is_internal(topic)  # written by coordinators, not by clients
         self.log = log
+        self.traffic = traffic or Traffic()  # of the topic
         self.flusher = flusher
         self.epoch = epoch
         self.version = -1  # of the partition's state, as the controller told it
@@ -159,6 +163,10 @@ class Partition:
             client=client,
             accepted=accepted,
         )
+        if not appended.duplicate:
+            traffic = self.traffic
+            traffic.messages_in += appended.last - appended.base + 1
+            traffic.bytes_in += len(data)
         if followers is not None:
             assert self._site is not None
             own_end = None if self.log.held is None else self.log.settled_end
@@ -197,6 +205,7 @@ class Partition:
     def replicate(self, data: memoryview, *, now_ms: int) -> None:
         """As a follower: append what the leader sent."""
         self.log.replicate(data, now_ms=now_ms)
+        self.traffic.replicated_in += len(data)
         for wait in self.waits:
             wait.grow(self, len(data))
 
@@ -255,6 +264,11 @@ class Partition:
         self._commits = [commit for commit in self._commits if not commit[2].done()]
         heapify(self._commits)
         self._commits_max = max(COMMITS_KEPT, 2 * len(self._commits))
+
+    @property
+    def waiting(self) -> int:
+        """Appends that wait until enough replicas have them."""
+        return len(self._commits)
 
     # Committing.
 

@@ -18,9 +18,10 @@ from ottla import descriptors
 from ottla.cluster.turns import Turns
 from ottla.errors import BrokerError, ErrorCode
 from ottla.replica.partition import NOBODY, Partition
+from ottla.replica.traffic import Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ottla.cluster.image import Image, Topic
     from ottla.cluster.image import Partition as State
@@ -57,6 +58,7 @@ class Replicas:
         self._offline: tuple[object, frozenset[tuple[str, int]]] = None, frozenset()  # as of when, and which
         self._turns = Turns(store.clock)
         self._roles: list[Roles] = []
+        self.past = Traffic()  # of topics that are not hosted any more
 
     def lose(self, partitions: Iterable[tuple[str, int]]) -> None:
         """These have logs in a directory that could not be read at start: they wait for it, and are not begun anew."""
@@ -85,6 +87,10 @@ class Replicas:
     def __iter__(self) -> Iterator[Partition]:
         for partitions in self._by_name.values():
             yield from partitions.values()
+
+    def topics(self) -> list[tuple[str, Mapping[int, Partition]]]:
+        """The partitions hosted here, by topic."""
+        return [(name, partitions) for name, partitions in self._by_name.items() if partitions]
 
     # Finding.
 
@@ -242,7 +248,15 @@ class Replicas:
     def _partition(self, topic: Topic, state: State) -> Partition:
         epoch = state.leader_epoch
         log = self._log(topic, state, epoch)
-        return Partition(topic.name, state.index, topic.id, log, epoch, self._store.flusher)
+        return Partition(
+            topic.name, state.index, topic.id, log, epoch, self._store.flusher, traffic=self._traffic(topic)
+        )
+
+    def _traffic(self, topic: Topic) -> Traffic:
+        """That of the topic's other partitions. A topic that has only the name of a former one begins with nothing."""
+        hosted = self._prepared.get(topic.id) or self._by_name.get(topic.name) or NONE
+        one = next(iter(hosted.values()), None)
+        return Traffic() if one is None or one.topic_id != topic.id else one.traffic
 
     def _log(self, topic: Topic, state: State, epoch: int) -> Log:
         """The log of this partition: found on disk, or new. One of an older topic of the same name is put away."""
@@ -261,7 +275,11 @@ class Replicas:
     def _drop(self, topic: Topic) -> None:
         self._by_id.pop(topic.id, None)
         self._lost -= {(topic.name, state.index) for state in topic.partitions}
-        for partition in self._by_name.pop(topic.name, {}).values():
+        hosted = self._by_name.pop(topic.name, {})
+        for one in hosted.values():
+            self.past.add(one.traffic)  # they share it
+            break
+        for partition in hosted.values():
             partition.log.fault = partition.log.fault or GONE  # for who still holds it
             self._leaving.append(partition)
             partition.follow(partition.epoch, NOBODY)

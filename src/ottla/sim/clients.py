@@ -23,7 +23,7 @@ from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, To
 from ottla.wire.messages.transactions import InitProducerIdRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from random import Random
 
     from ottla.sim.history import History, Partition
@@ -235,7 +235,9 @@ class Producer:
 
 
 class Reader:
-    """Reads some partitions from the beginning, and asks where they end."""
+    """Reads some partitions from the beginning, committed or not, and asks where they end."""
+
+    isolation = 0
 
     def __init__(self, client: Client, history: History, partitions: Sequence[Partition]) -> None:
         self.client = client
@@ -271,7 +273,11 @@ class Reader:
             partition=partition[1], current_leader_epoch=epoch, fetch_offset=at, partition_max_bytes=4096
         )
         request = FetchRequest(
-            max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic=partition[0], partitions=[one])]
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=self.isolation,
+            topics=[FetchTopic(topic=partition[0], partitions=[one])],
         )
         answer = await link.ask(request, 12, client_id=self.client.name)
         if answer.error_code or not answer.responses:
@@ -282,15 +288,17 @@ class Reader:
             if code not in RETRY:
                 self.refused.append(f"{partition} at {at} in epoch {epoch}: {code.name}")
             return False
-        data = bytes(found.records or b"")
-        for entry in batch.entries(data):
-            for record in batch.iterate(data, entry.position):
-                if record.offset >= self.positions[partition]:
-                    self.history.read(self.client.name, partition, record.offset, record.value or b"")
-                    self.positions[partition] = record.offset + 1
-                    if record.offset >= found.high_watermark:
-                        self.refused.append(f"{partition}: {record.offset} was read, above {found.high_watermark}")
+        self._take(partition, found)
         return True
+
+    def _take(self, partition: Partition, found: Any) -> None:
+        data = bytes(found.records or b"")
+        for record in records(data):
+            if record.offset >= self.positions[partition]:
+                self.history.read(self.client.name, partition, record.offset, record.value or b"")
+                if record.offset >= found.high_watermark:
+                    self.refused.append(f"{partition}: {record.offset} was read, above {found.high_watermark}")
+        self.positions[partition] = max(self.positions[partition], end_of(data))
 
     async def _look(self, link: Link, partition: Partition) -> None:
         """The end of the log, as it is told to clients: it never goes back."""
@@ -302,3 +310,14 @@ class Reader:
         found = answer.topics[0].partitions[0]
         if not found.error_code:
             self.history.high(self.client.name, partition, found.offset)
+
+
+def records(data: bytes) -> Iterator[batch.Record]:
+    """Those that a producer sent: the markers of transactions are for the reader's eyes only."""
+    for entry in batch.entries(data):
+        if not batch.header(data, entry.position).control:
+            yield from batch.iterate(data, entry.position)
+
+
+def end_of(data: bytes) -> int:
+    return max((entry.last_offset + 1 for entry in batch.entries(data)), default=0)

@@ -57,6 +57,7 @@ class Story:
         self.places: dict[bytes, Place] = {}
         self.counts: dict[str, int] = defaultdict(int)
         self.acked: dict[int, bytes] = {}
+        self.unplaced: set[bytes] = set()  # acknowledged, and nobody was told where
         self.values: dict[int, bytes] = {}  # every offset that anybody was told of
         self.offsets: dict[bytes, int] = {}
         self.readers: dict[str, Reader] = {}
@@ -85,8 +86,15 @@ class History:
             story.places[value] = Place(producer, story.counts[producer])
             story.counts[producer] += 1
 
-    def acknowledged(self, partition: Partition, base: int, values: Sequence[bytes]) -> None:
+    def acknowledged(self, partition: Partition, base: int | None, values: Sequence[bytes]) -> None:
+        """`base` is None when the client knows that they were written, and not where.
+
+        librdkafka tells no offset of a batch whose answer it never saw, once a later batch has succeeded.
+        """
         story = self.partitions[partition]
+        if base is None:
+            story.unplaced.update(values)
+            return
         for offset, value in enumerate(values, base):
             self._note(partition, offset, value)
             story.acked[offset] = value
@@ -153,6 +161,8 @@ class History:
         for offset, value in sorted(story.acked.items()):
             if offset not in values:
                 self._wrong("lost", partition, f"{value!r} was acknowledged at {offset} and is not in {where}")
+        for value in sorted(story.unplaced.difference(values.values())):
+            self._wrong("lost", partition, f"{value!r} was acknowledged and is not in {where}")
         order: dict[str, int] = {}
         for offset, value in sorted(values.items()):
             if self._note(partition, offset, value):

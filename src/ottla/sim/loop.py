@@ -96,8 +96,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     def kill(self, process: Process) -> None:
         """Nothing of it runs any more. Its tasks are kept, so that no `finally` of theirs runs at a random moment."""
         process.dead = True
+        process.graveyard.extend(process.tasks)  # first: what is ready may be all that keeps one that has not begun
         process.ready.clear()
-        process.graveyard.extend(process.tasks)
         if process in self._runnable:
             self._runnable.remove(process)
 
@@ -170,7 +170,10 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[Any]:
         task = asyncio.Task(coro, loop=self, name=name or f"task {self._count}", context=context)
         process = (copy_context() if context is None else context).get(PROCESS, self.outside)
-        process.tasks.add(task)
+        if process.dead:
+            process.graveyard.append(task)  # it never begins, and is kept like the others
+        else:
+            process.tasks.add(task)
         return task
 
     def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
@@ -339,6 +342,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         if self._closed:
             return
         error, message = context.get("exception"), str(context.get("message"))
+        if "task" in context:
+            message = f"{message} {context['task']!r}"
         # Who never asks for a result is found by the garbage collection, at a moment that no seed decides.
         (self.neglected if "never retrieved" in message else self.faults).append(f"{message}: {error!r}")
 

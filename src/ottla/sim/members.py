@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode
-from ottla.records import batch
+from ottla.sim.clients import end_of, records
 from ottla.sim.link import LinkError
 from ottla.wire import codec
 from ottla.wire.messages.commits import (
@@ -218,12 +218,11 @@ class Member:
             await client.refresh(partition[0])
             return
         data = bytes(found.records or b"")
-        for entry in batch.entries(data):
-            for record in batch.iterate(data, entry.position):
-                if record.offset >= self.mine[partition]:
-                    reader = f"{self.group} {self._id} {self.generation}"
-                    self.history.read(reader, partition, record.offset, record.value or b"")
-                    self.mine[partition] = record.offset + 1
+        for record in records(data):
+            if record.offset >= self.mine[partition]:
+                reader = f"{self.group} {self._id} {self.generation}"
+                self.history.read(reader, partition, record.offset, record.value or b"")
+        self.mine[partition] = max(self.mine[partition], end_of(data))
 
     async def _commit(self) -> None:
         positions = dict(self.mine)

@@ -103,6 +103,7 @@ class Node:
             "listeners": f"PLAINTEXT://{self.name}:{PORT}",
             "log.dirs": str(self._folder),
             "num.recovery.threads.per.data.dir": "1",
+            "ottla.metrics.listener": "off",  # it would listen on a real socket
             **self._options,
         }
         self._keeper = SimKeeper(self.store, self.name, timeout_s=6.0)

@@ -12,20 +12,23 @@ zookeeper                       the same for ZooKeeper: kill, restart, pause, re
 """
 
 import shutil
-import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 from ottla.embed import BrokerProcess, Options, text
 from ottla.testing.links import Links
+from ottla.testing.ports import free_ports
 from ottla.testing.zookeeper import ZooKeeperServer
 
 ZOOKEEPER = "zookeeper"
 LOG_SIZE = 10_000
+STORE_S_MAX = 60.0
+PATIENTLY: dict[str, Any] = {"max_tries": -1, "delay": 0.05, "max_delay": 0.5}
 SESSION_MS = 6000  # shorter than Kafka's 18 s: a test waits for it
 # Every broker a second listener for the others, so that clients are not cut off with it.
 AMONG_BROKERS = {
@@ -63,6 +66,8 @@ class Cluster:
         self.brokers: dict[int, BrokerProcess] = {}
         self._links: Links | None = None
         self._stack = ExitStack()
+        self._store: Any = None
+        self._lock = threading.Lock()
 
     @property
     def bootstrap(self) -> str:
@@ -127,8 +132,23 @@ class Cluster:
     def port(self, number: int) -> int:
         return self._ports[number]
 
-    def kill(self, number: int) -> None:
+    def kill(self, number: int, *, expire: bool = False) -> None:
+        """With `expire` its session ends, too, so that nobody has to wait for that."""
         self.brokers[number].kill()
+        if expire:
+            self._expire(number)
+
+    def _expire(self, number: int) -> None:
+        from kazoo.exceptions import NoNodeError
+
+        from ottla.cluster import znodes
+
+        with self.store() as store, suppress(NoNodeError):
+            session = store.exists(znodes.broker_path(number))
+            for path in (znodes.broker_path(number), znodes.CONTROLLER):
+                node = store.exists(path)
+                if session and node and node.ephemeralOwner == session.ephemeralOwner:
+                    store.delete(path)
 
     def restart(self, number: int) -> None:
         """Stop in good order and start again."""
@@ -185,22 +205,31 @@ class Cluster:
 
         with self.store() as client:
             try:
-                return bytes(client.get(path)[0])
+                return bytes(client.retry(client.get, path)[0])
             except NoNodeError:
                 return None
 
     @contextmanager
     def store(self) -> Iterator[Any]:
-        """A client of the cluster's ZooKeeper (kazoo's), past every cut."""
+        """A client of the cluster's ZooKeeper (kazoo's), past every cut; connected, and the same one every time."""
         from kazoo.client import KazooClient
 
-        client = KazooClient(self.zookeeper.address)
-        client.start()
-        try:
-            yield client
-        finally:
-            client.stop()
-            client.close()
+        with self._lock:
+            if self._store is None:
+                self._store = KazooClient(
+                    self.zookeeper.address,
+                    connection_retry=PATIENTLY,
+                    command_retry={**PATIENTLY, "deadline": STORE_S_MAX},
+                )
+                self._store.start(STORE_S_MAX)
+                self._stack.callback(self._forget)
+        self._store.retry(self._store.exists, "/")  # after ZooKeeper was away it may take a moment
+        yield self._store
+
+    def _forget(self) -> None:
+        store, self._store = self._store, None
+        store.stop()
+        store.close()
 
     def stop(self, number: int | None = None) -> None:
         """Stop one broker in good order; or all of them, and then ZooKeeper."""
@@ -231,12 +260,3 @@ class Cluster:
     def __exit__(self, *error: object) -> None:
         """Tests end as they may: nobody waits for a good end."""
         self._stack.close()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody has now; taken together, so that they differ."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from ottla.embed import freeze
+from ottla.testing.ports import free_ports
 
 JARS = ("zookeeper-", "zookeeper-jute-", "slf4j-api-", "metrics-core-", "snappy-java-")
 NETTY = ("netty-common-", "netty-buffer-", "netty-transport-", "netty-handler-", "netty-resolver-", "netty-codec-")
@@ -58,7 +59,7 @@ class ZooKeeperServer:
     ) -> None:
         self._own_folder = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="ottla-zookeeper-"))
-        self.port = port or free_port()
+        self.port = port or free_ports(1)[0]
         self.pid = 0
         self._durable = durable
         self._heap = heap
@@ -198,9 +199,3 @@ def answers(port: int) -> bool:
             return b"Mode:" in connection.makefile("rb").read()
     except OSError:
         return False
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])

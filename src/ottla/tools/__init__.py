@@ -1,1 +1,1 @@
-"""The command line: topics, configs, produce, consume, dump, perf. They speak to clusters through confluent-kafka."""
+"""The command line. One file holds one command (`topics.py` is `ottla topics`), beside what several of them share."""

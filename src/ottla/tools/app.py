@@ -6,9 +6,25 @@ from typing import Annotated
 
 import typer
 
-from ottla.tools import cluster, configs, groups, perf, pipeline, topics, transactions
+from ottla.tools import (
+    brokers,
+    cluster,
+    configs,
+    elect,
+    groups,
+    offsets,
+    perf,
+    pipeline,
+    reassign,
+    replicas,
+    topics,
+    transactions,
+    zookeeper,
+)
+from ottla.tools.console import console
 from ottla.tools.consume import consume
 from ottla.tools.produce import produce
+from ottla.tools.top import top
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -17,12 +33,20 @@ app = typer.Typer(
     help="Ottla: Kafka in Python. Works against Ottla and Apache Kafka alike.",
 )
 app.add_typer(topics.app, name="topics")
+app.add_typer(brokers.app, name="brokers")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(configs.app, name="configs")
 app.add_typer(groups.app, name="groups")
+app.add_typer(offsets.app, name="offsets")
 app.add_typer(transactions.app, name="transactions")
+app.add_typer(reassign.app, name="reassign")
+app.add_typer(elect.app, name="elect")
+app.add_typer(replicas.app, name="replicas")
+app.add_typer(zookeeper.app, name="zookeeper")
 app.command()(produce)
 app.command()(consume)
+app.command()(top)
+app.command()(console)
 app.add_typer(perf.app, name="perf")
 app.add_typer(pipeline.app, name="pipeline")
 

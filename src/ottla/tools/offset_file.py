@@ -2,7 +2,8 @@
 
 CSV    topic,partition,offset   a line each, without a heading: what kafka-consumer-groups writes and reads
        group,topic,partition,offset   its form for several groups, read too
-JSON   [{"topic": "t", "partition": 0, "offset": 17, "metadata": "m"}, ...]   `metadata` only where there is some
+JSON   [{"topic": "t", "partition": 0, "offset": 17, "metadata": "m"}, ...]   `metadata` only where there is some;
+       with several groups each has its "group", too
 """
 
 import csv
@@ -28,10 +29,31 @@ def to_objects(commits: Mapping[Place, Commit]) -> list[dict[str, Any]]:
     ]
 
 
+def read_groups(text: str) -> dict[str, dict[Place, Commit]]:
+    """The offsets of every group in a file of several. Raises ValueError with a sentence for the reader."""
+    return {name: read(text, name) for name in group_names(text)}
+
+
+def group_names(text: str) -> list[str]:
+    if text.lstrip()[:1] == "[":
+        found = json.loads(text)
+        names = [entry["group"] for entry in found if isinstance(entry, dict) and isinstance(entry.get("group"), str)]
+        if len(names) < len(found):
+            raise ValueError('every entry needs its "group"')
+    else:
+        rows = [row for row in csv.reader(io.StringIO(text)) if row]
+        if any(len(row) != 4 for row in rows):
+            raise ValueError("expected group,topic,partition,offset in every line")
+        names = [row[0].strip() for row in rows]
+    return list(dict.fromkeys(names))
+
+
 def read(text: str, group: str) -> dict[Place, Commit]:
     """Raises ValueError with a sentence for the reader. Lines of other groups are passed over."""
     found: dict[Place, Commit] = {}
-    for number, (place, commit) in enumerate(objects(text) if text.lstrip()[:1] == "[" else lines(text, group), 1):
+    for number, (place, commit) in enumerate(
+        objects(text, group) if text.lstrip()[:1] == "[" else lines(text, group), 1
+    ):
         if place in found:
             raise ValueError(f"entry {number}: {place[0]} partition {place[1]} was there before")
         if place[1] < 0 or commit.offset < 0:
@@ -56,10 +78,12 @@ def lines(text: str, group: str) -> list[tuple[Place, Commit]]:
     return found
 
 
-def objects(text: str) -> list[tuple[Place, Commit]]:
+def objects(text: str, group: str) -> list[tuple[Place, Commit]]:
     found = []
     for number, entry in enumerate(json.loads(text), 1):
         match entry:
+            case {"group": str(other)} if other != group:
+                continue
             case {"topic": str(topic), "partition": int(index), "offset": int(offset)}:
                 metadata = entry.get("metadata")
             case _:

@@ -11,7 +11,7 @@ WITHOUT_TOOLS = """Usage: ottla COMMAND [OPTIONS]
   serve      run a broker until it is told to stop; see `ottla serve --help`
   --version  print the version
 
-topics, cluster, configs, groups, transactions, produce, consume, dump and perf come with: pip install 'ottla[tools]'
+every other command comes with: pip install 'ottla[tools]'
 pipeline comes with: pip install 'ottla[spark]'"""
 
 

@@ -1,5 +1,7 @@
-"""While a coordinator's records cannot be committed, its clients ask again and again. What nobody waits for any more is
-not kept."""
+"""While the records of a coordinator cannot be committed, its clients ask again and again.
+
+What nobody waits for any more is not kept.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ from ottla.spark.sink import coordination, exactly_once
 from ottla.spark.sink.coordination import ClusterPort, place
 from ottla.spark.sink.decisions import Decision, Part, Prepared, Ticket, attempts, decide, decode, driver
 from ottla.spark.sink.options import SinkOptions
-from ottla.spark.sink.writers import now_ms
+from ottla.spark.sink.producers import Producer
+from ottla.spark.sink.tally import Tally
 from ottla.spark.sink.writing import Writer
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ def cluster(broker: Broker) -> Iterator[Cluster]:
         yield connected
 
 
+def table(rows: Sequence[str]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(rows)], ["value"])
+
+
 class Query:
     """A query that writes to a topic of its own, and the model of its tasks."""
 
@@ -71,29 +76,35 @@ class Query:
     ) -> Prepared:
         """What a task does, whole."""
         part = exactly_once.begin(ClusterPort(self.cluster), self.name, epoch, task)
-        if part is None:
-            return Prepared(self.name, epoch, 0, decided=True)
-        identity = identify(self.cluster, part.name, timeout_ms=timeout_ms, two_phase=two_phase)
-        self.write(identity, rows)
-        part = part._replace(producer_id=identity.producer_id, epoch=identity.epoch)
-        return Prepared(self.name, epoch, len(rows), part=part)
+        if part is not None:
+            identity = identify(self.cluster, part.name, timeout_ms=timeout_ms, two_phase=two_phase)
+            self.write(identity, rows)
+            part = part._replace(producer_id=identity.producer_id, epoch=identity.epoch)
+        tally = Tally(self.options, frozenset({"value"}))
+        assert list(tally.over([table(rows)]))
+        return Prepared(self.name, epoch, tally.rows, tally.digest, tally.topics, decided=part is None, part=part)
+
+    @property
+    def options(self) -> SinkOptions:
+        given = {"kafka.bootstrap.servers": "unused:1", "topic": self.name, "kafka.delivery.timeout.ms": "1000"}
+        return SinkOptions.load({**given, "exactly.once": "true"})
 
     def write(self, identity: Identity, rows: Sequence[str]) -> None:
-        given = {"kafka.bootstrap.servers": "unused:1", "topic": self.name, "kafka.delivery.timeout.ms": "1000"}
-        writer = Writer(self.cluster, SinkOptions.load(given), frozenset({"value"}), identity)
-        writer.write([pa.record_batch([pa.array(rows)], ["value"])])
+        writer = Writer(Producer(self.cluster), self.options, frozenset({"value"}), identity)
+        writer.write([table(rows)])
 
     def epoch(self, epoch: int, *shares: Sequence[str]) -> list[Prepared]:
         return [self.attempt(epoch, task, rows) for task, rows in enumerate(shares)]
 
     def commit(self, epoch: int, messages: Sequence[Prepared], port: ClusterPort | None = None) -> None:
-        exactly_once.commit(port or ClusterPort(self.cluster), epoch, messages, now_ms)
+        exactly_once.commit(port or ClusterPort(self.cluster), epoch, messages)
 
     def decide(self, epoch: int, messages: Sequence[Prepared]) -> Decision:
         """A commit up to its decision, which asks not whether there is time to finish it."""
         port = ClusterPort(self.cluster)
         fence = port.identify(driver(self.name))
         decision = decide(port.last(self.name), self.name, epoch, messages)
+        port.open(fence, self.name)
         port.record(fence, self.name, decision)
         return decision
 
@@ -139,6 +150,10 @@ class Stopping(ClusterPort):
         self.count("states")
         return super().states(names)
 
+    def open(self, fence: Identity, query: str) -> None:
+        self.count("open")
+        super().open(fence, query)
+
     def append(self, fence: Identity, query: str, decision: Decision | None) -> None:
         self.count("append")
         super().append(fence, query, decision)
@@ -169,7 +184,7 @@ def test_a_driver_may_stop_before_any_step(broker: Broker, cluster: Cluster) -> 
         assert query.rows() == ["a", "b", "c", "d", "e", "f"], stopped
         if len(stopped) == calls:
             break
-    assert len(stopped) == 9, stopped  # identify, last, states, append, end, end, end, ongoing, identify
+    assert len(stopped) == 10, stopped  # identify, last, open, states, append, end, end, end, ongoing, identify
 
 
 def test_the_broker_may_be_killed_before_any_step(tmp_path: Path) -> None:
@@ -187,7 +202,8 @@ def test_the_broker_may_be_killed_before_any_step(tmp_path: Path) -> None:
             query.attempt(epoch, 0, rows)  # left open
             port = Restarting(cluster, 0)
             query.commit(epoch, query.epoch(epoch, *rows), port)
-            assert port.done == ["identify", "last", "states", "append", "end", "end", "end", "ongoing", "identify"]
+            decided = ["identify", "last", "open", "states", "append", "end"]
+            assert port.done == [*decided, "end", "end", "ongoing", "identify"]
         assert query.rows() == ["a", "b", "c", "d"]
 
 
@@ -195,7 +211,7 @@ def test_an_abort_after_the_decision_takes_nothing_back(cluster: Cluster, query:
     """Spark aborts when a commit has failed, and cannot know how far it came."""
     messages = query.epoch(0, ["a"], ["b"])
     with pytest.raises(StopError, match="'end', 'end'"):
-        query.commit(0, messages, Stopping(cluster, 6))
+        query.commit(0, messages, Stopping(cluster, 7))
     exactly_once.abort(ClusterPort(cluster), 0, messages)
     assert query.rows() == ["a", "b"], "and leaves nothing to do"
     replay = query.epoch(0, ["a", "b"])
@@ -260,7 +276,7 @@ def test_a_write_without_an_id_leaves_no_decision(cluster: Cluster, query: Query
         query.write(identity, [row])
         part = part._replace(producer_id=identity.producer_id, epoch=identity.epoch)
         messages.append(Prepared(query.name, 0, 1, part=part))
-    exactly_once.commit(ClusterPort(cluster), 0, messages, now_ms, alone=True)
+    exactly_once.commit(ClusterPort(cluster), 0, messages, alone=True)
     assert query.rows() == ["a", "b"]
     assert ClusterPort(cluster).last(query.name) is None
 
@@ -274,6 +290,7 @@ def test_another_querys_open_transaction_hides_nothing(cluster: Cluster, query: 
         name for number in itertools.count() if place(name := f"other{number}", count) == place(query.name, count)
     )
     fence = port.identify(driver(other))
+    port.open(fence, other)
     port.append(fence, other, Decision(7, ()))
     query.commit(1, messages := query.epoch(1, ["b"]))
     query.commit(1, messages)
@@ -314,17 +331,23 @@ def test_a_decision_far_back_is_found(cluster: Cluster, query: Query) -> None:
     others = (name for number in itertools.count() if place(name := f"many{number}", count) == where)
     for name in itertools.islice(others, 3):
         for epoch in range(coordination.STEP // 5):
-            port.record(port.identify(driver(name)), name, Decision(epoch, ()))
+            record(port, name, Decision(epoch, ()))
     last = port.last(query.name)
     assert last is not None
     assert (last.epoch, len(last.transactions)) == (0, 1)
+
+
+def record(port: ClusterPort, query: str, decision: Decision) -> None:
+    fence = port.identify(driver(query))
+    port.open(fence, query)
+    port.record(fence, query, decision)
 
 
 def test_more_partitions_hide_no_decision(broker: Broker, cluster: Cluster) -> None:
     port = ClusterPort(cluster)
     count = 2 * cluster.topics([coordination.TOPIC])[coordination.TOPIC].partitions
     moved = next(n for number in itertools.count() if place(n := f"moved{number}", count) != place(n, count // 2))
-    port.record(port.identify(driver(moved)), moved, Decision(3, ()))
+    record(port, moved, Decision(3, ()))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     admin.create_partitions([NewPartitions(coordination.TOPIC, count)])[coordination.TOPIC].result(WAIT_S)
     wait_until(lambda: cluster.topics([coordination.TOPIC])[coordination.TOPIC].partitions == count)
@@ -343,9 +366,16 @@ def test_what_timed_out_is_not_decided(cluster: Cluster, query: Query) -> None:
 
 
 def test_what_is_about_to_time_out_is_not_decided(cluster: Cluster, query: Query) -> None:
+    """By the brokers' clock: that of the driver may show anything."""
     messages = [query.attempt(0, 0, ["a"])]
-    with pytest.raises(Failed, match="leaves too little to commit it"):
-        exactly_once.commit(ClusterPort(cluster), 0, messages, lambda: now_ms() + 50_000)
+
+    class Later(ClusterPort):
+        def states(self, names: Sequence[str]) -> dict[str, exactly_once.State]:
+            found, fence = super().states(names), driver(query.name)
+            return {**found, fence: found[fence]._replace(started_ms=found[fence].started_ms + 50_000)}
+
+    with pytest.raises(Failed, match=r"took 50 s of the 60 s.*leaves too little to commit it"):
+        query.commit(0, messages, Later(cluster))
     query.commit(0, query.epoch(0, ["a"]))
     assert query.rows() == ["a"]
 
@@ -369,7 +399,7 @@ def test_rows_that_were_lost_after_the_decision_are_missed_aloud(cluster: Cluste
     for _ in range(2):
         with pytest.raises(Failed, match=r"only partly in the topic.*1 of 2 were aborted"):
             query.commit(0, query.epoch(0, ["a", "b"]))
-    exactly_once.commit(ClusterPort(cluster), 0, query.epoch(0, ["a", "b"]), now_ms, lost_epoch=0)
+    exactly_once.commit(ClusterPort(cluster), 0, query.epoch(0, ["a", "b"]), lost_epoch=0)
     query.commit(1, query.epoch(1, ["c"]))
     assert query.rows() == ["a", "c"]
 

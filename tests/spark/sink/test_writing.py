@@ -30,6 +30,8 @@ from ottla.client.transaction import end, identify
 from ottla.spark.sink import writing
 from ottla.spark.sink.columns import KINDS, columns
 from ottla.spark.sink.options import CODECS, SinkOptions
+from ottla.spark.sink.producers import Producer as Kept
+from ottla.spark.sink.tally import Tally, moments
 from ottla.spark.sink.writing import Writer
 
 if TYPE_CHECKING:
@@ -62,14 +64,23 @@ def topic(cluster: Cluster) -> str:
     return name
 
 
-def write(cluster: Cluster, *batches: dict[str, pa.Array], identity: Identity | None = None, **options: str) -> int:
+def write(
+    cluster: Cluster,
+    *batches: dict[str, pa.Array],
+    identity: Identity | None = None,
+    zone: str = "UTC",
+    **options: str,
+) -> int:
     given = {
         "kafka.bootstrap.servers": cluster.bootstrap,
         **{name.replace("_", "."): one for name, one in options.items()},
     }
     made = [pa.record_batch(list(one.values()), list(one)) for one in batches]
     used = frozenset(KINDS.keys() & made[0].schema.names) - ({"topic"} if "topic" in given else set())
-    return Writer(cluster, SinkOptions.load(given), used, identity).write(made)
+    loaded = SinkOptions.load(given)
+    tally = Tally(loaded, used, zone)
+    Writer(Kept(cluster), loaded, used, identity).write(tally.over(made))
+    return tally.rows
 
 
 def strings(*values: str | None) -> pa.Array:
@@ -94,6 +105,45 @@ def test_every_column(broker: Ottla, cluster: Cluster, topic: str) -> None:
     assert second == (moment_ms, None, None, ())
     assert third[1:] == (b"c", b"three", ())
     assert before <= third[0] <= time_ms()
+
+
+def test_a_record_may_have_no_timestamp(broker: Ottla, cluster: Cluster, topic: str) -> None:
+    """As a copy of one has it that was produced without."""
+    times = pa.array([-1, 5], pa.int64())
+    write(
+        cluster,
+        {"value": strings("a", "b"), "timestamp": times, "partition": pa.array([0, 0], pa.int32())},
+        topic=topic,
+    )
+    assert [moment for moment, _, _, _ in content(broker, topic)[0]] == [-1, 5]
+
+
+def test_times_without_a_zone_are_those_of_the_session(broker: Ottla, cluster: Cluster, topic: str) -> None:
+    noon = datetime.datetime(2026, 5, 1, 12)
+    rows = {"value": strings("a"), "timestamp": pa.array([noon], pa.timestamp("us"))}
+    write(cluster, rows, topic=topic, zone="Asia/Tokyo")
+    (found,) = [moment for some in content(broker, topic).values() for moment, _, _, _ in some]
+    assert datetime.datetime.fromtimestamp(found / 1000, datetime.UTC).hour == 3
+
+
+@pytest.mark.parametrize(
+    ("time", "moment"),
+    [
+        ("2026-03-29T01:30", "2026-03-29T00:30"),
+        ("2026-03-29T02:30", "2026-03-29T01:30"),  # not on any clock: the hour is left out
+        ("2026-10-25T02:30", "2026-10-25T00:30"),  # twice on every clock
+    ],
+)
+def test_times_when_clocks_change(time: str, moment: str) -> None:
+    """As Spark casts them: java.time's LocalDateTime.atZone."""
+    times = pa.array([datetime.datetime.fromisoformat(time)], pa.timestamp("us"))
+    (found,) = moments(times, "Europe/Berlin").cast(pa.int64()).to_pylist()
+    assert found == datetime.datetime.fromisoformat(f"{moment}+00:00").timestamp() * 1_000_000
+
+
+def test_an_unknown_zone_is_told() -> None:
+    with pytest.raises(Failed, match=r"time zone Nowhere/At_all is not known here.*cast the column timestamp"):
+        moments(pa.array([datetime.datetime(2026, 1, 1)], pa.timestamp("us")), "Nowhere/At_all")
 
 
 def test_keys_go_where_kafkas_clients_send_them(broker: Ottla, cluster: Cluster, topic: str) -> None:
@@ -248,8 +298,10 @@ def test_in_a_transaction_nothing_shows_before_its_end(broker: Ottla, cluster: C
 
 def test_no_rows_ask_nobody() -> None:
     options = SinkOptions.load({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+    tally = Tally(options, frozenset({"value"}))
     empty = pa.record_batch([pa.array([], pa.string())], ["value"])
-    assert Writer(None, options, frozenset({"value"})).write([empty]) == 0  # type: ignore[arg-type]
+    assert list(tally.over([empty])) == []
+    Writer(Kept(None), options, frozenset({"value"})).write(tally.over([empty]))  # type: ignore[arg-type]
 
 
 TEXT: Final = StringType()

@@ -14,6 +14,7 @@ from ottla.cluster.control.awaiting import Awaiting
 from ottla.cluster.image import EVERY_BROKER
 from ottla.cluster.keeper import Create, Delete, KeeperError, NodeExists, NoNode, Set, Unavailable
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
+from ottla.config.client_metrics import OPTIONS as CLIENT_METRICS_OPTIONS
 from ottla.config.group import OPTIONS as GROUP_OPTIONS
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.errors import BrokerError, ErrorCode
@@ -103,10 +104,25 @@ class Changes:
             await self._write_options("groups", group, znodes.group_config_path(group), after)
         await self._awaiting.until(lambda image: image.group_configs.get(group, {}) == after, KNOWN_S)
 
+    async def alter_client_metrics(
+        self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+    ) -> None:
+        """Change a subscription to clients' metrics; one without options is gone."""
+        async with self._deciding:
+            await self._metadata.turns.pause()
+            present = self._metadata.image.client_metrics.get(name, {})
+            after = alterations.changed_configs({} if replace else present, changes, CLIENT_METRICS_OPTIONS, {})
+            alterations.check_client_metrics(after)
+            if validate_only or after == present:
+                return
+            await self._write_options("client-metrics", name, znodes.client_metrics_path(name), after)
+        await self._awaiting.until(lambda image: image.client_metrics.get(name, {}) == after, KNOWN_S)
+
     async def _write_options(self, kind: str, name: str, path: str, pairs: Mapping[str, str]) -> None:
-        """Write options and the notice of them. The node may be missing, and that of a group goes with its options."""
+        """Write options and the notice of them. The node may be missing, and that of a group, or of a subscription to
+        clients' metrics, goes with its options."""
         data, notice = znodes.encode_configs(pairs), znodes.notify_of_config(kind, name)
-        if kind == "groups" and not pairs:
+        if kind in znodes.SILENT and not pairs:
             tries: tuple[Op, ...] = (Delete(path),)
         else:
             tries = (Set(path, data), Create(path, data), Set(path, data))
@@ -157,8 +173,11 @@ class Changes:
 
 
 def is_led(image: Image, topic: Topic) -> bool:
-    """Whether every partition of the topic has a leader, as far as this broker knows."""
+    """Whether every partition of the topic has a leader, as far as this broker knows.
+
+    Before 2.8 brokers do not tell each other the ids of topics: then the name has to do.
+    """
     known = image.topics.get(topic.name)
-    if known is None or known.id != topic.id or len(known.partitions) < len(topic.partitions):
+    if known is None or (any(known.id) and known.id != topic.id) or len(known.partitions) < len(topic.partitions):
         return False
     return all(state.leader >= 0 for state in known.partitions)

@@ -8,6 +8,7 @@ from ottla.cluster.control import messages
 from ottla.cluster.control.batch import Batch
 from ottla.cluster.control.effects import Pause, Send
 from ottla.cluster.control.memory import Memory
+from ottla.cluster.control.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,8 +43,9 @@ class Settings(NamedTuple):
 class Context:
     """`settings` may be replaced between two events. `new_id` makes up the id of a topic that has none."""
 
-    def __init__(self, term: Term, settings: Settings, new_id: Callable[[], bytes]) -> None:
+    def __init__(self, term: Term, settings: Settings, new_id: Callable[[], bytes], tally: Tally | None = None) -> None:
         self.term = term
+        self.tally = tally or Tally()
         self.settings = settings
         self.new_id = new_id
         self.memory = Memory()

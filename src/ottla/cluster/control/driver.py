@@ -57,6 +57,11 @@ class Control(Changes):
     def in_office(self) -> bool:
         return self._engine.in_office
 
+    @property
+    def engine(self) -> Engine:
+        """For the metrics."""
+        return self._engine
+
     def check_controller(self) -> None:
         """NOT_CONTROLLER when another broker decides."""
         self._engine.check_controller()

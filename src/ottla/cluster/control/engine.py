@@ -24,6 +24,7 @@ from ottla.cluster.control.machine import Machine
 from ottla.cluster.control.messages import versions_of
 from ottla.cluster.control.office import Office
 from ottla.cluster.control.performer import Performer
+from ottla.cluster.control.tally import Tally
 from ottla.cluster.keeper import KeeperError, SessionEvent
 from ottla.errors import BrokerError, ErrorCode
 from ottla.steps import Steps
@@ -87,6 +88,7 @@ class Engine:
         self._office = Office(store, metadata.node_id, clock)
         self._performer = Performer(store)
         self._steps = Steps("ottla.controller")
+        self.tally = Tally()
         self._machine: Machine | None = None
         self._queue: deque[Queued] = deque()
         self._more = asyncio.Event()
@@ -104,6 +106,16 @@ class Engine:
     @property
     def in_office(self) -> bool:
         return self._machine is not None
+
+    @property
+    def epoch(self) -> int:
+        """The number of this broker's term of office, 0 while it has none."""
+        return 0 if self._machine is None else self._machine.term.epoch
+
+    @property
+    def queued(self) -> int:
+        """Events that wait."""
+        return len(self._queue)
 
     async def start(self) -> None:
         """Begin to run for the office. Nobody has to wait for the outcome."""
@@ -196,7 +208,7 @@ class Engine:
             self._resign("another broker is controller")
         if term is not None and self._machine is None:
             log.info("this broker is controller now", extra={"epoch": term.epoch})
-            self._machine = Machine(term, self._settings(), self._new_id)
+            self._machine = Machine(term, self._settings(), self._new_id, self.tally)
             self._read.clear()
             self._watches = {path: self._watch(path, event) for path, event in WATCHES.items()}
             self._queue.appendleft(Queued(events.Elected(), None))

@@ -35,14 +35,15 @@ if TYPE_CHECKING:
     from ottla.cluster.control.effects import Task
     from ottla.cluster.control.events import Event
     from ottla.cluster.control.memory import Memory
+    from ottla.cluster.control.tally import Tally
 
 PRODUCER_IDS_BLOCK = 1000
 
 
 class Machine:
-    def __init__(self, term: Term, settings: Settings, new_id: Callable[[], bytes]) -> None:
+    def __init__(self, term: Term, settings: Settings, new_id: Callable[[], bytes], tally: Tally | None = None) -> None:
         self._new_id = new_id
-        self._context = Context(term, settings, new_id)
+        self._context = Context(term, settings, new_id, tally)
 
     @property
     def memory(self) -> Memory:
@@ -58,7 +59,7 @@ class Machine:
     def handle(self, event: Event) -> Task[Any]:
         """What to do about an event."""
         if isinstance(event, events.Elected):
-            self._context = Context(self.term, self._context.settings, self._new_id)
+            self._context = Context(self.term, self._context.settings, self._new_id, self._context.tally)
             yield from take_office(self._context)
             return None
         answer = yield from _handle(self._context, event)

@@ -79,6 +79,7 @@ def elect(context: Context, keys: Iterable[Key], choose: Callable[[Key, Lead], C
     """Have each partition led by whom `choose` says, in a new epoch. Returns those for whom it says nobody."""
     memory = context.memory
     left: dict[Key, None] = {}
+    unclean: set[Key] = set()
 
     def decide(key: Key, lead: Lead) -> Lead | None:
         choice = choose(key, lead)
@@ -86,12 +87,16 @@ def elect(context: Context, keys: Iterable[Key], choose: Callable[[Key, Lead], C
             left[key] = None
             return None
         left.pop(key, None)
+        if choice[0] not in lead.isr:
+            unclean.add(key)
         return lead.next(*choice)
 
     done = yield from ledger.update(context, keys, decide)
     for key in done:
         memory.set_partition_state(key, PartitionState.ONLINE)
         context.batch.lead(memory.online(key, stopping=True), key)
+    context.tally.elections += len(done)
+    context.tally.unclean += len(unclean.intersection(done))
     return list(left)
 
 

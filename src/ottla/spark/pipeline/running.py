@@ -24,6 +24,7 @@ from ottla.spark.pipeline.board import Board
 from ottla.spark.pipeline.causes import sentence
 from ottla.spark.pipeline.session import Settings, missing
 from ottla.spark.pipeline.state import DONE, FAILED, RUNNING, STOPPED, State, Tenure, default_folder
+from ottla.spark.secrets import exposed, redacted
 
 BOOTSTRAP: Final = "localhost:9092"
 LIBRARIES: Final = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "deltalake", "confluent_kafka", "rich"}
@@ -89,7 +90,8 @@ def parser(pipeline: Pipeline, program: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a Kafka client option, such as security.protocol=SSL; repeatable",
+        help="a Kafka client option, such as security.protocol=SSL; repeatable; secrets from a file or a variable: "
+        "sasl.jaas.config.file=PATH, sasl.password.env=NAME",
     )
     add(
         "--folder",
@@ -134,6 +136,11 @@ def planned(pipeline: Pipeline, given: argparse.Namespace) -> Run:
         raise Wrong(f"{pipeline.name} makes up no input of its own: leave out --generate")
     folder = (given.folder or default_folder(os.environ) / pipeline.name).expanduser()
     ends = given.once or given.generate_only
+    properties = pairs("--property", given.property)
+    for name in exposed(properties):
+        print(
+            f"ottla: everybody on this machine can see {name} (by ps): use {name}.file or {name}.env", file=sys.stderr
+        )
     return Run(
         pipeline=pipeline,
         bootstrap=given.bootstrap,
@@ -143,7 +150,7 @@ def planned(pipeline: Pipeline, given: argparse.Namespace) -> Run:
         tenured=not given.generate_only,
         every_s=given.every,
         checkpoints=given.checkpoints,
-        properties=pairs("--property", given.property),
+        properties=properties,
         rate=given.rate if given.rate is not None or ends else 100.0,
         seed=given.seed,
         count=given.count if given.count is not None or not ends else ONCE_COUNT,
@@ -189,7 +196,7 @@ def tenured(run: Run, given: argparse.Namespace) -> int:
             f"{run.name} runs in {run.folder}; Ctrl-C stops it after the batches it is in", file=sys.stderr, flush=True
         )
         begun = State(
-            run.name, RUNNING, os.getpid(), socket.gethostname(), time.time(), run.bootstrap, dict(run.options)
+            run.name, RUNNING, os.getpid(), socket.gethostname(), time.time(), run.bootstrap, redacted(run.options)
         )
         board = Board(tenure, begun)
         run.report = board
@@ -223,7 +230,9 @@ def watched(run: Run, board: Board, *, generate: bool) -> int:
         return complain(f"{failure} (more in {run.folder / 'spark.log'})", 1)
     board.end(run, DONE if run.once and not run.stopping else STOPPED)
     total = sum(one.rows for one in board.state.progress)
-    print(f"{run.name} {board.state.state}: {total:,} rows read in this run", file=sys.stderr, flush=True)
+    aside = sum(one.aside for one in board.state.progress)
+    said = f", {aside:,} of them put aside" if aside else ""
+    print(f"{run.name} {board.state.state}: {total:,} rows read in this run{said}", file=sys.stderr, flush=True)
     return 0
 
 

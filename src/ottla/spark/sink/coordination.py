@@ -87,8 +87,8 @@ class ClusterPort:
 
     def _states(self, names: Sequence[str]) -> dict[str, State]:
         asked: dict[Connection, list[str]] = {}
-        for name in names:
-            asked.setdefault(self._cluster.coordinator(name, TRANSACTION), []).append(name)
+        for name, connection in self._cluster.coordinators(names, TRANSACTION).items():
+            asked.setdefault(connection, []).append(name)
         found = {}
         for connection, some in asked.items():
             request = DescribeTransactionsRequest(transactional_ids=some)
@@ -123,13 +123,16 @@ class ClusterPort:
             found = self._last_in(TopicPartition(TOPIC, index), query)
         return found
 
+    def open(self, fence: Identity, query: str) -> None:
+        enlist(self._cluster, fence, [self._place(query)])
+
     def record(self, fence: Identity, query: str, decision: Decision | None) -> None:
         self.append(fence, query, decision)
         self.end(fence)
 
     def append(self, fence: Identity, query: str, decision: Decision | None) -> None:
         """The first half of `record`: it counts when the fence's transaction is committed."""
-        where = TopicPartition(TOPIC, place(query, self._partitions()))
+        where = self._place(query)
         value = decision.encode() if decision is not None else None
         record = batch.Record(0, time.time_ns() // 1_000_000, query.encode(), value, ())
         data = batch.build(
@@ -140,10 +143,12 @@ class ClusterPort:
             base_sequence=0,  # an epoch that was just handed out has written nothing
             transactional=True,
         )
-        enlist(self._cluster, fence, [where])
         with Sender(self._cluster, identity=fence) as sender:
             sender.send(where, [data])
             sender.flush()
+
+    def _place(self, query: str) -> TopicPartition:
+        return TopicPartition(TOPIC, place(query, self._partitions()))
 
     def _partitions(self) -> int:
         """How many the topic has; it is made if it does not exist."""

@@ -10,6 +10,7 @@ proof; these are its laws:
     names          an attempt makes a transactional id of its own from its ticket, or takes over that of the last
                    decision if its ticket is the very next; so nobody else can touch an id that may be decided, and ids
                    do not grow with the number of epochs
+    same content   an epoch that is decided already is done only if it would write what the decision has: see `content`
     the dead       an id that is not younger than a decision and not in it can never be in a later one
 
     ottla-sink/QUERY                        the driver's id: fences drivers from each other, writes decisions
@@ -28,9 +29,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from ottla.client.failure import Failed
 from ottla.client.transaction import Identity
+from ottla.spark.sink.content import Content, compare, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from ottla.spark.sink.content import Plan
 
 PREFIX: Final = "ottla-sink/"
 FORMAT: Final = 1  # of a decision in the log
@@ -99,12 +103,14 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared(WriterCommitMessage):
-    """What an attempt tells the driver when its rows are written."""
+    """What an attempt tells the driver when its rows are written; `rows` and `content` also if they were not."""
 
     query: str
     epoch: int
     rows: int
-    decided: bool = False  # it found the epoch decided, and did nothing
+    digest: int = 0  # of the rows: those of all tasks add up
+    topics: tuple[str, ...] = ()
+    decided: bool = False  # it found the epoch decided, and wrote nothing
     part: Part | None = None  # None: no rows, no transaction
 
 
@@ -114,10 +120,16 @@ class Decision(NamedTuple):
     epoch: int
     parts: tuple[Part, ...]
     void: bool = False  # not one of its transactions could be committed: the epoch is open again
+    content: Content | None = None  # None: decided by an Ottla that did not note it
 
     @property
     def transactions(self) -> list[Identity]:
         return [part.identity for part in self.parts if part.producer_id != NOBODY]
+
+    @property
+    def waiting(self) -> list[str]:
+        """Ids that wait for their task's next rows."""
+        return [part.name for part in self.parts if part.producer_id == NOBODY]
 
     @property
     def names(self) -> set[str]:
@@ -129,7 +141,9 @@ class Decision(NamedTuple):
 
     def encode(self) -> bytes:
         parts = [[part.task, *part.ticket, part.name, part.producer_id, part.epoch] for part in self.parts]
-        return json.dumps({"format": FORMAT, "epoch": self.epoch, "parts": parts, "void": self.void}).encode()
+        content = {"content": self.content._asdict()} if self.content is not None else {}
+        record = {"format": FORMAT, "epoch": self.epoch, "parts": parts, "void": self.void, **content}
+        return json.dumps(record).encode()
 
 
 def decode(value: bytes) -> Decision:
@@ -140,18 +154,34 @@ def decode(value: bytes) -> Decision:
             "use the version that wrote it"
         )
     parts = (Part(task, Ticket(owner, number), *rest) for task, owner, number, *rest in given["parts"])
-    return Decision(given["epoch"], tuple(parts), given["void"])
+    content = given.get("content")
+    return Decision(given["epoch"], tuple(parts), given["void"], load(content) if content is not None else None)
 
 
-def decide(last: Decision | None, query: str, epoch: int, messages: Sequence[Prepared]) -> Decision:
-    """The decision about an epoch: `last` itself if it is that, else a new one."""
+def decide(
+    last: Decision | None,
+    query: str,
+    epoch: int,
+    messages: Sequence[Prepared],
+    plan: Plan | None = None,
+    *,
+    keep: bool = False,
+) -> Decision:
+    """The decision about an epoch: `last` itself if it is that, else a new one.
+
+    `plan` is what Spark has planned for the epoch, if that is known. With `keep` the user says that what is decided
+    stands for the epoch, although it has other rows.
+    """
     if last is not None and last.epoch > epoch:
         raise Failed(
             f"batch {epoch} of query {query} is older than batch {last.epoch}, which the sink has already: either "
             "another driver runs the same query, or its checkpoint is an old copy; go on with the newest checkpoint, "
             "or start with a new one"
         )
+    content = total(messages, plan)
     if last is not None and last.closes(epoch):
+        if last.content is not None and not keep:
+            compare(query, epoch, last.content, content)
         return last
     if any(message.decided for message in messages):
         if last is not None and last.void:
@@ -162,7 +192,14 @@ def decide(last: Decision | None, query: str, epoch: int, messages: Sequence[Pre
         )
     parts = {part.task: part._replace(producer_id=NOBODY, epoch=NOBODY) for part in last.parts} if last else {}
     parts |= {message.part.task: message.part for message in messages if message.part is not None}
-    return Decision(epoch, tuple(parts[task] for task in sorted(parts)))
+    return Decision(epoch, tuple(parts[task] for task in sorted(parts)), content=content)
+
+
+def total(messages: Sequence[Prepared], plan: Plan | None) -> Content:
+    """What all tasks write together."""
+    topics = {topic for message in messages for topic in message.topics}
+    digest = sum(message.digest for message in messages) % 2**64
+    return Content(sum(message.rows for message in messages), digest, tuple(sorted(topics)), plan)
 
 
 def chosen(last: Decision | None, me: Attempt) -> str:

@@ -1,11 +1,11 @@
 """The protocol of the exactly-once sink: what a task does before its rows, what the driver does after them.
 
-    a task      begin:  read the log; is the epoch decided? then there is nothing to do
+    a task      begin:  read the log; is the epoch decided? then only say which rows there are
                         draw a ticket, choose a transactional id by it
                         write every row under that id, and leave the transaction open
     the driver  commit: 1 fence      whoever else is about to decide for this query has decided, or never will
-                        2 read       the last decision
-                        3 verify     that each transaction is open and will be for a while
+                        2 read       the last decision; if it is of this epoch it must have the same content
+                        3 verify     that each transaction is open and will be for a while, by the brokers' clocks
                         4 decide     one record in a transaction of the fence: from here on the epoch is written
                         5 finish     commit each transaction of the decision
                         6 sweep      abort what no decision has or will have
@@ -40,9 +40,10 @@ from ottla.spark.sink.decisions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ottla.client.transaction import Identity
+    from ottla.spark.sink.content import Plan
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +86,11 @@ class Port(Protocol):
     def last(self, query: str, *, surely: bool = True) -> Decision | None:
         """The last decision whose record is committed; if not `surely`, perhaps an earlier one, or none."""
 
+    def open(self, fence: Identity, query: str) -> None:
+        """Begin the fence's transaction: `states` tells by the brokers' clock when that was."""
+
     def record(self, fence: Identity, query: str, decision: Decision | None) -> None:
-        """Append a decision in a transaction of the fence, and commit it; None forgets those there are."""
+        """Append a decision in the open transaction of the fence, and commit it; None forgets those there are."""
 
 
 def begin(port: Port, query: str, epoch: int, task: int) -> Part | None:
@@ -109,26 +113,31 @@ def commit(
     port: Port,
     epoch: int,
     messages: Sequence[Prepared],
-    now_ms: Callable[[], int],
     *,
+    plan: Plan | None = None,
     lost_epoch: int | None = None,
+    kept_epoch: int | None = None,
     alone: bool = False,
 ) -> None:
     """Let the epoch's rows appear, all of them and once, whoever tried before and however far it came.
 
-    `lost_epoch` is one that the user wants to leave behind, although some of its transactions timed out. Who is `alone`
-    has made up the query and ends it with this epoch: there is nothing to read before, and nothing to keep after.
+    `lost_epoch` is one that the user wants to leave behind, although some of its transactions timed out; `kept_epoch`
+    one that is in the topic with other rows than it would have now. Who is `alone` has made up the query and ends it
+    with this epoch: there is nothing to read before, and nothing to keep after.
     """
     query = of(messages)
     if query is None:
         return
     fence = port.identify(driver(query))
     last = None if alone else port.last(query)
-    decision = decide(last, query, epoch, messages)
+    decision = decide(last, query, epoch, messages, plan, keep=kept_epoch == epoch)
     if decision is not last:
-        states = port.states([part.name for part in decision.parts])
-        decision = without_taken(decision, states)
-        verify(decision, states, now_ms())
+        port.open(fence, query)
+        if decision.waiting:
+            decision = without(decision, port.ongoing(attempts(query)))
+        own = str(fence.transactional_id)
+        states = port.states([own, *(str(identity.transactional_id) for identity in decision.transactions)])
+        verify(query, decision, states, states.get(own))
         record(port, fence, query, decision)
     finish(port, query, decision, accept_loss=lost_epoch == epoch)
     sweep(port, query, decision)
@@ -147,6 +156,7 @@ def abort(port: Port, epoch: int, messages: Sequence[Prepared]) -> None:
     if last is not None and last.closes(epoch):
         if last.epoch == epoch:
             finish(port, query, last)
+            sweep(port, query, last)  # of a repetition that was refused
         return
     for message in messages:
         if message.part is not None:
@@ -164,19 +174,23 @@ def of(messages: Iterable[Prepared]) -> str | None:
     return next((message.query for message in messages), None)
 
 
-def without_taken(decision: Decision, states: Mapping[str, State]) -> Decision:
+def without(decision: Decision, ongoing: Iterable[str]) -> Decision:
     """The decision without ids that wait for their task's next rows and have an open transaction all the same.
 
     An attempt of a run that is over has taken such an id with the ticket that follows, so nobody will take it any more;
     left in the decision it would be spared by every sweep.
     """
-    is_open = {name for name, state in states.items() if state.name == ONGOING}
-    kept = (part for part in decision.parts if part.producer_id != NOBODY or part.name not in is_open)
-    return decision._replace(parts=tuple(kept))
+    taken = set(ongoing).intersection(decision.waiting)
+    return decision._replace(parts=tuple(part for part in decision.parts if part.name not in taken))
 
 
-def verify(decision: Decision, states: Mapping[str, State], now_ms: int) -> None:
-    """Nothing may be decided that cannot be finished: a transaction may have timed out, or is about to."""
+def verify(query: str, decision: Decision, states: Mapping[str, State], fence: State | None) -> None:
+    """Nothing may be decided that cannot be finished: a transaction may have timed out, or is about to.
+
+    How old one is, is told by the brokers' clocks: the fence's own transaction has just begun.
+    """
+    if fence is None or fence.name != ONGOING:
+        raise overtaken(query, decision.epoch)
     for identity in decision.transactions:
         state = states.get(str(identity.transactional_id))
         if state is None or (state.producer_id, state.epoch, state.name) != (
@@ -190,9 +204,10 @@ def verify(decision: Decision, states: Mapping[str, State], now_ms: int) -> None
                 "transaction.max.timeout.ms) or batches smaller, and start the query again"
             )
         margin_ms = min(MARGIN_MS_MAX, state.timeout_ms // 5)
-        if now_ms - state.started_ms > state.timeout_ms - margin_ms:
+        age_ms = fence.started_ms - state.started_ms
+        if age_ms > state.timeout_ms - margin_ms:
             raise Failed(
-                f"batch {decision.epoch} took {(now_ms - state.started_ms) / 1000:.0f} s of the "
+                f"batch {decision.epoch} took {age_ms / 1000:.0f} s of the "
                 f"{state.timeout_ms / 1000:.0f} s that a transaction may stay open, which leaves too little to commit "
                 "it: nothing of it is in the topic; set kafka.transaction.timeout.ms higher or batches smaller, and "
                 "start the query again"
@@ -202,7 +217,9 @@ def verify(decision: Decision, states: Mapping[str, State], now_ms: int) -> None
 def forget(port: Port, query: str) -> None:
     """Let compaction take the decision of a query that nobody will ask for; left there it would only take space."""
     try:
-        port.record(port.identify(driver(query)), query, None)
+        fence = port.identify(driver(query))
+        port.open(fence, query)
+        port.record(fence, query, None)
     except Failed as error:
         log.warning("the decision of query %s stays in the log: %s", query, error)
 
@@ -213,10 +230,14 @@ def record(port: Port, fence: Identity, query: str, decision: Decision) -> None:
     except Refused as error:
         if error.code not in LOST:
             raise
-        raise Failed(
-            f"another driver took over query {query} while this one was committing batch {decision.epoch}, which the "
-            "other one will do: let one driver run on a checkpoint"
-        ) from None
+        raise overtaken(query, decision.epoch) from None
+
+
+def overtaken(query: str, epoch: int) -> Failed:
+    return Failed(
+        f"another driver took over query {query} while this one was committing batch {epoch}, which the other one will "
+        "do: let one driver run on a checkpoint"
+    )
 
 
 def finish(port: Port, query: str, decision: Decision, *, accept_loss: bool = False) -> None:
@@ -277,6 +298,7 @@ def undo(port: Port, query: str, decision: Decision) -> None:
     """Open an epoch again of which nothing was committed, unless somebody did so meanwhile."""
     fence = port.identify(driver(query))
     if port.last(query) == decision:
+        port.open(fence, query)
         record(port, fence, query, Decision(decision.epoch, (), void=True))
 
 

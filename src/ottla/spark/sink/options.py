@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from ottla.client.failure import Failed
 from ottla.records.compress import Codec
+from ottla.spark.dead_letter import OPTION
 from ottla.spark.source.options import Options, option
 from ottla.spark.source.parsing import INT_MAX, boolean, choice, integer, string
 
@@ -53,7 +54,6 @@ class SinkOptions(Options):
     # Of Kafka's producer, or handed over by Spark for its own use.
     WITHOUT_EFFECT: ClassVar[frozenset[str]] = frozenset(
         {
-            "checkpointlocation",
             "includeheaders",
             "path",
             "queryname",
@@ -147,6 +147,20 @@ class SinkOptions(Options):
         "ottla.lost.batch", integer(0),
         "With `exactly.once`: go on after this batch, although the query stopped because part of it was lost.",
     )  # fmt: skip
+    kept_batch: int | None = option(
+        "ottla.kept.batch", integer(0),
+        "With `exactly.once`: go on after this batch, although the query stopped because the topic has it with other "
+        "rows than it has now. Those that are there stay; those of now are not written.",
+    )  # fmt: skip
+    dead_letter: str | None = option(
+        OPTION, string,
+        "The topic for rows that cannot be written, with the reason in headers; without it, they stop the write.",
+    )  # fmt: skip
+    checkpoint: str | None = option(
+        "checkpointLocation", string,
+        "Spark's own. With `exactly.once`, and if it is a path of this machine, the sink reads there what Spark has "
+        "planned for a batch.",
+    )  # fmt: skip
     write_id: str | None = option(
         "ottla.write.id", write_id,
         "Batch writes with `exactly.once`: what is written, so that a repetition under the same id is done already.",
@@ -179,7 +193,11 @@ class SinkOptions(Options):
             )
         if self.two_phase and not self.exactly_once:
             raise Failed("ottla.two.phase is about transactions: set exactly.once to true with it, or leave it out")
-        for name, value in (("ottla.write.id", self.write_id), ("ottla.lost.batch", self.lost_batch)):
+        for name, value in (
+            ("ottla.write.id", self.write_id),
+            ("ottla.lost.batch", self.lost_batch),
+            ("ottla.kept.batch", self.kept_batch),
+        ):
             if value is not None and not self.exactly_once:
                 raise Failed(f"{name} is about rows that are written once: set exactly.once to true with it")
         if self.write_epoch and self.write_id is None:

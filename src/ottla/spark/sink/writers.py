@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -24,6 +24,7 @@ from ottla.client.transaction import Identity, end, identify
 from ottla.errors import ErrorCode
 from ottla.spark.sink import exactly_once
 from ottla.spark.sink.columns import columns
+from ottla.spark.sink.content import Plan
 from ottla.spark.sink.coordination import ClusterPort
 from ottla.spark.sink.decisions import Prepared
 from ottla.spark.worker import at_work
@@ -37,8 +38,11 @@ if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
     from ottla.spark.sink.decisions import Part
     from ottla.spark.sink.options import SinkOptions
+    from ottla.spark.sink.producers import Producer
+    from ottla.spark.sink.tally import Tally
 
 QUERY_ID = "sql.streaming.queryId"
+ZONE = "spark.sql.session.timeZone"
 BATCH_ID = "streaming.sql.batchId"
 GIVEN_UP_S = 3.0  # a little more than spark.python.task.killTimeout
 DROP_S = 5.0
@@ -62,39 +66,55 @@ class Sink:
         return self._options.cluster(patience_ms=self._options.delivery_timeout_ms)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        from ottla.spark.sink.writing import Writer  # brings pyarrow, which a driver that commits has no use for
+        # They bring pyarrow, which a driver that commits has no use for.
+        from ottla.spark.sink.producers import producer
+        from ottla.spark.sink.writing import Writer
 
-        with at_work(), self._open() as cluster:
-            return Written(Writer(cluster, self._options, self._used).write(batches))
+        tally = self._tally()
+        with at_work(), producer(self._options) as one:
+            Writer(one, self._options, self._used).write(tally.over(batches))
+        return Written(tally.rows)
+
+    def _tally(self) -> Tally:
+        from ottla.spark.sink.tally import Tally, local_zone
+
+        return Tally(self._options, self._used, task().getLocalProperty(ZONE) or local_zone())
 
     def _prepare(
         self, batches: Iterator[pa.RecordBatch], query: str, epoch: int, *, alone: bool = False
     ) -> WriterCommitMessage:
         """Write the rows of one attempt in a transaction, and leave it open for the driver."""
-        from ottla.spark.sink.writing import Writer
+        from ottla.spark.sink.producers import producer
 
-        message = Prepared(query, epoch, 0)
-        first = next((one for one in batches if one.num_rows), None)
+        tally = self._tally()
+        rows = tally.over(batches)
+        first = next(rows, None)
         if first is None:
-            return message
-        with at_work(), self._open() as cluster:
+            return Prepared(query, epoch, 0, topics=tally.topics)
+        with at_work(), producer(self._options) as one:
             index = task().partitionId()
             part: Part | None
             if alone:
                 part = exactly_once.begin_alone(query, epoch, index, task().taskAttemptId())
             else:
-                part = exactly_once.begin(ClusterPort(cluster), query, epoch, index)
+                part = exactly_once.begin(ClusterPort(one.cluster), query, epoch, index)
             if part is None:
-                return replace(message, decided=True)
-            identity = self._claim(cluster, part)
-            rows = None
-            try:
-                rows = Writer(cluster, self._options, self._used, identity).write(chained(first, batches))
-            finally:
-                if rows is None:
-                    drop(cluster, identity)
-        part = part._replace(producer_id=identity.producer_id, epoch=identity.epoch)
-        return replace(message, rows=rows, part=part)
+                for _ in rows:
+                    pass  # what it would write is told all the same, and the driver compares
+            else:
+                part = self._fill(one, part, chained(first, rows))
+        return Prepared(query, epoch, tally.rows, tally.digest, tally.topics, decided=part is None, part=part)
+
+    def _fill(self, one: Producer, part: Part, rows: Iterator[pa.RecordBatch]) -> Part:
+        from ottla.spark.sink.writing import Writer
+
+        identity = self._claim(one.cluster, part)
+        try:
+            Writer(one, self._options, self._used, identity).write(rows)
+        except BaseException:
+            drop(one.cluster, identity)
+            raise
+        return part._replace(producer_id=identity.producer_id, epoch=identity.epoch)
 
     def _claim(self, cluster: Cluster, part: Part) -> Identity:
         timeout_ms = self._options.transaction_timeout_ms
@@ -119,8 +139,15 @@ class Sink:
         told = prepared(messages)
         assert len(told) == len(messages), "Spark commits when every task has reported"
         with self._open() as cluster:
-            lost = self._options.lost_batch
-            exactly_once.commit(ClusterPort(cluster), epoch, told, now_ms, lost_epoch=lost, alone=alone)
+            exactly_once.commit(
+                ClusterPort(cluster),
+                epoch,
+                told,
+                plan=Plan.read(self._options.checkpoint, epoch),
+                lost_epoch=self._options.lost_batch,
+                kept_epoch=self._options.kept_batch,
+                alone=alone,
+            )
 
     def _abort(self, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.exactly_once:
@@ -202,7 +229,3 @@ def prepared(messages: Sequence[WriterCommitMessage | None]) -> list[Prepared]:
 def chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield first
     yield from rest
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -17,28 +16,27 @@ import pyarrow.compute as pc
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed, Refused, check
 from ottla.client.producing import Sender
-from ottla.client.transaction import Identity, enlist, identify
+from ottla.client.transaction import enlist
 from ottla.errors import ErrorCode
 from ottla.records import batch
 from ottla.records.native import encode_columns
+from ottla.spark.sink.sieve import Limits, faults, letters, sift
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ottla.client.cluster import Cluster
+    from ottla.client.transaction import Identity
     from ottla.spark.sink.options import SinkOptions
+    from ottla.spark.sink.producers import Producer
 
 GATHER_BYTES: Final = 4 << 20  # so much of Arrow is encoded at once: batches come out full, also with many partitions
-PARTITION_MAX: Final = 2**31 - 1
+BYTES_MAX: Final = 2**31 - 1
+NO_TOPIC: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION}
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What a task knows of a topic that it writes to."""
-
-    partitions: int
-    batch_bytes: int
+class NoTopic(Failed):
+    """A topic that does not exist, or cannot."""
 
 
 class Writer:
@@ -46,29 +44,30 @@ class Writer:
 
     def __init__(
         self,
-        cluster: Cluster,
+        producer: Producer,
         options: SinkOptions,
         used: frozenset[str],
         identity: Identity | None = None,
     ) -> None:
-        """With an identity everything is written in its transaction, which stays open."""
-        self._cluster = cluster
+        """With an identity everything is written in its transaction, which stays open; else with the producer's own."""
+        self._producer = producer
+        self._cluster = producer.cluster
         self._options = options
         self._used = used
         self._identity = identity
         self._transactional = identity is not None
         self._sender: Sender | None = None
-        self._targets: dict[str, Target] = {}
-        self._sequences: dict[str, dict[int, int]] = {}  # by topic and partition: the next one
+        self._targets: dict[str, Limits] = {}
+        self._missing: dict[str, str] = {}  # topics that do not exist, and what was said
+        self._sequences = {} if self._transactional else producer.sequences
         self._enlisted: set[TopicPartition] = set()
         self._partitioner = partitioner(options.partitioner) if options.partitioner else None
+        self.buried = 0  # rows that went to the dead-letter topic
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> int:
-        """Write all rows, and return their number when the last one is acknowledged."""
-        rows = 0
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write all rows; it returns when the last one is acknowledged."""
         try:
             for gathered in gather(batches):
-                rows += gathered.num_rows
                 for topic, part in self._by_topic(gathered):
                     self._put(topic, part)
             if self._sender is not None:
@@ -76,7 +75,6 @@ class Writer:
         finally:
             if self._sender is not None:
                 self._sender.close()
-        return rows
 
     def _by_topic(self, gathered: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         if "topic" not in self._used:
@@ -85,7 +83,8 @@ class Writer:
             return
         column = gathered.column("topic").combine_chunks()
         if column.null_count:
-            raise Failed("a row has no topic: its column topic is null; fill it, or set option topic")
+            gathered = self._without_topicless(gathered, column)
+            column = gathered.column("topic").combine_chunks()
         topics = column.dictionary_encode()
         names = topics.dictionary.to_pylist()
         if len(names) == 1:
@@ -98,27 +97,38 @@ class Writer:
             yield names[index], ordered.slice(position, count)
             position += count
 
+    def _without_topicless(self, gathered: pa.Table, topics: pa.Array) -> pa.Table:
+        if self._options.dead_letter is None:
+            raise Failed("a row has no topic: its column topic is null; fill it, or set option topic")
+        good, bad, reasons = sift(gathered, iter([(pc.is_null(topics), "its column topic is null")]))
+        self._bury(bad, reasons, None)
+        return good
+
     def _put(self, topic: str, rows: pa.Table) -> None:
-        target = self._targets.get(topic) or self._reach(topic)
-        sender = self._sender or self._start()
-        sequences, producer = self._sequences.setdefault(topic, {}), self._identity
         try:
-            encoded = encode_columns(
-                self._column(rows, "key"),
-                self._column(rows, "value"),
-                self._column(rows, "headers"),
-                self._column(rows, "timestamp"),
-                self._partitions(topic, rows, target),
-                partition_count=target.partitions,
-                codec=self._options.codec,
-                level=self._options.level,
-                batch_bytes=target.batch_bytes,
-                producer_id=producer.producer_id if producer else -1,
-                producer_epoch=producer.epoch if producer else -1,
-                base_sequences=sequences,
-                transactional=self._transactional,
-                now_ms=time.time_ns() // 1_000_000,
-            )
+            target = self._targets.get(topic) or self._reach(topic)
+        except NoTopic as error:
+            if self._options.dead_letter is None or "topic" not in self._used or topic == self._options.dead_letter:
+                raise
+            self._bury(rows, [str(error)] * rows.num_rows, topic)
+            return
+        if self._options.dead_letter is not None:
+            rows = self._sifted(topic, rows, target)
+        if rows.num_rows:
+            columns = {name: rows.column(name) for name in self._used - {"topic", "partition"}}
+            self._send(topic, target, columns, self._partitions(topic, rows, target))
+
+    def _send(
+        self,
+        topic: str,
+        target: Limits,
+        columns: dict[str, pa.ChunkedArray],
+        partitions: pa.ChunkedArray | pa.Array | None = None,
+    ) -> None:
+        sender = self._sender or self._start()
+        sequences = self._sequences.setdefault(topic, {})
+        try:
+            encoded = self._encode(target, columns, partitions, sequences)
         except ValueError as error:
             raise Failed(f"a row cannot be written to topic {topic}: {error}") from None
         if self._transactional:
@@ -135,10 +145,64 @@ class Writer:
             sequences[index] = (sequences.get(index, 0) + count) & batch.SEQUENCE_MAX
             sender.send(TopicPartition(topic, index), batches)
 
-    def _column(self, rows: pa.Table, name: str) -> pa.ChunkedArray | None:
-        return rows.column(name) if name in self._used else None
+    def _encode(
+        self,
+        target: Limits,
+        columns: dict[str, pa.ChunkedArray],
+        partitions: pa.ChunkedArray | pa.Array | None = None,
+        sequences: dict[int, int] | None = None,
+    ) -> dict[int, list[bytes]]:
+        producer = self._identity
+        return encode_columns(
+            columns.get("key"),
+            columns.get("value"),
+            columns.get("headers"),
+            columns.get("timestamp"),
+            partitions,
+            partition_count=target.partitions,
+            codec=self._options.codec,
+            level=self._options.level,
+            batch_bytes=target.batch_bytes,
+            producer_id=producer.producer_id if producer else -1,
+            producer_epoch=producer.epoch if producer else -1,
+            base_sequences=sequences,
+            transactional=self._transactional,
+            now_ms=now_ms(),
+        )
 
-    def _partitions(self, topic: str, rows: pa.Table, target: Target) -> pa.ChunkedArray | pa.Array | None:
+    # ------------------------------------------------------------------ dead letters
+
+    def _sifted(self, topic: str, rows: pa.Table, target: Limits) -> pa.Table:
+        """The rows that can be written; the others go to the dead-letter topic."""
+        columns = {name: rows.column(name) for name in self._used - {"topic", "partition"}}
+        partitions = self._partitions(topic, rows, target)
+        given = dict(columns)
+        if "timestamp" in columns:
+            given["timestamp"] = milliseconds(columns["timestamp"])
+
+        def encoded_size(index: int) -> int:
+            alone = {name: column.slice(index, 1) for name, column in columns.items() if name != "timestamp"}
+            try:
+                return max(len(data) for batches in self._encode(target, alone).values() for data in batches)
+            except ValueError:
+                return 0  # and another reason tells why
+
+        good, bad, reasons = sift(rows, faults(topic, given, partitions, target, now_ms(), encoded_size))
+        if reasons:
+            self._bury(bad, reasons, topic)
+        return good
+
+    def _bury(self, bad: pa.Table, reasons: list[str], topic: str | None) -> None:
+        where = self._options.dead_letter
+        assert where is not None
+        target = self._targets.get(where) or self._reach(where)
+        partitions = bad.column("partition").to_pylist() if "partition" in self._used else None
+        room = min(target.batch_bytes, target.record_bytes)
+        table = letters(bad, reasons, self._used, topic, partitions, room)
+        self._send(where, target, {name: table.column(name) for name in table.column_names})
+        self.buried += len(reasons)
+
+    def _partitions(self, topic: str, rows: pa.Table, target: Limits) -> pa.ChunkedArray | pa.Array | None:
         """By column or by the user's own function; None where keys decide."""
         who = "column partition" if "partition" in self._used else str(self._options.partitioner)
         chosen = rows.column("partition") if "partition" in self._used else None
@@ -148,7 +212,11 @@ class Writer:
         if chosen is None:
             return None
         span = pc.min_max(chosen).as_py()
-        if span["min"] is not None and not 0 <= span["min"] <= span["max"] < target.partitions:
+        if (
+            self._options.dead_letter is None
+            and span["min"] is not None
+            and not 0 <= span["min"] <= span["max"] < target.partitions
+        ):
             wrong = span["min"] if span["min"] < 0 else span["max"]
             raise Failed(
                 f"{who} says {wrong}, but topic {topic} has partitions 0 to {target.partitions - 1}: give one of "
@@ -156,7 +224,7 @@ class Writer:
             )
         return chosen
 
-    def _chosen(self, rows: pa.Table, target: Target) -> pa.Array:
+    def _chosen(self, rows: pa.Table, target: Limits) -> pa.Array:
         assert self._partitioner is not None
         whole = rows.combine_chunks().to_batches()
         chosen = self._partitioner(whole[0], target.partitions)
@@ -170,8 +238,8 @@ class Writer:
     # ------------------------------------------------------------------ the cluster
 
     def _start(self) -> Sender:
-        if self._identity is None and self._options.idempotent:
-            self._identity = identify(self._cluster, None, timeout_ms=self._options.transaction_timeout_ms)
+        if self._identity is None:
+            self._identity = self._producer.identified(self._options)
         self._sender = Sender(
             self._cluster,
             acks=self._options.acks,
@@ -189,16 +257,32 @@ class Writer:
             enlist(self._cluster, self._identity, sorted(new))
             self._enlisted |= new
 
-    def _reach(self, topic: str) -> Target:
-        known = self._cluster.topics([topic]).get(topic)
-        if known is None:
-            self._ask_for(topic)
-            known = self._cluster.retrying(lambda: self._cluster.topic(topic), what=f"topic {topic}")
-        target = self._targets[topic] = Target(
-            known.partitions,
-            min(self._options.batch_bytes, self._options.request_bytes, self._message_bytes_max(topic)),
-        )
+    def _reach(self, topic: str) -> Limits:
+        if topic in self._missing:
+            raise NoTopic(self._missing[topic])
+        try:
+            known = self._cluster.topics([topic]).get(topic)
+            if known is None:
+                self._ask_for(topic)
+                known = self._cluster.retrying(lambda: self._cluster.topic(topic), what=f"topic {topic}")
+        except Refused as error:
+            if error.code not in NO_TOPIC:
+                raise
+            told = self._missing[topic] = self._why_missing(topic, error)
+            raise NoTopic(told) from None
+        configs = self._configs(topic)
+        record_bytes = min(self._options.request_bytes, int(configs.get("max.message.bytes", BYTES_MAX)))
+        batch_bytes = min(self._options.batch_bytes, record_bytes)
+        target = self._targets[topic] = Limits.of(known.partitions, record_bytes, batch_bytes, configs)
         return target
+
+    def _why_missing(self, topic: str, error: Refused) -> str:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return str(error)
+        return (
+            f"topic {topic} does not exist, and the cluster does not create topics by itself: create it, as by "
+            f"`ottla topics create {topic}`"
+        )
 
     def _ask_for(self, topic: str) -> None:
         """Ask as a Kafka producer does: a cluster with auto.create.topics.enable makes the topic now."""
@@ -209,37 +293,39 @@ class Writer:
             for found in broker.ask(request, MetadataResponse).topics:
                 check(f"topic {topic}", found.error_code)
 
-        try:
-            self._cluster.retrying(attempt, what=f"topic {topic}")
-        except Refused as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            raise Failed(
-                f"topic {topic} does not exist, and the cluster does not create topics by itself: create it, as by "
-                f"`ottla topics create {topic}`"
-            ) from None
+        self._cluster.retrying(attempt, what=f"topic {topic}")
 
-    def _message_bytes_max(self, topic: str) -> int:
-        """The largest batch that the topic takes, if we may know."""
+    def _configs(self, topic: str) -> dict[str, str]:
+        """The topic's options, if we may know."""
         try:
-            return int(self._cluster.configs(topic).get("max.message.bytes", PARTITION_MAX))
+            return self._cluster.configs(topic)
         except Refused:
-            return PARTITION_MAX
+            return {}
 
 
 def gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Neighbours together until there is enough to encode; empty ones left out."""
+    """Neighbours together until there is enough to encode."""
     some: list[pa.RecordBatch] = []
     size = 0
     for one in batches:
-        if one.num_rows:
-            some.append(one)
-            size += one.nbytes
+        some.append(one)
+        size += one.nbytes
         if size >= GATHER_BYTES:
             yield pa.Table.from_batches(some)
             some, size = [], 0
     if some:
         yield pa.Table.from_batches(some)
+
+
+def milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """As numbers, as they are written."""
+    if pa.types.is_timestamp(times.type):
+        times = times.cast(pa.timestamp("ms", times.type.tz), safe=False)
+    return times.cast(pa.int64())
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def partitioner(name: str) -> Callable[[pa.RecordBatch, int], object]:

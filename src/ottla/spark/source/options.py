@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 from ottla.client.cluster import Cluster
 from ottla.client.failure import Failed
 from ottla.client.security import PLAIN, Security, security
+from ottla.spark import secrets as hiding
 from ottla.spark.source.parsing import (
     EARLIEST,
     EARLIEST_OFFSET,
@@ -116,6 +117,7 @@ class Options:
                 raise Failed(cls._unknown(name))
         if not values.get("bootstrap"):
             raise Failed('option kafka.bootstrap.servers is missing: set it to host:port, such as "localhost:9092"')
+        hiding.check({f"kafka.{name}": text for name, text in secrets.items()})
         made = cls(**values, security=security(secrets))
         made.check()
         return made
@@ -285,12 +287,15 @@ class SourceOptions(Options):
     )  # fmt: skip
     group: str | None = option(
         "ottla.group", string,
-        "Stream only: the group to which each micro-batch commits its offsets, for monitors to see the lag.",
-        None, "(the query's name)",
+        "Stream only: the group to which each micro-batch commits its offsets, for monitors to see the lag. One that "
+        "others use is left alone, with a warning.",
+        None, "`ottla-spark-` and the query's name",
     )  # fmt: skip
     group_id: str | None = option("kafka.group.id", string, "The same, by Kafka's name.")
     group_id_prefix: str | None = option(
-        "groupIdPrefix", string, "Stand this before the query's name in the name of its group."
+        "groupIdPrefix",
+        string,
+        "Stand this and a dash before the query's name in the name of its group, in place of `ottla-spark-`.",
     )
     retention_warning_ms: int = option(
         "ottla.retention.warning", duration_ms,

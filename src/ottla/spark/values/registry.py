@@ -1,6 +1,7 @@
 """A schema registry over HTTP, as Confluent's answers and others do (Apicurio under /apis/ccompat/v7, Karapace).
 
     registry = Registry("https://registry:8081", user="me", password="secret", ca="ca.pem")
+    Registry("https://registry:8081", user="me", password_file="/run/secrets/registry")     or password_env="NAME"
     registry.latest("orders-value")                     the newest schema of a subject
     registry.topic("orders")                            the same, by the usual name for a topic's values
     registry.version("orders-value", 3)                 one of its versions
@@ -26,6 +27,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from ottla.client.failure import Failed, Unreachable
+from ottla.client.secret import revealed
 
 ATTEMPTS: Final = 4
 PAUSE_S: Final = 0.2  # before the second attempt; twice as long before each next one
@@ -102,6 +104,8 @@ class Registry:
     certificate: str | None = None  # PEM files with which to show who we are
     key: str | None = None
     timeout_s: float = 10.0
+    password_file: str | None = None  # in place of the password: where the workers find it
+    password_env: str | None = None
 
     def latest(self, subject: str) -> Registered:
         return self.version(subject, "latest")
@@ -186,7 +190,7 @@ class Registry:
             known = False
         if not known:
             raise Failed(f"the registry's address {shown(self.url)!r} is none: it looks like http://registry:8081")
-        user, password = self.user or unquote(parts.username or ""), self.password or unquote(parts.password or "")
+        user, password = self.user or unquote(parts.username or ""), self._password() or unquote(parts.password or "")
         bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
         request = urllib.request.Request(bare + path, method=method, headers={"Accept": f"{CONTENT}, application/json"})
         if body is not None:
@@ -204,6 +208,11 @@ class Registry:
             return json.loads(content)
         except RecursionError:
             raise self._nonsense(content[:SAID_MAX].decode(errors="replace")) from None
+
+    def _password(self) -> str | None:
+        """As it is now on this machine."""
+        said = {"password": self.password, "password.file": self.password_file, "password.env": self.password_env}
+        return revealed({name: value for name, value in said.items() if value}).get("password")
 
     def _nonsense(self, answer: Any) -> Failed:
         return Failed(f"{self} does not answer as a schema registry does: {brief(answer)}")

@@ -1,0 +1,172 @@
+"""Moves replicas between brokers: start, follow, cancel, and bound the bytes a second that it may take.
+
+A bound is four options, as Kafka's own tool sets them: the rate on every broker that takes part, and on every topic the
+list of replicas that it holds for. They stay until `lift_throttle` takes them away.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.client.failure import Failed, Refused, check
+from ottla.wire.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from ottla.wire.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ottla.client.cluster import Cluster
+    from ottla.client.placement import Change, Place
+
+TOPIC: Final = 2  # kinds of resources, as requests about options count them
+BROKER: Final = 4
+SET: Final = 0
+DELETE: Final = 1
+RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LEADERS: Final = "leader.replication.throttled.replicas"
+FOLLOWERS: Final = "follower.replication.throttled.replicas"
+
+
+class Move(NamedTuple):
+    """A partition whose replicas are being moved."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        return tuple(broker for broker in self.replicas if broker not in self.removing)
+
+
+def start(cluster: Cluster, plan: Mapping[Place, Sequence[int]]) -> dict[Place, Refused]:
+    """Have the controller move these partitions; those that it refused, with the reason."""
+    return _alter(cluster, {place: list(replicas) for place, replicas in plan.items()})
+
+
+def cancel(cluster: Cluster, places: Iterable[Place]) -> dict[Place, Refused]:
+    """Take back the moves of these partitions; those that it refused, with the reason."""
+    return _alter(cluster, dict.fromkeys(places))
+
+
+def _alter(cluster: Cluster, wanted: Mapping[Place, list[int] | None]) -> dict[Place, Refused]:
+    topics: dict[str, list[ReassignablePartition]] = defaultdict(list)
+    for (topic, index), replicas in wanted.items():
+        topics[topic].append(ReassignablePartition(partition_index=index, replicas=replicas))
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=int(cluster.timeout_s * 1000),
+        topics=[ReassignableTopic(name=topic, partitions=some) for topic, some in topics.items()],
+    )
+
+    def attempt() -> dict[Place, Refused]:
+        answer = cluster.controller().ask(request, AlterPartitionReassignmentsResponse)
+        check("reassignment", answer.error_code, _said(answer.error_message))
+        return {
+            (topic.name, one.partition_index): Refused(
+                f"{topic.name} partition {one.partition_index}", one.error_code, _said(one.error_message)
+            )
+            for topic in answer.responses
+            for one in topic.partitions
+            if one.error_code
+        }
+
+    return cluster.retrying(attempt, what="reassignment")
+
+
+def ongoing(cluster: Cluster) -> dict[Place, Move]:
+    """Every partition that is being moved now."""
+    request = ListPartitionReassignmentsRequest(timeout_ms=int(cluster.timeout_s * 1000), topics=None)
+
+    def attempt() -> dict[Place, Move]:
+        answer = cluster.controller().ask(request, ListPartitionReassignmentsResponse)
+        check("listing reassignments", answer.error_code, _said(answer.error_message))
+        return {
+            (topic.name, one.partition_index): Move(
+                tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
+            )
+            for topic in answer.topics
+            for one in topic.partitions
+        }
+
+    return cluster.retrying(attempt, what="listing reassignments")
+
+
+def throttle(cluster: Cluster, changes: Iterable[Change], bytes_per_s: int) -> None:
+    """Bound what the copies for these changes take, on each broker."""
+    leaders: dict[str, set[str]] = defaultdict(set)
+    followers: dict[str, set[str]] = defaultdict(set)
+    brokers: set[int] = set()
+    for change in changes:
+        topic, index = change.place
+        leaders[topic] |= {f"{index}:{broker}" for broker in change.old}
+        followers[topic] |= {f"{index}:{broker}" for broker in change.added}
+        brokers |= {*change.old, *change.new}
+    options: dict[tuple[int, str], dict[str, str | None]] = {
+        (BROKER, str(broker)): dict.fromkeys(RATES, str(bytes_per_s)) for broker in sorted(brokers)
+    }
+    for topic in sorted(leaders):
+        options[TOPIC, topic] = {LEADERS: ",".join(sorted(leaders[topic]))}
+        if followers[topic]:
+            options[TOPIC, topic][FOLLOWERS] = ",".join(sorted(followers[topic]))
+    alter_options(cluster, options)
+
+
+def lift_throttle(cluster: Cluster, topics: Iterable[str], brokers: Iterable[int]) -> None:
+    """Take away every bound of these topics and brokers."""
+    options: dict[tuple[int, str], dict[str, str | None]] = {
+        (BROKER, str(broker)): dict.fromkeys(RATES) for broker in sorted(set(brokers))
+    }
+    options |= {(TOPIC, topic): {LEADERS: None, FOLLOWERS: None} for topic in sorted(set(topics))}
+    alter_options(cluster, options)
+
+
+def alter_options(cluster: Cluster, options: Mapping[tuple[int, str], Mapping[str, str | None]]) -> None:
+    """Set options of resources (kind and name); None deletes one, so that its default holds.
+
+    Only a broker itself takes options of its own; those of topics go to the controller.
+    """
+    of_topics = [_resource(kind, name, values) for (kind, name), values in options.items() if kind != BROKER]
+    if of_topics:
+        _alter_options(cluster, of_topics, None)
+    for (kind, name), values in options.items():
+        if kind == BROKER:
+            _alter_options(cluster, [_resource(kind, name, values)], int(name))
+
+
+def _resource(kind: int, name: str, values: Mapping[str, str | None]) -> IncrementalAlterConfigsResource:
+    configs = [
+        IncrementalAlterableConfig(name=option, config_operation=DELETE if value is None else SET, value=value)
+        for option, value in values.items()
+    ]
+    return IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+
+
+def _alter_options(cluster: Cluster, resources: list[IncrementalAlterConfigsResource], broker: int | None) -> None:
+    request = IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+
+    def attempt() -> None:
+        connection = cluster.controller() if broker is None else cluster.brokers().get(broker)
+        if connection is None:
+            raise Failed(f"broker {broker} is not there: its options cannot be changed")
+        for one in connection.ask(request, IncrementalAlterConfigsResponse).responses:
+            what = f"{'broker' if one.resource_type == BROKER else 'topic'} {one.resource_name}"
+            check(what, one.error_code, _said(one.error_message))
+
+    cluster.retrying(attempt, what="changing options")
+
+
+def _said(message: str | None) -> str:
+    return f": {message}" if message else ""

@@ -1,0 +1,9 @@
+"""How many leaders a broker has chosen as controller, over all its terms of office. For the metrics."""
+
+from __future__ import annotations
+
+
+class Tally:
+    def __init__(self) -> None:
+        self.elections = 0
+        self.unclean = 0  # of leaders that were not in sync

@@ -1,0 +1,365 @@
+"""Everything that changes the cluster. Each is refused unless allowed, and stands in the audit list, done or not.
+
+Blocking: pages call these in threads. Each takes `who` asked for it first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ottla.client.cluster import TRANSACTION, Cluster, TopicPartition
+from ottla.client.failure import Failed, check
+from ottla.client.groups import Committed, commit, delete_group
+from ottla.client.offsets import at_time, earliest, latest
+from ottla.client.producing import Sender
+from ottla.errors import ErrorCode
+from ottla.records import batch
+from ottla.records.murmur2 import murmur2
+from ottla.wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from ottla.wire.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+)
+from ottla.wire.messages.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ottla.client.security import Security
+    from ottla.console.history import History
+    from ottla.wire.messages.configs import DescribeConfigsResourceResult
+
+TIMEOUT_S: Final = 10.0
+TIMEOUT_MS: Final = 15_000
+SETTLE_S: Final = 5.0  # after which a move that began is seen
+TOPIC, BROKER = 2, 4  # kinds of resources
+SET, DELETE = 0, 1  # kinds of changes
+VALUE_MAX: Final = 1 << 20
+PREFERRED, UNCLEAN = 0, 1
+FOR_EVER_MS: Final = 0x7FFFFFFF
+# Kafka's options that hold back copying; see KIP-73.
+THROTTLES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+T = TypeVar("T")
+Headers = tuple[tuple[str, bytes], ...]
+
+
+class Actions:
+    def __init__(
+        self, bootstrap: str, security: Security, history: History, *, allowed: bool, changed: Callable[[], None]
+    ) -> None:
+        self.allowed = allowed
+        self._bootstrap = bootstrap
+        self._security = security
+        self._history = history
+        self._changed = changed
+        self._throttled: set[str] = set()  # topics whose moves were throttled from here
+        self._throttled_at = 0.0
+
+    def cluster(self) -> Cluster:
+        return Cluster(self._bootstrap, security=self._security, client_id="ottla-console", timeout_s=TIMEOUT_S)
+
+    def _do(self, who: str, what: str, target: str, work: Callable[[Cluster], T]) -> T:
+        """Refuse, or do it and write down how it went."""
+        if not self.allowed:
+            raise Failed("this console only reads: start it with --allow-changes to change things from it")
+        try:
+            with self.cluster() as cluster:
+                result = work(cluster)
+        except Failed as error:
+            self._history.record(who, what, target, str(error), ok=False)
+            raise
+        self._history.record(who, what, target, "done", ok=True)
+        self._changed()
+        return result
+
+    # ------------------------------------------------------------------ topics
+
+    def create_topic(self, who: str, name: str, partitions: int, copies: int, configs: Mapping[str, str]) -> None:
+        told = ", ".join([f"{partitions} partitions", f"{copies} copies", *(f"{k}={v}" for k, v in configs.items())])
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=copies,
+            assignments=[],
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+
+        def work(cluster: Cluster) -> None:
+            for one in cluster.controller().ask(request, CreateTopicsResponse).topics:
+                check(f"topic {name}", one.error_code, more(one.error_message))
+
+        self._do(who, "create topic", f"{name} ({told})", work)
+
+    def delete_topic(self, who: str, name: str) -> None:
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name, topic_id=ZERO_UUID)], topic_names=[name], timeout_ms=TIMEOUT_MS
+        )
+
+        def work(cluster: Cluster) -> None:
+            for one in cluster.controller().ask(request, DeleteTopicsResponse).responses:
+                check(f"topic {name}", one.error_code, more(one.error_message))
+
+        self._do(who, "delete topic", name, work)
+
+    def grow_topic(self, who: str, name: str, partitions: int) -> None:
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
+            timeout_ms=TIMEOUT_MS,
+            validate_only=False,
+        )
+
+        def work(cluster: Cluster) -> None:
+            for one in cluster.controller().ask(request, CreatePartitionsResponse).results:
+                check(f"topic {name}", one.error_code, more(one.error_message))
+
+        self._do(who, "add partitions", f"{name} to {partitions}", work)
+
+    # ------------------------------------------------------------------ options
+
+    def options(self, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
+        """Every option of a topic or a broker, with where its value comes from. Reads only."""
+        resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+        with self.cluster() as cluster:
+            connection = cluster.brokers()[int(name)] if kind == BROKER and name else cluster.anyone()
+            (found,) = connection.ask(request, DescribeConfigsResponse).results
+        check(f"options of {name}", found.error_code, more(found.error_message))
+        return found.configs
+
+    def set_option(self, who: str, kind: int, name: str, option: str, value: str | None) -> None:
+        """Set an option, or with None let it have its default again."""
+        what = "topic" if kind == TOPIC else "broker"
+        told = f"{what} {name}: {option}" + ("" if value is None else f"={value}")
+        self._do(
+            who,
+            "reset option" if value is None else "set option",
+            told,
+            lambda cluster: alter(cluster, kind, name, {option: value}),
+        )
+
+    # ------------------------------------------------------------------ leaders and copies
+
+    def elect(self, who: str, wheres: Iterable[TopicPartition] | None, *, unclean: bool = False) -> int:
+        """Elect leaders for these partitions, or for all; how many were elected."""
+        topics: dict[str, list[int]] = {}
+        for name, index in wheres or ():
+            topics.setdefault(name, []).append(index)
+        request = ElectLeadersRequest(
+            election_type=UNCLEAN if unclean else PREFERRED,
+            topic_partitions=None
+            if wheres is None
+            else [TopicPartitions(topic=name, partitions=some) for name, some in topics.items()],
+            timeout_ms=TIMEOUT_MS,
+        )
+        told = "all partitions" if wheres is None else ", ".join(f"{n}-{i}" for n, some in topics.items() for i in some)
+
+        def work(cluster: Cluster) -> int:
+            answer = cluster.controller().ask(request, ElectLeadersResponse)
+            check("the election", answer.error_code)
+            count = 0
+            for topic in answer.replica_election_results:
+                for one in topic.partition_result:
+                    if one.error_code == ErrorCode.ELECTION_NOT_NEEDED:
+                        continue
+                    check(f"{topic.topic} partition {one.partition_id}", one.error_code, more(one.error_message))
+                    count += 1
+            return count
+
+        kind = "unclean" if unclean else "preferred"
+        return self._do(who, f"elect {kind} leaders", shortened(told), work)
+
+    def reassign(
+        self, who: str, plan: Mapping[TopicPartition, tuple[int, ...] | None], throttle: int | None = None
+    ) -> None:
+        """Move copies as the plan says; None in the place of brokers cancels. `throttle` is bytes a second."""
+        cancels = all(replicas is None for replicas in plan.values())
+        listed = ", ".join(
+            f"{where.topic}-{where.partition}→{list(to) if to else 'as before'}" for where, to in plan.items()
+        )
+
+        def work(cluster: Cluster) -> None:
+            if throttle is not None:
+                hold_back(cluster, plan, throttle)
+            move(cluster, plan)
+            if throttle is not None:
+                self._throttled |= {where.topic for where in plan}
+                self._throttled_at = time.monotonic()
+
+        more_told = f" at {throttle:,} B/s" if throttle else ""
+        self._do(who, "cancel reassignment" if cancels else "reassign", shortened(listed) + more_told, work)
+
+    def release(self, who: str, topics: Iterable[str]) -> None:
+        """Take the throttle off all brokers and these topics again."""
+
+        def work(cluster: Cluster) -> None:
+            for node in cluster.brokers():
+                alter(cluster, BROKER, str(node), dict.fromkeys(THROTTLES))
+            for topic in cluster.topics(topics):
+                alter(cluster, TOPIC, topic, dict.fromkeys(THROTTLED))
+
+        self._do(who, "remove throttle", ", ".join(sorted(topics)), work)
+
+    def moves_seen(self, count: int, sure: bool) -> None:
+        """Told after each look at the cluster: when no move is left, the throttle that was set for them goes."""
+        settled = time.monotonic() - self._throttled_at > SETTLE_S
+        if not self._throttled or count or not sure or not settled:
+            return
+        topics, self._throttled_at = set(self._throttled), time.monotonic()
+        with contextlib.suppress(Failed):  # the audit list has it; tried again after a while
+            self.release("console", topics)
+            self._throttled -= topics
+
+    # ------------------------------------------------------------------ groups
+
+    def targets(
+        self, group: str, places: Mapping[TopicPartition, int | None], way: str, amount: int
+    ) -> dict[TopicPartition, int]:
+        """Where a reset would put a group: a preview. Ways: earliest, latest, time (ms), offset, shift. Reads only."""
+        with self.cluster() as cluster:
+            starts, ends = earliest(cluster, places), latest(cluster, places)
+            if way == "time":
+                times = at_time(cluster, dict.fromkeys(places, amount))
+                wanted = {where: ends[where] if (found := times[where]) is None else found[0] for where in places}
+            elif way == "shift":
+                wanted = {
+                    where: (starts[where] if offset is None else offset) + amount for where, offset in places.items()
+                }
+            else:
+                wanted = {"earliest": starts, "latest": ends, "offset": dict.fromkeys(places, amount)}[way]
+        return {where: min(max(wanted[where], starts[where]), ends[where]) for where in places}
+
+    def reset(self, who: str, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        told = ", ".join(f"{topic}-{index}→{offset}" for (topic, index), offset in offsets.items())
+        chosen = {where: Committed(offset) for where, offset in offsets.items()}
+        self._do(who, "reset offsets", f"{group}: {shortened(told)}", lambda cluster: commit(cluster, group, chosen))
+
+    def delete_group(self, who: str, group: str) -> None:
+        self._do(who, "delete group", group, lambda cluster: delete_group(cluster, group))
+
+    # ------------------------------------------------------------------ records and transactions
+
+    def produce(
+        self, who: str, topic: str, partition: int | None, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> TopicPartition:
+        """Write one record; without a partition, as Kafka's clients choose it by the key."""
+        if len(key or b"") + len(value or b"") > VALUE_MAX:
+            raise Failed("the record is larger than 1 MiB: use `ottla produce` for such")
+
+        def work(cluster: Cluster) -> TopicPartition:
+            count = cluster.topic(topic).partitions
+            index = partition
+            if index is None:
+                index = (murmur2(key) & 0x7FFFFFFF) % count if key is not None else time.time_ns() % count
+            if not 0 <= index < count:
+                raise Failed(f"{topic} has no partition {index}")
+            record = batch.Record(0, int(time.time() * 1000), key, value, headers)
+            sender = Sender(cluster)
+            sender.send(TopicPartition(topic, index), [batch.build([record])])
+            sender.flush()
+            return TopicPartition(topic, index)
+
+        return self._do(who, "produce a record", topic, work)
+
+    def abort(self, who: str, name: str) -> None:
+        """Abort what a transactional id has open, as its next producer would: the one that runs now is locked out."""
+
+        def work(cluster: Cluster) -> None:
+            asked = DescribeTransactionsRequest(transactional_ids=[name])
+            (found,) = (
+                cluster.coordinator(name, TRANSACTION).ask(asked, DescribeTransactionsResponse).transaction_states
+            )
+            check(name, found.error_code)
+            if found.transaction_state != "Ongoing":
+                raise Failed(f"{name} has no open transaction, it is {found.transaction_state}: nothing to abort")
+            request = InitProducerIdRequest(
+                transactional_id=name,
+                transaction_timeout_ms=found.transaction_timeout_ms,
+                enable_2pc=found.transaction_timeout_ms == FOR_EVER_MS,
+            )
+
+            def attempt() -> None:
+                answer = cluster.coordinator(name, TRANSACTION).ask(request, InitProducerIdResponse)
+                check(name, answer.error_code)
+
+            cluster.retrying(attempt, what=f"aborting the transaction of {name}")
+
+        self._do(who, "abort transaction", name, work)
+
+
+def alter(cluster: Cluster, kind: int, name: str, options: Mapping[str, str | None]) -> None:
+    """Set options of one resource; None lets one have its default."""
+    configs = [
+        IncrementalAlterableConfig(name=option, config_operation=DELETE if value is None else SET, value=value)
+        for option, value in options.items()
+    ]
+    resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    connection = cluster.brokers()[int(name)] if kind == BROKER and name else cluster.controller()
+    for one in connection.ask(request, IncrementalAlterConfigsResponse).responses:
+        check(f"{name}: {', '.join(options)}", one.error_code, more(one.error_message))
+
+
+def hold_back(cluster: Cluster, plan: Mapping[TopicPartition, tuple[int, ...] | None], throttle: int) -> None:
+    """Before a move: every broker copies at most so many bytes a second for the topics of the plan."""
+    for node in cluster.brokers():
+        alter(cluster, BROKER, str(node), dict.fromkeys(THROTTLES, str(throttle)))
+    for topic in {where.topic for where in plan}:
+        alter(cluster, TOPIC, topic, dict.fromkeys(THROTTLED, "*"))
+
+
+def move(cluster: Cluster, plan: Mapping[TopicPartition, tuple[int, ...] | None]) -> None:
+    topics: dict[str, list[ReassignablePartition]] = {}
+    for (topic, index), replicas in plan.items():
+        part = ReassignablePartition(partition_index=index, replicas=None if replicas is None else list(replicas))
+        topics.setdefault(topic, []).append(part)
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=TIMEOUT_MS,
+        topics=[ReassignableTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+    )
+    answer = cluster.controller().ask(request, AlterPartitionReassignmentsResponse)
+    check("the reassignment", answer.error_code, more(answer.error_message))
+    for one in answer.responses:
+        for each in one.partitions:
+            check(f"{one.name} partition {each.partition_index}", each.error_code, more(each.error_message))
+
+
+def more(message: str | None) -> str:
+    return f": {message}" if message else ""
+
+
+def shortened(text: str, length: int = 2000) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"

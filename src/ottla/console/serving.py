@@ -1,0 +1,89 @@
+"""`ottla console` as a process: the port taken, the cluster watched, the pages served, until a signal."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from ottla.client.failure import Failed
+from ottla.console.console import Console
+
+if TYPE_CHECKING:
+    from ottla.console.console import Options
+
+
+def serve(options: Options, *, ready: int | None = None) -> int:
+    check(options)
+    listener = bound(options)
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
+    console = Console(options)
+    console.start()
+    try:
+        import uvicorn
+
+        from ottla.console.web.app import WEBSOCKET_MAX, application
+
+        config = uvicorn.Config(
+            application(console),
+            log_level="warning",
+            access_log=False,
+            ws_max_size=WEBSOCKET_MAX,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        announce(options, listener.getsockname()[1], ready)
+        uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        console.close()
+        listener.close()
+    return 0
+
+
+def check(options: Options) -> None:
+    """Refuse what would let anybody in."""
+    if not loopback(options.host) and not options.token and not options.user:
+        raise Failed(
+            f"--listen {options.host}: whoever reaches that address could use the console. "
+            "Give --token-file, or --user and --password-file; or listen on 127.0.0.1"
+        )
+    if (options.user is None) != (options.password is None):
+        raise Failed("--user and --password-file belong together")
+
+
+def loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def bound(options: Options) -> socket.socket:
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((options.host, options.port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        where = f"{options.host}:{options.port}"
+        raise Failed(f"--listen {where}: {error.strerror or error}; choose another, or port 0 for a free one") from None
+    listener.set_inheritable(False)
+    return listener
+
+
+def address(options: Options, port: int) -> str:
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    return f"http://{host}:{port}"
+
+
+def announce(options: Options, port: int, ready: int | None) -> None:
+    may = "may change things" if options.allow_changes else "only reads; --allow-changes to change things from it"
+    print(f"Ottla console: {address(options, port)}  (watches {options.bootstrap}; {may})", flush=True)
+    if ready is not None:
+        with open(ready, "w", encoding="utf-8") as file:
+            file.write(address(options, port) + "\n")
+    sys.stdout.flush()

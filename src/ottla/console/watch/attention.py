@@ -1,0 +1,194 @@
+"""What is wrong with a cluster, worst first, each with what to do about it; and its health in one sentence. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from ottla.console.watch.snapshot import Group, Snapshot
+
+BAD, WARN, NOTE = "bad", "warn", "note"
+DISK_FREE_MIN: Final = 0.10  # of a disk
+SKEW_MAX: Final = 1.5  # times the average
+SKEW_LEAST: Final = 10  # partitions, below which nobody speaks of skew
+TRANSACTION_OLD_S: Final = 60
+LAG_S: Final = 60
+GROUPS_SHOWN: Final = 5
+SHOWN: Final = 3
+
+
+class Finding(NamedTuple):
+    level: str
+    what: str
+    advice: str
+    link: str
+
+
+def findings(snapshot: Snapshot) -> list[Finding]:
+    found = [*broker_findings(snapshot), *topic_findings(snapshot), *group_findings(snapshot), *others(snapshot)]
+    return sorted(found, key=lambda one: (BAD, WARN, NOTE).index(one.level))
+
+
+def health(snapshot: Snapshot) -> tuple[str, str]:
+    """A level and a sentence."""
+    if snapshot.problem:
+        return BAD, f"The cluster does not answer: {snapshot.problem}."
+    if not snapshot.version:
+        return NOTE, "Looking at the cluster for the first time…"
+    found = findings(snapshot)
+    count = len(snapshot.brokers)
+    size = f"{count} broker{'s' * (count != 1)}, {len(snapshot.topics):,} topics, {len(snapshot.groups):,} groups"
+    worst = [one for one in found if one.level != NOTE]
+    if not worst:
+        return "good", f"All is well: {size}, every partition is led and fully replicated."
+    more = f", and {len(worst) - 1} more below" if len(worst) > 1 else ""
+    return worst[0].level, f"{worst[0].what}{more}."
+
+
+def broker_findings(snapshot: Snapshot) -> list[Finding]:
+    advice = "Start it again, or look at its log. If it is gone for good, drain it: Reassignment, Drain a broker."
+    found = [
+        Finding(BAD, f"Broker {one.node} does not answer ({one.silence})", advice, "/brokers")
+        for one in snapshot.silent
+    ]
+    if snapshot.controller not in snapshot.brokers:
+        advice = "Nobody elects leaders or creates topics now. See whether ZooKeeper or the controllers answer."
+        found.append(Finding(BAD, "There is no controller", advice, "/brokers"))
+    for one in snapshot.brokers.values():
+        for disk in one.disks:
+            if disk.error:
+                found.append(
+                    Finding(
+                        BAD,
+                        f"Folder {disk.folder} of broker {one.node} is offline (code {disk.error})",
+                        "Replace the disk and restart the broker.",
+                        "/brokers",
+                    )
+                )
+            elif disk.total > 0 and disk.free < DISK_FREE_MIN * disk.total:
+                share = 100 * disk.free / disk.total
+                found.append(
+                    Finding(
+                        WARN,
+                        f"Only {share:.0f} % of the disk of broker {one.node} is free",
+                        "Shorten retention, or move partitions to other brokers.",
+                        "/brokers",
+                    )
+                )
+    leads = [one.leads for one in snapshot.brokers.values()]
+    average = sum(leads) / len(leads) if leads else 0
+    if leads and max(leads) >= SKEW_LEAST and max(leads) > SKEW_MAX * average:
+        found.append(
+            Finding(
+                NOTE,
+                f"Leadership is uneven: {max(leads)} partitions on one broker, {average:.0f} on average",
+                "Elect preferred leaders.",
+                "/reassignment",
+            )
+        )
+    return found
+
+
+def topic_findings(snapshot: Snapshot) -> list[Finding]:
+    found = []
+    for attribute, level, what, advice in (
+        (
+            "offline",
+            BAD,
+            "no leader, and can be neither read nor written",
+            "Bring back a broker that holds a copy. As a last resort elect an unclean leader, which loses records.",
+        ),
+        (
+            "under_min_isr",
+            BAD,
+            "fewer in-sync copies than min.insync.replicas: writes with acks=all are refused",
+            "Bring back the brokers that are missing, or add copies elsewhere: Reassignment.",
+        ),
+        (
+            "under_replicated",
+            WARN,
+            "copies that are not in sync",
+            "Copies catch up by themselves once their brokers answer. If one is gone for good, drain it: Reassignment.",
+        ),
+    ):
+        counts = {name: count for name, topic in snapshot.topics.items() if (count := getattr(topic, attribute))}
+        if counts:
+            total = sum(counts.values())
+            names = ", ".join(sorted(counts)[:SHOWN]) + (" …" if len(counts) > SHOWN else "")
+            verb = "has" if total == 1 else "have"
+            found.append(
+                Finding(
+                    level,
+                    f"{total} partition{'s' * (total != 1)} of {names} {verb} {what}",
+                    advice,
+                    "/topics?only=trouble",
+                )
+            )
+    loose = sum(topic.not_preferred for topic in snapshot.topics.values())
+    if loose:
+        one = "partition is" if loose == 1 else "partitions are"
+        found.append(
+            Finding(
+                NOTE,
+                f"{loose} {one} led by another broker than the preferred one",
+                "Elect preferred leaders to spread the load again.",
+                "/reassignment",
+            )
+        )
+    return found
+
+
+def group_findings(snapshot: Snapshot) -> list[Finding]:
+    late = sorted(
+        (group for group in snapshot.groups.values() if is_late(group)), key=lambda one: one.seconds or 0, reverse=True
+    )
+    found = []
+    for group in late[:GROUPS_SHOWN]:
+        if group.members or group.rate > 0:
+            what = f"Group {group.name} is {group.seconds or 0:,.0f} s behind and falls further back"
+            advice = "Give it more members (at most one for each partition), or make each of them faster."
+        else:
+            what = f"Group {group.name} has no members and {group.lag:,} records to read"
+            advice = "Start its consumers. If nobody needs it any more, delete the group."
+        found.append(Finding(WARN if group.members or group.rate > 0 else NOTE, what, advice, link(group)))
+    if len(late) > GROUPS_SHOWN:
+        found.append(
+            Finding(NOTE, f"{len(late) - GROUPS_SHOWN} more groups are behind", "See the groups by lag.", "/groups")
+        )
+    return found
+
+
+def is_late(group: Group) -> bool:
+    return (group.seconds or 0) > LAG_S and group.trend >= 0 and group.lag > 0
+
+
+def link(group: Group) -> str:
+    from urllib.parse import quote
+
+    return f"/groups/{quote(group.name, safe='')}"
+
+
+def others(snapshot: Snapshot) -> list[Finding]:
+    found = []
+    for one in snapshot.transactions:
+        age_s = (snapshot.at_ms - one.started_ms) / 1000 if one.started_ms is not None else 0
+        if age_s > TRANSACTION_OLD_S:
+            found.append(
+                Finding(
+                    WARN,
+                    f"The transaction of {one.name} has been open for {age_s:,.0f} s",
+                    "Readers of committed records wait for it. Abort it if its producer is gone.",
+                    "/transactions",
+                )
+            )
+    if snapshot.moves:
+        count = len(snapshot.moves)
+        found.append(
+            Finding(
+                NOTE,
+                f"{count} partition{'s' * (count != 1)} {'is' if count == 1 else 'are'} being moved",
+                "Follow it on the page of reassignments.",
+                "/reassignment",
+            )
+        )
+    return found

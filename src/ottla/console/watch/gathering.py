@@ -1,0 +1,497 @@
+"""The rounds: ask every broker at once, wait for those that answer, and put together what is known.
+
+A round takes no longer than the slowest broker that answers within `WAIT_S`. What a silent one led or kept stays as it
+was, and the snapshot says so. What changes slowly (sizes, starts, options) is asked for every few rounds. A large
+cluster is asked less often: rounds take at most a quarter of the time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import wait
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.cluster import TopicPartition, places
+from ottla.client.failure import Failed
+from ottla.console.watch import asking, peeking
+from ottla.console.watch.arrivals import Arrivals
+from ottla.console.watch.lag import lags
+from ottla.console.watch.links import Link
+from ottla.console.watch.rates import Rates
+from ottla.console.watch.snapshot import Broker, Group, Partition, Snapshot, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from ottla.client.connection import Address
+    from ottla.client.security import Security
+    from ottla.console.watch.snapshot import Disk, Move, Transaction
+    from ottla.wire.messages.metadata import MetadataResponse
+
+log = logging.getLogger("ottla.console")
+
+EVERY_S: Final = 2.0
+SHARE: Final = 4  # a round takes at most one part of so many of the time
+SLOW_ROUNDS: Final = 5  # between questions for sizes and starts
+OPTIONS_ROUNDS: Final = 15
+WAIT_S: Final = 5.0  # for the answers of one round
+PEEKS_MAX: Final = 2000  # remembered
+
+
+@dataclass
+class Found:
+    """What one broker answered in one round."""
+
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    starts: dict[TopicPartition, int] | None = None
+    disks: tuple[Disk, ...] | None = None
+    sizes: dict[TopicPartition, int] = field(default_factory=dict)
+    groups: list[asking.GroupFacts] | None = None
+    transactions: list[Transaction] = field(default_factory=list)
+    moves: tuple[Move, ...] | None = None
+    times: dict[TopicPartition, int] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    moment: float = 0.0
+
+
+class Gathering:
+    """Knows a cluster. `round` is called by one thread; `snapshot` may be read by all."""
+
+    def __init__(self, bootstrap: str, security: Security, every_s: float = EVERY_S) -> None:
+        self.snapshot = Snapshot(every_s=every_s)
+        self._every_s = every_s
+        self._bootstrap = places(bootstrap)
+        self._security = security
+        self._links: dict[Address, Link] = {}
+        self._addresses: dict[int, tuple[Address, str | None]] = {}
+        self._rounds = 0
+        self._metadata: MetadataResponse | None = None
+        self._ends: dict[TopicPartition, int] = {}
+        self._starts: dict[TopicPartition, int] = {}
+        self._disks: dict[int, tuple[Disk, ...]] = {}
+        self._sizes: dict[int, dict[TopicPartition, int]] = {}
+        self._groups: dict[int, list[asking.GroupFacts]] = {}
+        self._transactions: dict[int, list[Transaction]] = {}
+        self._moves: tuple[Move, ...] = ()
+        self._options: dict[str, dict[str, str]] = {}
+        self._arrivals: dict[TopicPartition, Arrivals] = {}
+        self._peeked: dict[tuple[TopicPartition, int], int] = {}
+        self._wanted: dict[TopicPartition, int] = {}  # offsets whose time is to be looked at in the next round
+        self._ids: dict[str, bytes] = {}
+        self._listed: set[int] = set()
+        self._topic_rates = Rates()
+        self._group_rates = Rates()
+        self._lag_trends = Rates(falls=True)
+
+    # ------------------------------------------------------------------ a round
+
+    def round(self) -> Snapshot:
+        began = time.monotonic()
+        said = self._ask_metadata()
+        if isinstance(said, str):
+            self.snapshot = replace(
+                self.snapshot, version=self.snapshot.version + 1, problem=said, brokers=self._silenced()
+            )
+            return self.snapshot
+        self._learn(said)
+        slow = self._rounds % SLOW_ROUNDS == 0
+        answers = self._ask_all(said, slow)
+        missing: dict[str, str] = {}
+        for node, found in answers.items():
+            missing |= self._take(node, found)
+        if self._rounds % OPTIONS_ROUNDS == 0:
+            missing |= self._ask_options(said)
+        self._rounds += 1
+        took = time.monotonic() - began
+        self.snapshot = self._assembled(said, took, missing)
+        return self.snapshot
+
+    @property
+    def pause_s(self) -> float:
+        took = self.snapshot.took_s
+        return max(self._every_s - took, took * (SHARE - 1), 0.1)
+
+    def _ask_metadata(self) -> MetadataResponse | str:
+        """Of whoever answers, those that did last time first; what went wrong if nobody does."""
+        known = [address for address, _ in self._addresses.values()]
+        order = sorted(dict.fromkeys([*known, *self._bootstrap]), key=lambda address: bool(self._link(address).failed))
+        reason = f"nothing answers at {', '.join(f'{host}:{port}' for host, port in self._bootstrap)}"
+        for address in order:
+            link = self._link(address)
+            if link.busy:
+                continue
+            try:
+                return link.run(asking.metadata).result(WAIT_S)
+            except Failed as error:
+                reason = str(error)
+            except TimeoutError:
+                reason = f"the broker at {address[0]}:{address[1]} does not answer"
+        return reason
+
+    def _learn(self, said: MetadataResponse) -> None:
+        self._metadata = said
+        for one in said.brokers:
+            self._addresses[one.node_id] = ((one.host, one.port), one.rack)
+        self._listed = {one.node_id for one in said.brokers}
+        for node in self._groups.keys() - self._listed:  # others coordinate now what it did
+            del self._groups[node]
+            self._transactions.pop(node, None)
+        ids = {one.name or "": bytes(one.topic_id) for one in said.topics}
+        changed = {name for name, known in self._ids.items() if ids.get(name) != known}
+        if changed:  # a name that comes back starts from nothing
+            for kept in (self._ends, self._starts):
+                for where in [where for where in kept if where.topic in changed]:
+                    del kept[where]
+            for where in [where for where in self._arrivals if where.topic in changed]:
+                del self._arrivals[where]
+            for name in changed:
+                self._options.pop(name, None)
+            self._peeked = {key: value for key, value in self._peeked.items() if key[0].topic not in changed}
+        self._ids = ids
+        self._topic_rates.keep(ids.keys() - changed)
+
+    def _ask_all(self, said: MetadataResponse, slow: bool) -> dict[int, Found]:
+        led: dict[int, list[TopicPartition]] = {}
+        for topic in said.topics:
+            for part in topic.partitions:
+                led.setdefault(part.leader_id, []).append(TopicPartition(topic.name or "", part.partition_index))
+        work: dict[Future[Found], int] = {}
+        for one in said.brokers:
+            link = self._link((one.host, one.port))
+            if not link.busy:
+                mine = led.get(one.node_id, [])
+                times = {where: self._wanted[where] for where in mine if where in self._wanted}
+                controls = one.node_id == said.controller_id
+                work[link.run(question(one.node_id, mine, times, slow=slow, controls=controls))] = one.node_id
+        for node, (address, _) in self._addresses.items():  # those that the cluster has given up may come back
+            link = self._link(address)
+            if node not in {one.node_id for one in said.brokers} and not link.busy:
+                link.run(asking.metadata)
+        answers = {}
+        done, _ = wait(work, WAIT_S)
+        for future in done:
+            error = future.exception()
+            if error is None:
+                answers[work[future]] = future.result()
+            elif not isinstance(error, Failed):
+                raise error
+        return answers
+
+    def _take(self, node: int, found: Found) -> dict[str, str]:
+        self._ends.update(found.ends)
+        for where, end in found.ends.items():
+            if where in self._arrivals:
+                self._arrivals[where].note(found.moment, end)
+        if found.starts is not None:
+            self._starts.update(found.starts)
+        if found.disks is not None:
+            self._disks[node] = found.disks
+            self._sizes[node] = found.sizes
+        if found.groups is not None:
+            self._groups[node] = found.groups
+            self._transactions[node] = found.transactions
+        if found.moves is not None:
+            self._moves = found.moves
+        for where, moment in found.times.items():
+            self._peeked[where, self._wanted[where]] = moment
+        while len(self._peeked) > PEEKS_MAX:
+            del self._peeked[next(iter(self._peeked))]
+        return found.missing
+
+    def _ask_options(self, said: MetadataResponse) -> dict[str, str]:
+        names = [topic.name or "" for topic in said.topics]
+        for address in [address for address, _ in self._addresses.values()]:
+            link = self._link(address)
+            if link.busy or link.failed:
+                continue
+            try:
+                self._options |= link.run(lambda link: asking.options(link, names)).result(WAIT_S)
+            except Failed as error:
+                return {"options of topics": str(error)}
+            except TimeoutError:
+                continue
+            return {}
+        return {}
+
+    # ------------------------------------------------------------------ putting together
+
+    def _assembled(self, said: MetadataResponse, took: float, missing: dict[str, str]) -> Snapshot:
+        now = time.monotonic()
+        topics = {topic.name: topic for topic in sorted(self._topics(said, now), key=lambda topic: topic.name)}
+        groups = {group.name: group for group in sorted(self._read_groups(topics, now), key=lambda group: group.name)}
+        self._group_rates.keep(set(groups))
+        self._lag_trends.keep(set(groups))
+        return Snapshot(
+            version=self.snapshot.version + 1,
+            at_ms=int(time.time() * 1000),
+            taken=now,
+            took_s=took,
+            every_s=max(self._every_s, took * SHARE),
+            cluster=said.cluster_id or "",
+            controller=said.controller_id,
+            brokers=self._brokers(said, topics),
+            topics=topics,
+            groups=groups,
+            transactions=tuple(one for some in self._transactions.values() for one in some),
+            moves=self._moves,
+            sizes=dict(self._sizes),
+            missing=missing,
+        )
+
+    def _topics(self, said: MetadataResponse, now: float) -> list[Topic]:
+        found = []
+        for topic in said.topics:
+            name = topic.name or ""
+            parts, total = [], 0
+            for one in sorted(topic.partitions, key=lambda one: one.partition_index):
+                where = TopicPartition(name, one.partition_index)
+                end = self._ends.get(where, -1)
+                total += max(end, 0)
+                parts.append(
+                    Partition(
+                        one.partition_index,
+                        one.leader_id,
+                        one.leader_epoch,
+                        tuple(one.replica_nodes),
+                        tuple(one.isr_nodes),
+                        self._starts.get(where, -1),
+                        end,
+                        self._sizes.get(one.leader_id, {}).get(where, -1),
+                    )
+                )
+            options = self._options.get(name, {})
+            rate = self._topic_rates.note(name, now, total)
+            found.append(
+                Topic(
+                    name,
+                    bytes(topic.topic_id).hex(),
+                    topic.is_internal,
+                    tuple(parts),
+                    rate,
+                    number(options.get("min.insync.replicas"), 1) or 1,
+                    options.get("cleanup.policy", ""),
+                    number(options.get("retention.ms"), None),
+                    topic.error_code,
+                )
+            )
+        return found
+
+    def _read_groups(self, topics: dict[str, Topic], now: float) -> list[Group]:
+        self._wanted = {}
+        wall_ms = time.time() * 1000
+        read: set[TopicPartition] = set()
+
+        def age(where: TopicPartition, offset: int) -> float | None:
+            arrivals = self._arrivals.get(where)
+            estimate = arrivals.estimate(offset) if arrivals else None
+            if estimate is not None and estimate.fine:
+                return max(0.0, now - estimate.moment)
+            peeked = self._peeked.get((where, offset))
+            if peeked is not None:
+                return max(0.0, (wall_ms - peeked) / 1000)
+            self._wanted[where] = offset
+            return None if estimate is None else max(0.0, now - estimate.moment)
+
+        found = []
+        for node, facts in self._group_facts():
+            behind = lags(facts, topics, age)
+            read.update(lag.where for lag in behind)
+            consumed = sum(lag.committed or 0 for lag in behind)
+            lag = sum(one.records or 0 for one in behind)
+            found.append(
+                Group(
+                    facts.name,
+                    facts.kind,
+                    facts.state,
+                    facts.protocol,
+                    node,
+                    facts.members,
+                    behind,
+                    self._group_rates.note(facts.name, now, consumed),
+                    self._lag_trends.note(facts.name, now, lag),
+                )
+            )
+        for where in self._arrivals.keys() - read:
+            del self._arrivals[where]
+        for where in read - self._arrivals.keys():
+            self._arrivals[where] = Arrivals()
+        return found
+
+    def _group_facts(self) -> list[tuple[int, asking.GroupFacts]]:
+        """Each group once: what a silent broker said last counts where nobody else has the group now."""
+        nodes = sorted(self._groups, key=lambda node: self._silence(node, node in self._listed) is None)
+        facts = {one.name: (node, one) for node in nodes for one in self._groups[node]}
+        return list(facts.values())
+
+    def _brokers(self, said: MetadataResponse, topics: dict[str, Topic]) -> dict[int, Broker]:
+        counts: dict[int, list[float]] = {}  # leads, replicas, behind, rate
+        for topic in topics.values():
+            share = topic.rate / max(1, len(topic.partitions))
+            for part in topic.partitions:
+                for node in part.replicas:
+                    count = counts.setdefault(node, [0, 0, 0, 0.0])
+                    count[1] += 1
+                    count[2] += node not in part.isr
+                if part.leader >= 0:
+                    count = counts.setdefault(part.leader, [0, 0, 0, 0.0])
+                    count[0] += 1
+                    count[3] += share
+        listed = {one.node_id for one in said.brokers}
+        found = {}
+        for node in sorted(listed | self._addresses.keys() | counts.keys()):
+            (host, port), rack = self._addresses.get(node, (("", 0), None))
+            leads, replicas, behind, rate = counts.get(node, [0, 0, 0, 0.0])
+            if node not in listed and not replicas:
+                self._addresses.pop(node, None)  # gone for good: nothing is kept there
+                continue
+            found[node] = Broker(
+                node,
+                host,
+                port,
+                rack,
+                self._silence(node, node in listed),
+                node in listed,
+                int(leads),
+                int(replicas),
+                int(behind),
+                self._disks.get(node, ()),
+                rate,
+            )
+        return found
+
+    def _silence(self, node: int, listed: bool) -> str | None:
+        address = self._addresses.get(node)
+        if address is None:
+            return "the cluster has no broker of this number now"
+        link = self._link(address[0])
+        if link.failed:
+            return link.failed
+        if link.busy and link.busy_s > WAIT_S - 1:
+            return f"the broker at {address[0][0]}:{address[0][1]} does not answer"
+        return None if listed else "the cluster does not list it: it is starting, or was cut off"
+
+    def _silenced(self) -> dict[int, Broker]:
+        return {
+            node: one._replace(silence=self._silence(node, one.listed)) for node, one in self.snapshot.brokers.items()
+        }
+
+    def _link(self, address: Address) -> Link:
+        if address not in self._links:
+            self._links[address] = Link(address, self._security)
+        return self._links[address]
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()
+
+
+def question(
+    node: int, led: list[TopicPartition], times: dict[TopicPartition, int], *, slow: bool, controls: bool
+) -> Callable[[Link], Found]:
+    """All that one broker is asked in a round. One refusal leaves the rest as it is; silence ends the round."""
+
+    def ask(link: Link) -> Found:
+        found = Found()
+
+        def attempt(what: str, work: Callable[[], None]) -> None:
+            try:
+                work()
+            except Failed as error:
+                if not link.connection.alive:
+                    raise
+                found.missing[f"{what} of broker {node}"] = str(error)
+
+        def offsets() -> None:
+            found.ends = asking.ends(link, led)
+            found.moment = time.monotonic()
+
+        def logs() -> None:
+            found.disks, found.sizes = asking.disks(link)
+
+        def starts() -> None:
+            found.starts = asking.ends(link, led, asking.EARLIEST)
+
+        def groups() -> None:
+            found.groups = asking.groups(link)
+            found.transactions = asking.transactions(link, node)
+
+        def moves() -> None:
+            found.moves = asking.moves(link)
+
+        def peeks() -> None:
+            found.times = peeking.times(link, times)
+
+        attempt("offsets", offsets)
+        attempt("groups", groups)
+        if controls:
+            attempt("reassignments", moves)
+        if times:
+            attempt("record times", peeks)
+        if slow:
+            attempt("starts", starts)
+            attempt("log folders", logs)
+        return found
+
+    return ask
+
+
+def number(text: str | None, otherwise: int | None) -> int | None:
+    try:
+        return otherwise if text is None else int(text)
+    except ValueError:
+        return otherwise
+
+
+class Watch:
+    """Rounds in a thread of their own, until closed; whoever wants every snapshot is told of each."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        security: Security,
+        *,
+        every_s: float = EVERY_S,
+        told: Callable[[Snapshot], None] | None = None,
+    ) -> None:
+        self._gathering = Gathering(bootstrap, security, every_s)
+        self._told = told
+        self._stop = threading.Event()
+        self._soon = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="console-watch", daemon=True)
+        self._failures = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._gathering.snapshot
+
+    def hurry(self) -> None:
+        """Look again at once: something was changed from the page."""
+        self._soon.set()
+
+    def _live(self) -> None:
+        while not self._stop.is_set():
+            try:
+                snapshot = self._gathering.round()
+                if self._told is not None:
+                    self._told(snapshot)
+                self._failures = 0
+            except Exception:
+                self._failures += 1
+                if self._failures == 1:
+                    log.exception("a round of the console failed; trying again")
+            self._soon.wait(self._gathering.pause_s)
+            self._soon.clear()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._soon.set()
+        if self._thread.is_alive():
+            self._thread.join(WAIT_S + 1)
+        self._gathering.close()

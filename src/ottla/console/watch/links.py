@@ -1,0 +1,93 @@
+"""One thread and one connection for each broker. A broker that hangs holds up its own thread and nobody else."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ottla.client.connection import Connection
+from ottla.client.failure import Failed, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.client.connection import Address
+    from ottla.client.security import Security
+
+TIMEOUT_S: Final = 4.0
+
+T = TypeVar("T")
+Answer = TypeVar("Answer")
+
+
+class Link:
+    """Calls to one broker, one after another. `failed` is why the last one got no answer."""
+
+    def __init__(self, address: Address, security: Security, timeout_s: float = TIMEOUT_S) -> None:
+        self.address = address
+        self.failed: str | None = None
+        self._security = security
+        self._timeout_s = timeout_s
+        self._connection: Connection | None = None
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"console-{address[0]}:{address[1]}")
+        self._work: Future[object] | None = None
+        self._since = 0.0
+
+    @property
+    def busy(self) -> bool:
+        return self._work is not None and not self._work.done()
+
+    @property
+    def busy_s(self) -> float:
+        return time.monotonic() - self._since if self.busy else 0.0
+
+    def run(self, work: Callable[[Link], T]) -> Future[T]:
+        """Do this in the link's thread. Only for a link that is not busy: nothing may pile up behind a silence."""
+        assert not self.busy, "the broker has not answered the last call"
+        self._since = time.monotonic()
+        future = self._pool.submit(self._done, work)
+        self._work = future  # type: ignore[assignment]
+        return future
+
+    def _done(self, work: Callable[[Link], T]) -> T:
+        try:
+            result = work(self)
+        except Unreachable as error:
+            self.failed = str(error)
+            raise
+        self.failed = None
+        return result
+
+    def ask(self, request: object, answer: type[Answer], *, newest: int | None = None) -> Answer:
+        """In the link's thread only. A connection that ended since the last call is made anew, once."""
+        fresh = self._connection is None or not self._connection.alive
+        try:
+            return self.connection.ask(request, answer, newest=newest)
+        except Unreachable as error:
+            if fresh or "does not answer" in str(error):
+                raise
+        return self.connection.ask(request, answer, newest=newest)
+
+    @property
+    def connection(self) -> Connection:
+        if self._connection is None or not self._connection.alive:
+            self._connection = Connection(
+                self.address, self._timeout_s, security=self._security, client_id="ottla-console"
+            )
+        return self._connection
+
+    def speaks(self, key: int, least: int = 0) -> bool:
+        try:
+            return self.connection.version(key) >= least
+        except Unreachable:
+            raise
+        except Failed:
+            return False
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._connection is not None:
+            with contextlib.suppress(OSError):
+                self._connection.close()

@@ -1,0 +1,213 @@
+"""What every page has: the bar, the menu, the colours, how old the data are, and what is wrong now."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from nicegui import context, run, ui
+
+from ottla.client.failure import Failed
+from ottla.console.watch.attention import health
+from ottla.console.web import units
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ottla.console.console import Console
+    from ottla.console.watch.snapshot import Snapshot
+
+DARK: Final = "ottla_dark"
+STALE: Final = 3  # rounds without news, after which the page says so
+TICK_S: Final = 1.0
+MENU: Final = (
+    ("/", "Overview", "space_dashboard"),
+    ("/brokers", "Brokers", "dns"),
+    ("/topics", "Topics", "view_list"),
+    ("/messages", "Messages", "mail"),
+    ("/groups", "Groups", "groups"),
+    ("/reassignment", "Reassignment", "swap_horiz"),
+    ("/queries", "Queries", "account_tree"),
+    ("/transactions", "Transactions", "receipt_long"),
+    ("/zookeeper", "ZooKeeper", "forest"),
+    ("/audit", "Audit", "history"),
+)
+STYLE: Final = """
+:root{--line:#e3e7ee;--soft:#667085;--card:#fff;--good:#14804a;--warn:#b45f06;--bad:#c4261d;--note:#2f6fde}
+body.body--dark{--line:#2c323b;--soft:#98a2b3;--card:#1b1f26;--good:#4cc38a;--warn:#f5a524;--bad:#ff6b61;--note:#7aa7ff}
+body{background:#f5f6f8;font-feature-settings:"tnum"} body.body--dark{background:#12151a}
+.q-header{background:var(--card)!important;color:inherit!important;border-bottom:1px solid var(--line)}
+body.body--light .q-header{color:#101828!important} body.body--dark .q-header{color:#e6e9ef!important}
+.q-drawer .q-drawer__content{gap:0!important;padding-left:0;padding-right:0}
+.q-drawer{background:var(--card)!important;border-right:1px solid var(--line)}
+.nicegui-content{padding:20px;max-width:1440px;margin:0 auto;width:100%;gap:16px}
+.o-card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 18px;box-shadow:none;width:100%;min-width:0}
+.o-title{font-size:1.35rem;font-weight:600;line-height:1.2} .o-head{font-weight:600;font-size:1rem}
+.o-soft{color:var(--soft);font-size:.86rem} .o-stat{font-size:1.55rem;font-weight:600;line-height:1.15;white-space:nowrap}
+.o-good{color:var(--good)} .o-warn{color:var(--warn)} .o-bad{color:var(--bad)} .o-note{color:var(--note)}
+.o-mono{font-family:ui-monospace,SFMono-Regular,Menlo,monospace;font-size:.83rem}
+.o-wrap{white-space:pre-wrap;overflow-wrap:anywhere} .o-dot{width:10px;height:10px;border-radius:50%;flex:none}
+.o-menu{border-radius:8px;margin:1px 10px;min-height:40px;width:calc(100% - 20px);font-weight:500;text-decoration:none!important;color:inherit!important;display:flex;align-items:center;gap:12px;padding:8px 12px}
+.o-menu:hover{background:rgba(127,140,160,.13)} .o-menu.on{background:rgba(47,111,222,.14);color:var(--note)!important}
+.o-link{color:var(--note)!important;text-decoration:none} .o-link:hover{text-decoration:underline}
+.q-table__card{background:transparent!important;box-shadow:none!important} .q-table th{font-weight:600;color:var(--soft);font-size:.8rem}
+.q-table td{font-size:.88rem} .q-table tbody td{height:40px} .q-table__bottom{border-top:1px solid var(--line)!important}
+.o-grow{max-width:0;width:60%;overflow:hidden;text-overflow:ellipsis}
+.o-grid{display:grid;gap:14px;width:100%;grid-template-columns:repeat(auto-fit,minmax(165px,1fr))}
+.o-two{display:grid;gap:16px;width:100%;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr))}
+.o-chip{display:inline-block;border-radius:99px;padding:1px 9px;font-size:.78rem;font-weight:600;background:rgba(127,140,160,.16)}
+.o-chip.o-bad{background:rgba(220,60,50,.14)} .o-chip.o-warn{background:rgba(220,140,20,.16)} .o-chip.o-good{background:rgba(30,150,90,.14)} .o-chip.o-note{background:rgba(47,111,222,.14)}
+.o-banner{border-radius:10px;padding:10px 14px;width:100%;font-weight:500;background:rgba(220,60,50,.13);color:var(--bad);display:flex;gap:10px;align-items:center}
+.q-btn{text-transform:none!important} .q-field--dense .q-field__label{font-size:.9rem}
+@media (max-width:700px){.nicegui-content{padding:12px} .o-wide{display:none!important} .o-stat{font-size:1.25rem} .o-card{padding:12px}
+ .o-grid{grid-template-columns:repeat(2,1fr);gap:8px} .q-table td,.q-table th{padding:4px 8px!important}}
+"""  # noqa: E501
+
+
+@contextmanager
+def frame(console: Console, title: str, path: str, *, heading: bool = True) -> Iterator[None]:
+    """A page with its bar and its menu; what is made within is its content."""
+    request = context.client.request
+    chosen = {"1": True, "0": False}.get(request.cookies.get(DARK, "") if request else "")
+    ui.page_title(f"{title} · Ottla")
+    ui.add_css(STYLE)
+    ui.colors(primary="#2f6fde")
+    dark = ui.dark_mode(chosen)
+    with ui.left_drawer(value=None, bordered=False).props("width=212 breakpoint=900") as drawer:
+        drawer.classes("q-pa-none q-pt-sm")
+        for target, name, icon in MENU:
+            if target == "/zookeeper" and console.options.zookeeper is None:
+                continue
+            on = " on" if target == path else ""
+            with ui.link(target=target).classes(f"o-menu{on}"):
+                ui.icon(icon, size="20px")
+                ui.label(name)
+    with ui.header().classes("items-center q-py-xs q-px-md gap-3 no-wrap"):
+        ui.button(icon="menu", on_click=drawer.toggle).props("flat round dense color=grey").props("data-mark=menu")
+        ui.label("Ottla").classes("o-head").style("font-size:1.15rem;letter-spacing:.02em")
+        cluster = ui.label().classes("o-soft o-wide ellipsis")
+        ui.space()
+        age = ui.label().classes("o-soft o-wide").props("data-mark=age")
+        dot = ui.element("div").classes("o-dot")
+        with ui.button(icon="contrast").props("flat round dense color=grey").props("data-mark=theme") as button:
+            ui.tooltip("Light, dark, or as the system is")
+        button.on_click(lambda: switch(dark))
+    with ui.element("div").classes("o-banner").props("data-mark=banner") as banner:
+        ui.icon("error_outline", size="20px")
+        message = ui.label()
+    if heading:
+        ui.label(title).classes("o-title")
+
+    def tick() -> None:
+        snapshot = console.watch.snapshot
+        level, sentence = health(snapshot)
+        dot.style(f"background:var(--{level})")
+        said = f"{snapshot.cluster or 'no cluster yet'} · {console.options.bootstrap}"
+        cluster.set_text(units.brief(said, 90))
+        age.set_text("asking…" if not snapshot.version else f"as of {units.age(snapshot.taken)}")
+        trouble = banner_text(snapshot, sentence if level == "bad" else "")
+        banner.set_visibility(bool(trouble))
+        message.set_text(trouble)
+
+    tick()
+    ui.timer(TICK_S, tick)
+    yield
+
+
+def banner_text(snapshot: Snapshot, bad: str) -> str:
+    late = time.monotonic() - snapshot.taken if snapshot.taken else 0.0
+    if snapshot.problem and snapshot.taken:
+        return f"The cluster does not answer ({snapshot.problem}). What is shown is {units.span(late)} old."
+    if snapshot.taken and late > STALE * snapshot.every_s + 8:
+        return f"Nothing new for {units.span(late)}: the cluster answers slowly, or not at all."
+    return bad
+
+
+def switch(dark: Any) -> None:
+    """From what it is to the next: as the system is, dark, light."""
+    following: dict[bool | None, bool | None] = {None: True, True: False, False: None}
+    dark.value = following[dark.value]
+    kept = {None: "", True: "1", False: "0"}[dark.value]
+    ui.run_javascript(f"document.cookie='{DARK}={kept};path=/;max-age=31536000;SameSite=Strict'")
+
+
+def live(console: Console, update: Callable[[Snapshot], None]) -> Callable[[], None]:
+    """Call `update` with every new snapshot while the page is open; the function returned does so at once."""
+    seen = -1
+
+    def tick() -> None:
+        nonlocal seen
+        snapshot = console.watch.snapshot
+        if snapshot.version != seen:
+            seen = snapshot.version
+            update(snapshot)
+
+    def again() -> None:
+        nonlocal seen
+        seen = -1
+        tick()
+
+    tick()
+    ui.timer(TICK_S, tick)
+    return again
+
+
+def user() -> str:
+    """Who looks at this page, as the guard found out."""
+    request = context.client.request
+    return str(request.scope.get("ottla_user", "local")) if request else "local"
+
+
+async def attempt(work: Callable[..., Any], *arguments: Any, done: str = "", **named: Any) -> tuple[bool, Any]:
+    """Do something that takes time in a thread, and say how it went. Whether it worked, and what it returned."""
+    try:
+        result = await run.io_bound(work, *arguments, **named)
+    except Failed as error:
+        ui.notify(str(error), type="negative", multi_line=True, close_button="OK", timeout=0)
+        return False, None
+    if done:
+        ui.notify(done, type="positive")
+    return True, result
+
+
+class Stat:
+    """A number with a name."""
+
+    def __init__(self, label: str) -> None:
+        with ui.element("div").classes("o-card"):
+            ui.label(label).classes("o-soft")
+            self._value = ui.label("—").classes("o-stat")
+            self._note = ui.label("").classes("o-soft ellipsis")
+
+    def set(self, value: str, note: str = "", tone: str = "") -> None:
+        self._value.set_text(value)
+        self._value.classes(replace=f"o-stat {tone}")
+        self._note.set_text(note)
+
+
+def chip(text: str, tone: str = "") -> ui.label:
+    return ui.label(text).classes(f"o-chip {tone}")
+
+
+def empty(text: str, icon: str = "inbox") -> None:
+    with ui.column().classes("items-center w-full q-pa-lg gap-2"):
+        ui.icon(icon, size="36px").classes("o-soft")
+        ui.label(text).classes("o-soft text-center")
+
+
+async def sure(question: str, yes: str, *, typed: str = "") -> bool:
+    """Ask before something is done that cannot be undone; with `typed`, it must be written out."""
+    with ui.dialog() as dialog, ui.card().classes("o-card").style("max-width:460px"):
+        ui.label(question).classes("o-wrap")
+        confirm = ui.input(f"Type {typed} to go on").classes("w-full").props("data-mark=confirm") if typed else None
+        with ui.row().classes("w-full justify-end"):
+            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
+            ui.button(yes, on_click=lambda: dialog.submit(confirm is None or confirm.value == typed)).props(
+                "color=negative unelevated"
+            ).props("data-mark=sure")
+    answer = await dialog
+    dialog.delete()
+    if answer is False and confirm is not None and confirm.value and confirm.value != typed:
+        ui.notify("Not done: the name is another one.", type="warning")
+    return bool(answer)

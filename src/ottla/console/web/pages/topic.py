@@ -1,0 +1,237 @@
+"""One topic: its partitions, its flow, who reads it, its options; grow it, delete it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from nicegui import ui
+
+from ottla.client.cluster import TopicPartition
+from ottla.client.failure import Failed
+from ottla.console.actions import TOPIC
+from ottla.console.web import units
+from ottla.console.web.charts import Plot
+from ottla.console.web.frame import Stat, attempt, chip, empty, frame, live, sure, user
+from ottla.console.web.options_table import OptionsTable
+from ottla.console.web.pages.groups import place as group_place
+from ottla.console.web.pages.topics import tone, trouble, whole
+from ottla.console.web.table import Column, Paged
+
+if TYPE_CHECKING:
+    from ottla.console.console import Console
+    from ottla.console.history import Point
+    from ottla.console.watch.snapshot import Group, Partition, Snapshot, Topic
+
+
+def add(console: Console) -> None:
+    @ui.page("/topics/{name}")
+    def topic(name: str) -> None:
+        with frame(console, name, "/topics"):
+            if name in console.watch.snapshot.topics:
+                show(console, name)
+            else:
+                waiting(console, name)
+
+
+def waiting(console: Console, name: str) -> None:
+    """A topic that was just created is known a moment later."""
+    with ui.column().classes("w-full") as place:
+        empty(f"There is no topic {name}, or it is not known yet.", "hourglass_empty")
+
+    def look() -> None:
+        if name in console.watch.snapshot.topics:
+            timer.cancel()
+            place.clear()
+            with place:
+                show(console, name)
+
+    timer = ui.timer(0.5, look)
+
+
+def show(console: Console, name: str) -> None:
+    def now() -> Topic | None:
+        return console.watch.snapshot.topics.get(name)
+
+    with ui.row().classes("items-center gap-2 w-full"):
+        state, kind = chip(""), chip("internal")
+        ui.space()
+        ui.button(
+            "Messages", icon="mail", on_click=lambda: ui.navigate.to(f"/messages?topic={quote(name, safe='')}")
+        ).props("flat")
+        if console.actions.allowed:
+            ui.button("Add partitions", icon="add", on_click=lambda: grow(console, name)).props("flat").props(
+                "data-mark=grow"
+            )
+            ui.button("Delete", icon="delete", on_click=lambda: delete(console, name)).props(
+                "flat color=negative"
+            ).props("data-mark=delete")
+    with ui.element("div").classes("o-grid"):
+        partitions, records, flow = Stat("Partitions"), Stat("Records"), Stat("Records in")
+        size, kept, sync = Stat("Size"), Stat("Kept for"), Stat("Min. in sync")
+    with ui.tabs().props("align=left dense no-caps inline-label").classes("w-full") as tabs:
+        first = ui.tab("Partitions")
+        flows = ui.tab("Flow")
+        readers = ui.tab("Readers")
+        options = ui.tab("Options")
+    with ui.tab_panels(tabs, value=first).classes("w-full bg-transparent").props("animated=false"):
+        with ui.tab_panel(first).style("padding:0"), ui.element("div").classes("o-card"):
+            parts = partition_table(console, name)
+        with ui.tab_panel(flows).style("padding:0"), ui.element("div").classes("o-two"):
+            identity = f"{name}/{found.id}" if (found := now()) else name
+
+            def read(since: int) -> list[Point]:
+                return console.history.points(console.watch.snapshot.cluster, "topic", identity, since)
+
+            Plot("Records in", read, [("records a second", lambda point: point.a)])
+            Plot("Size", read, [("bytes", lambda point: point.c)], unit="B")
+        with ui.tab_panel(readers).style("padding:0"), ui.element("div").classes("o-card"):
+            groups = reader_table(console, name)
+        with ui.tab_panel(options).style("padding:0"), ui.element("div").classes("o-card"):
+            OptionsTable(console, TOPIC, name)
+
+    def update(snapshot: Snapshot) -> None:
+        one = snapshot.topics.get(name)
+        if one is None:
+            state.set_text("deleted")
+            state.classes(replace="o-chip o-bad")
+            return
+        state.set_text(trouble(one))
+        state.classes(replace=tone(one))
+        kind.set_visibility(one.internal)
+        partitions.set(units.number(len(one.partitions)), f"{one.copies} copies each")
+        records.set(units.number(one.records), f"{units.size(one.size / one.records)} each" if one.records else "")
+        flow.set(units.rate(one.rate))
+        size.set(units.size(one.size), "one copy")
+        kept.set(units.retention(one.retention_ms), one.cleanup)
+        sync.set(units.number(one.min_isr), "min.insync.replicas")
+        parts.update()
+        groups.update()
+
+    live(console, update)
+
+
+def partition_table(console: Console, name: str) -> Paged[Partition]:
+    def items() -> list[Partition]:
+        topic = console.watch.snapshot.topics.get(name)
+        return list(topic.partitions) if topic else []
+
+    def mark(one: Partition) -> str:
+        if one.leader < 0:
+            return "no leader"
+        return "under-replicated" if one.under_replicated else "in sync" if one.preferred else "not preferred"
+
+    if console.actions.allowed:
+        ui.button("Elect preferred leaders", on_click=lambda: elect(console, name)).props("flat dense icon=how_to_vote")
+    return Paged(
+        [
+            Column("Partition", lambda one: str(one.number), lambda one: one.number),
+            Column(
+                "State",
+                mark,
+                mark,
+                tone=lambda one: (
+                    "o-chip "
+                    + (
+                        "o-bad"
+                        if one.leader < 0
+                        else "o-warn"
+                        if one.under_replicated
+                        else "o-good"
+                        if one.preferred
+                        else "o-note"
+                    )
+                ),
+            ),
+            Column(
+                "Leader", lambda one: str(one.leader) if one.leader >= 0 else "none", lambda one: one.leader, right=True
+            ),
+            Column("Replicas", lambda one: ", ".join(map(str, one.replicas)), lambda one: one.replicas),
+            Column(
+                "In sync",
+                lambda one: ", ".join(map(str, one.isr)),
+                lambda one: one.isr,
+                tone=lambda one: "o-warn" if one.under_replicated else "",
+            ),
+            Column("Start", lambda one: units.number(one.start), lambda one: one.start, right=True, wide=True),
+            Column("End", lambda one: units.number(one.end), lambda one: one.end, right=True),
+            Column(
+                "Records",
+                lambda one: units.number(one.end - one.start),
+                lambda one: one.end - one.start,
+                right=True,
+                wide=True,
+            ),
+            Column("Size", lambda one: units.size(one.size), lambda one: one.size, right=True, wide=True),
+            Column("Epoch", lambda one: str(one.epoch), lambda one: one.epoch, right=True, wide=True),
+        ],
+        items,
+        key=lambda one: str(one.number),
+        mark="partitions",
+    )
+
+
+def reader_table(console: Console, name: str) -> Paged[Group]:
+    def items() -> list[Group]:
+        return [group for group in console.watch.snapshot.groups.values() if name in group.topics]
+
+    def lag(group: Group) -> int:
+        return sum(one.records or 0 for one in group.lags if one.where.topic == name)
+
+    return Paged(
+        [
+            Column("Group", lambda one: one.name, lambda one: one.name, link=lambda one: group_place(one.name)),
+            Column("State", lambda one: one.state, lambda one: one.state),
+            Column("Members", lambda one: units.number(len(one.members)), lambda one: len(one.members), right=True),
+            Column("Lag here", lambda one: units.number(lag(one)), lag, right=True),
+            Column("Consumes", lambda one: units.rate(one.rate), lambda one: one.rate, right=True, wide=True),
+        ],
+        items,
+        key=lambda one: one.name,
+        nothing="No group reads this topic.",
+        mark="readers",
+    )
+
+
+async def elect(console: Console, name: str) -> None:
+    topic = console.watch.snapshot.topics.get(name)
+    if topic is None:
+        return
+    wheres = [TopicPartition(name, one.number) for one in topic.partitions]
+    done, count = await attempt(console.actions.elect, user(), wheres)
+    if done:
+        ui.notify(f"{count} leaders elected" if count else "Every partition is led by its preferred broker already.")
+
+
+async def grow(console: Console, name: str) -> None:
+    topic, who = console.watch.snapshot.topics.get(name), user()
+    have = len(topic.partitions) if topic else 1
+    with ui.dialog() as dialog, ui.card().classes("o-card"):
+        ui.label(f"Partitions of {name}").classes("o-head")
+        ui.label("Partitions can be added, not taken away; keys go to other partitions from then on.").classes("o-soft")
+        count = (
+            ui.number("Partitions", value=have + 1, min=have + 1, format="%d")
+            .classes("w-full")
+            .props("data-mark=grow-count")
+        )
+        with ui.row().classes("w-full justify-end"):
+            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
+            ui.button("Add", on_click=lambda: dialog.submit(True)).props("unelevated").props("data-mark=grow-do")
+    wanted, value = await dialog, count.value
+    dialog.delete()
+    if wanted:
+        try:
+            target = whole(value, "partitions")
+        except Failed as error:
+            ui.notify(str(error), type="negative")
+            return
+        await attempt(console.actions.grow_topic, who, name, target, done=f"{name} has {target} partitions")
+
+
+async def delete(console: Console, name: str) -> None:
+    who = user()
+    question = f"Delete {name} with all its records? This cannot be undone."
+    if await sure(question, "Delete", typed=name):
+        done, _ = await attempt(console.actions.delete_topic, who, name, done=f"{name} is deleted")
+        if done:
+            ui.navigate.to("/topics")

@@ -1,0 +1,51 @@
+"""What the system knows of this process: time, memory, files. Read in a thread: with many files that takes a while."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+from ottla import __version__, descriptors
+from ottla.metrics.catalogue import BUILD, CPU, FILES_MAX, GC_FREED, GC_RUNS, OPEN_FILES, RESIDENT, STARTED
+from ottla.metrics.family import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STATM: Final = "/proc/self/statm"
+PAGE_SIZE: Final = resource.getpagesize()
+BEGAN_S: Final = round(time.time(), 3)  # when this was loaded, which is when the broker was started
+
+
+def sampled() -> list[Sample]:
+    """Everything, now."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    samples = [
+        Sample(BUILD, (__version__, sys.version.partition(" ")[0]), 1),
+        Sample(CPU, (), round(used.ru_utime + used.ru_stime, 6)),
+        Sample(RESIDENT, (), resident(used.ru_maxrss)),
+        Sample(FILES_MAX, (), descriptors.limit()),
+        Sample(STARTED, (), BEGAN_S),
+    ]
+    files = descriptors.opened()
+    if files is not None:
+        samples.append(Sample(OPEN_FILES, (), files))
+    return [*samples, *collections()]
+
+
+def resident(most: int) -> int:
+    """Bytes of memory now; where only the most there ever was is known (macOS), that."""
+    try:
+        with open(STATM, "rb") as statm:
+            return int(statm.read().split()[1]) * PAGE_SIZE
+    except (OSError, IndexError, ValueError):
+        return most if sys.platform == "darwin" else most * 1024
+
+
+def collections() -> Iterator[Sample]:
+    for generation, one in enumerate(gc.get_stats()):
+        yield Sample(GC_RUNS, (str(generation),), one["collections"])
+        yield Sample(GC_FREED, (str(generation),), one["collected"])

@@ -1,0 +1,30 @@
+"""The session with ZooKeeper: what it is, and how often it became that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.cluster.keeper import SessionEvent
+from ottla.metrics.catalogue import KEEPER_CHANGES, KEEPER_CONNECTED
+from ottla.metrics.family import Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ottla.cluster.keeper import Keeper
+
+
+class KeeperSession:
+    def __init__(self, keeper: Keeper) -> None:
+        self.connected = False
+        self._changes = dict.fromkeys(SessionEvent, 0)
+        keeper.subscribe(self._listen)
+
+    def _listen(self, event: SessionEvent) -> None:
+        self.connected = event is SessionEvent.CONNECTED
+        self._changes[event] += 1
+
+    def samples(self) -> Iterator[Sample]:
+        yield Sample(KEEPER_CONNECTED, (), int(self.connected))
+        for event, count in self._changes.items():
+            yield Sample(KEEPER_CHANGES, (event.value,), count)

@@ -1,0 +1,31 @@
+"""What the collectors read: the parts of a running broker, as far as they are there by now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.config import BrokerConfig
+    from ottla.handlers.call import Parts
+    from ottla.log.store import Store
+    from ottla.metrics.loop_lag import LoopLag
+    from ottla.metrics.session import KeeperSession
+    from ottla.net.dispatch import Dispatch
+    from ottla.net.listener import Listener
+    from ottla.replica.isr import Proposals
+
+
+@dataclass(kw_only=True)
+class Sources:
+    config: BrokerConfig
+    store: Store
+    lag: LoopLag
+    missing: Callable[[], list[str]]  # what keeps the broker from being ready
+    listeners: list[Listener] = field(default_factory=list)
+    session: KeeperSession | None = None  # of a member of a cluster
+    proposals: Proposals | None = None
+    parts: Parts | None = None  # from here on: once the logs are open
+    dispatch: Dispatch | None = None

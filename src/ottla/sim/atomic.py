@@ -1,0 +1,117 @@
+"""What transactions promise, and what is wrong with what clients saw of them (V10): pure.
+
+Every value belongs to one transaction. A producer says when it begins, what it writes, when it asks for the commit, and
+how that was answered; a reader of what is committed says what it got. From these alone `Transactions` finds:
+
+    early     a value that was read before anybody asked to commit its transaction
+    aborted   a value of a transaction that was aborted, and read
+    half      a transaction of which some was read and some was not, in the end
+    lost      a transaction whose commit was acknowledged, and not read in the end
+    zombie    a commit that was acknowledged to a producer after another had taken its place
+    offsets   a group's offset in the end that is not that of the last transaction that committed one
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ottla.sim.history import Partition
+
+
+class Transaction:
+    def __init__(self, number: int, epoch: int) -> None:
+        self.number = number
+        self.epoch = epoch  # of its producer
+        self.values: set[tuple[Partition, bytes]] = set()
+        self.acknowledged: set[tuple[Partition, bytes]] = set()
+        self.offset: int | None = None
+        self.asked = False  # whether somebody may have been asked to commit it
+        self.fenced = False  # before that, another producer had taken the place of its own
+        self.committed: bool | None = None  # as far as its producer knows
+
+    def __repr__(self) -> str:
+        return f"transaction {self.number}"
+
+
+class Transactions:
+    """Those of one transactional id, one after the other."""
+
+    def __init__(self, wrong: Callable[[str], None]) -> None:
+        self.begun: list[Transaction] = []
+        self.of: dict[tuple[Partition, bytes], Transaction] = {}
+        self.read: dict[Partition, dict[int, bytes]] = {}
+        self._epoch = -1
+        self._wrong = wrong
+
+    # Producers.
+
+    def takes_over(self, epoch: int) -> None:
+        """A producer was told that it is the one from now on. Answers may overtake each other, epochs do not."""
+        self._epoch = max(self._epoch, epoch)
+
+    def begins(self, epoch: int) -> Transaction:
+        made = Transaction(len(self.begun), epoch)
+        self.begun.append(made)
+        return made
+
+    def writes(self, transaction: Transaction, partition: Partition, values: list[bytes]) -> None:
+        for value in values:
+            transaction.values.add((partition, value))
+            self.of[partition, value] = transaction
+
+    def acknowledges(self, transaction: Transaction, partition: Partition, values: list[bytes]) -> None:
+        transaction.acknowledged.update((partition, value) for value in values)
+
+    def asks(self, transaction: Transaction) -> None:
+        """Its producer is about to ask for the commit, perhaps not for the first time."""
+        if not transaction.asked:
+            transaction.asked, transaction.fenced = True, transaction.epoch < self._epoch
+
+    def ends(self, transaction: Transaction, *, commit: bool) -> None:
+        """Its end was acknowledged; or it was given up, which is an abort if nobody had asked for the commit."""
+        if commit and transaction.fenced:
+            self._wrong(f"V10 zombie: the commit of {transaction} was acknowledged, and another had taken over")
+        if commit or not transaction.asked:
+            transaction.committed = commit
+
+    # Readers.
+
+    def reads(self, partition: Partition, offset: int, value: bytes) -> None:
+        self.read.setdefault(partition, {})[offset] = value
+        transaction = self.of.get((partition, value))
+        if transaction is None:
+            return
+        where = f"{value!r} of {transaction} at {partition[0]}-{partition[1]} {offset}"
+        if transaction.committed is False:
+            self._wrong(f"V10 aborted: {where} was read")
+        elif not transaction.asked:
+            self._wrong(f"V10 early: {where} was read")
+
+    # The end.
+
+    def close(self, logs: Mapping[Partition, Mapping[int, bytes]], offset: int) -> None:
+        """What is in the logs, by offset, and the offset of the group: everything has ended and was read."""
+        for partition, values in logs.items():
+            read = self.read.get(partition, {})
+            for at, value in sorted(values.items()):
+                if read.get(at, value) != value or ((partition, value) not in self.of and at not in read):
+                    self._wrong(f"V10 {partition[0]}-{partition[1]}: {value!r} at {at}, and {read.get(at)!r} was read")
+                    return
+        seen = {(partition, value) for partition, values in self.read.items() for value in values.values()}
+        final = None
+        for transaction in self.begun:
+            found = transaction.values & seen
+            if transaction.asked and found and not transaction.acknowledged <= found:
+                missing = sorted(transaction.acknowledged - found)
+                self._wrong(f"V10 half: of {transaction} {len(found)} were read, and not {missing[0]}")
+            if transaction.committed and not transaction.acknowledged <= found:
+                self._wrong(f"V10 lost: {transaction} was committed, and nothing of it was read")
+            if transaction.committed is False and found:
+                self._wrong(f"V10 aborted: {transaction}, and {sorted(found)[0]} was read")
+            if transaction.offset is not None and found:
+                final = transaction.offset
+        if (final or 0) != max(offset, 0):
+            self._wrong(f"V10 offsets: {offset} in the end, and {final} was the last that was committed")

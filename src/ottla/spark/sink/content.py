@@ -1,0 +1,129 @@
+"""What an epoch has written, as its decision notes it; and whether a repetition would write the same.
+
+An epoch that is decided is not written again. That is right if it is the same epoch, and loses rows if its number was
+given to other input: a checkpoint was restored from a backup, its last files were removed, it was copied for another
+query, or one `ottla.write.id` serves two topics. So whoever finds an epoch decided computes what it would write, and
+compares:
+
+    topics     must be the same, where there are rows
+    plan       the file that Spark wrote for the batch before it ran (offsets/N of the checkpoint): the same file is the
+               same batch, also if its rows come out differently this time, as with rand() in the query
+    digest     else the rows must be the same, in whatever order and tasks: see `ottla.records.digest`
+
+Pure, but for `Plan.read`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ottla.client.failure import Failed
+from ottla.spark.source.checkpoint import load as position
+
+log = logging.getLogger(__name__)
+
+FILE: Final = "file:"
+ENDS_MAX: Final = 4096  # characters of offsets in a decision: more than that nobody reads in a message
+SHOWN: Final = 5  # topics in a message
+
+
+class Plan(NamedTuple):
+    """A batch as Spark has planned it."""
+
+    digest: str
+    ends: str  # where each of its sources ends; empty if that is too long
+
+    @classmethod
+    def read(cls, checkpoint: str | None, epoch: int) -> Plan | None:
+        """From the checkpoint of a query; None if that is not on a file system of this machine."""
+        if checkpoint is None:
+            return None
+        folder = checkpoint.removeprefix(FILE)
+        if folder.startswith("//"):
+            folder = "/" + folder.lstrip("/")
+        try:
+            data = (Path(folder) / "offsets" / str(epoch)).read_bytes()
+        except (OSError, ValueError):
+            return None
+        return cls(hashlib.sha256(data).hexdigest()[:32], ends(data))
+
+
+def ends(data: bytes) -> str:
+    """The offsets in a file of Spark's: behind its version and one line about the batch, a line for each source."""
+    found = [shown(line) for line in data.decode(errors="replace").splitlines()[2:]]
+    told = " and ".join(found)
+    return told if len(told) <= ENDS_MAX else ""
+
+
+def shown(line: str) -> str:
+    """An offset of ours as `startingOffsets` takes it, and any other as it is."""
+    try:
+        given = json.loads(line)
+        offsets = position(given).offsets
+    except (ValueError, Failed):
+        return line
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(topics)
+
+
+class Content(NamedTuple):
+    """What all tasks of an epoch have written, together."""
+
+    rows: int
+    digest: int
+    topics: tuple[str, ...]
+    plan: Plan | None = None
+
+
+def load(given: dict[str, Any]) -> Content:
+    """The content that was written as JSON."""
+    plan = given["plan"]
+    return Content(given["rows"], given["digest"], tuple(given["topics"]), Plan(*plan) if plan is not None else None)
+
+
+def compare(query: str, epoch: int, there: Content, now: Content) -> None:
+    """Failed if an epoch that is in its topics already would have other content now."""
+    if there.topics and now.topics and there.topics != now.topics:
+        raise Failed(
+            f"batch {epoch} of query {query} is in {listed(there.topics)} already, and was now to be written to "
+            f"{listed(now.topics)}: nothing was written. A query whose checkpoint is a copy of another one's needs a "
+            "checkpoint of its own; writes to different topics need an ottla.write.id each; a topic can be changed "
+            f"when the batch before is done: {going_on(epoch)}"
+        )
+    if there.plan is not None and there.plan == now.plan:
+        if (there.rows, there.digest) != (now.rows, now.digest):
+            log.warning(
+                "batch %s of query %s is in its topic already, and came out with other rows when it was repeated: "
+                "those that are there stay",
+                epoch,
+                query,
+            )
+        return
+    if (there.rows, there.digest) == (now.rows, now.digest):
+        return
+    begin = f", for which startingOffsets is {there.plan.ends}" if there.plan is not None and there.plan.ends else ""
+    raise Failed(
+        f"batch {epoch} of query {query} is in {listed(there.topics)} already with {there.rows} rows, and now has "
+        f"{now.rows}{' others' if there.rows == now.rows else ''}: nothing was written. Its number was given to other "
+        "input, as when a checkpoint is an old copy, or files were removed from it: go on with the newest checkpoint, "
+        f"or start with a new one where that batch ended{begin}. If the input is the same and only the rows come out "
+        f"differently each time: {going_on(epoch)}"
+    )
+
+
+def going_on(epoch: int) -> str:
+    return f"to keep what is there and leave out what was to be written now, set ottla.kept.batch={epoch}"
+
+
+def listed(topics: tuple[str, ...]) -> str:
+    """Names for a message."""
+    if not topics:
+        return "no topic"
+    more = f" and {len(topics) - SHOWN} more" if len(topics) > SHOWN else ""
+    return f"topic{'s' if len(topics) > 1 else ''} {', '.join(topics[:SHOWN])}{more}"

@@ -1,0 +1,70 @@
+"""Producers that a worker process keeps from one task to the next: connections, and for rows that are written at least
+once a producer id with its sequence numbers.
+
+Brokers remember a producer id for a day, so a new one for each task of each small batch would add up. Spark's Python
+workers do one task after the other and are ended when they have been idle for a minute, so what they keep is bounded by
+the number of workers. A producer whose task failed is thrown away: nobody knows what its last batches came to.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.transaction import identify
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from ottla.client.cluster import Cluster
+    from ottla.client.transaction import Identity
+    from ottla.spark.sink.options import SinkOptions
+
+KEPT_MAX: Final = 4  # clusters, or ways to write to one, that a worker has at hand
+IDLE_S: Final = 300.0  # brokers close connections that are idle for ten minutes
+
+_kept: dict[Hashable, Producer] = {}  # the longest unused first
+
+
+@dataclass
+class Producer:
+    cluster: Cluster
+    identity: Identity | None = None
+    sequences: dict[str, dict[int, int]] = field(default_factory=dict)  # by topic and partition: the next one
+    returned: float = 0.0
+
+    def identified(self, options: SinkOptions) -> Identity | None:
+        """The producer id for rows that are written at least once, if they are to have one."""
+        if self.identity is None and options.idempotent:
+            self.identity = identify(self.cluster, None, timeout_ms=options.transaction_timeout_ms)
+        return self.identity
+
+
+@contextmanager
+def producer(options: SinkOptions) -> Iterator[Producer]:
+    """One for these options, new or kept; kept again if nothing is raised."""
+    key = (options.bootstrap, options.security, options.client_id, options.request_timeout_ms,
+           options.delivery_timeout_ms, options.idempotent)  # fmt: skip
+    found = _kept.pop(key, None)
+    if found is not None and time.monotonic() - found.returned > IDLE_S:
+        found.cluster.close()
+        found = None
+    if found is None:
+        found = Producer(options.cluster(patience_ms=options.delivery_timeout_ms))
+    try:
+        yield found
+    except BaseException:
+        found.cluster.close()
+        raise
+    found.returned = time.monotonic()
+    _kept[key] = found
+    while len(_kept) > KEPT_MAX:
+        _kept.pop(next(iter(_kept))).cluster.close()
+
+
+def close() -> None:
+    """Let go of all of them."""
+    while _kept:
+        _kept.popitem()[1].cluster.close()

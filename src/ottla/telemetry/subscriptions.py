@@ -1,0 +1,65 @@
+"""Subscriptions: which metrics which clients are to push, and how often. Each is a `client-metrics` resource.
+
+    metrics        prefixes of names; * for everything
+    interval.ms    how often
+    match          name=pattern pairs; a client is meant if all of them match it, and every client without any
+
+A client may be meant by several: it pushes what any of them wants, as often as the most impatient.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.config.client_metrics import EVERYTHING, client_metrics_config, match_of
+from ottla.config.option import ConfigError
+from ottla.coord.patterns import PatternError, compiled
+from ottla.records.native import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Configs = Mapping[str, Mapping[str, str]]  # by the name of the resource
+
+INTERVAL_MS: Final = 300_000
+
+
+class Client(NamedTuple):
+    """Whom a subscription may match. The names are those of the parameters in `match`."""
+
+    client_instance_id: str
+    client_id: str
+    client_software_name: str
+    client_software_version: str
+    client_source_address: str
+    client_source_port: str
+
+
+class Wanted(NamedTuple):
+    """What one client is to push."""
+
+    id: int
+    metrics: tuple[str, ...]  # none: nothing; an empty prefix: everything
+    interval_ms: int
+
+
+def wanted(configs: Configs, client: Client) -> Wanted:
+    metrics: dict[str, None] = {}
+    intervals = []
+    for pairs in configs.values():
+        try:
+            config = client_metrics_config(pairs)
+            if not matches(config.match, client):
+                continue
+        except (ConfigError, PatternError):  # not written by us: it means nobody
+            continue
+        metrics |= dict.fromkeys(config.metrics)
+        intervals.append(config.interval_ms)
+    names = ("",) if EVERYTHING in metrics else tuple(sorted(metrics))
+    interval_ms = min(intervals, default=INTERVAL_MS)
+    told = f"{names}{interval_ms}{client.client_instance_id}".encode()
+    return Wanted(int.from_bytes(crc32c(told).to_bytes(4), signed=True), names, interval_ms)
+
+
+def matches(match: tuple[str, ...], client: Client) -> bool:
+    return all(compiled(pattern).matches(getattr(client, name)) for name, pattern in match_of(match).items())

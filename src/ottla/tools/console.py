@@ -1,0 +1,78 @@
+"""`ottla console`: the web page of a cluster, as a process of its own."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Properties, guarded, pairs
+
+PORT = 8190
+
+
+def console(
+    bootstrap: Bootstrap = BOOTSTRAP,
+    listen: Annotated[
+        str, typer.Option(help="Where the page is served; port 0 for any free one")
+    ] = f"127.0.0.1:{PORT}",
+    token: Annotated[str | None, typer.Option(envvar="OTTLA_CONSOLE_TOKEN", help="Who knows it may look")] = None,
+    token_file: Annotated[Path | None, typer.Option(help="The same, from a file")] = None,
+    user: Annotated[str | None, typer.Option(help="In place of a token: a name, with --password-file")] = None,
+    password_file: Annotated[Path | None, typer.Option(help="A file that holds the password")] = None,
+    allow_changes: Annotated[bool, typer.Option("--allow-changes", help="Let the page change things")] = False,
+    allow_host: Annotated[list[str] | None, typer.Option(help="Another name the page is called by; repeatable")] = None,
+    history: Annotated[
+        Path | None, typer.Option(help="Keep lag, rates and the audit list in this file (default: in your home folder)")
+    ] = None,
+    registry: Annotated[str | None, typer.Option(help="A schema registry, for Avro and Protobuf values")] = None,
+    zookeeper: Annotated[str | None, typer.Option(help="host:port[,...][/path]: show its tree too")] = None,
+    every: Annotated[float, typer.Option(min=0.5, max=300, help="Seconds between looks at the cluster")] = 2.0,
+    metrics: Annotated[list[str] | None, typer.Option(help="http://host:port/metrics of a broker; repeatable")] = None,
+    ready_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
+    properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
+) -> None:
+    """Watch a cluster from a web page, and change it where that is allowed. Any Kafka cluster will do."""
+    from ottla.console.console import Options
+    from ottla.console.serving import serve
+
+    host, port = split(listen)
+    options = Options(
+        bootstrap=bootstrap,
+        security=guarded(pairs(properties)),
+        host=host,
+        port=port,
+        token=secret(token_file) if token_file else token,
+        user=user,
+        password=secret(password_file) if password_file else None,
+        allow_changes=allow_changes,
+        hosts=tuple(allow_host or ()),
+        history=str(history) if history else str(default_history()),
+        registry=registry,
+        zookeeper=zookeeper,
+        every_s=every,
+        metrics=tuple(metrics or ()),
+    )
+    raise typer.Exit(serve(options, ready=ready_fd))
+
+
+def split(listen: str) -> tuple[str, int]:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise typer.BadParameter(f"--listen {listen}: expected host:port")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def secret(path: Path) -> str:
+    try:
+        found = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failed(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if not found:
+        raise Failed(f"{path} is empty")
+    return found
+
+
+def default_history() -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "ottla" / "console.sqlite"

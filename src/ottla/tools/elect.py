@@ -1,0 +1,90 @@
+"""`ottla elect`: give leadership back to preferred replicas, or to any replica where none in sync is left."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ottla.client.election import Election
+from ottla.client.election import elect as ask
+from ottla.client.layout import read_layout
+from ottla.tools.group import named
+from ottla.tools.output import document, say, table, warn
+from ottla.tools.plan_file import read_partitions
+from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
+
+if TYPE_CHECKING:
+    from ottla.client.placement import Place
+
+app = typer.Typer(no_args_is_help=True, help="Elect leaders of partitions.")
+
+Topics = Annotated[
+    list[str], typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="A topic, or some partitions; repeatable")
+]
+File = Annotated[
+    Path | None, typer.Option("--file", help='Partitions as {"partitions": [{"topic": "NAME", "partition": 0}]}')
+]
+All = Annotated[bool, typer.Option("--all", "-a", help="Every partition of the cluster")]
+
+
+@app.command()
+def preferred(
+    topic: Topics = [],  # noqa: B006 - Typer reads the default and hands out a new list
+    file: File = None,
+    all_partitions: All = False,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Make the first replica of each partition its leader, where it is in sync."""
+    run(Election.PREFERRED, topic, file, all_partitions, json, bootstrap, properties)
+
+
+@app.command()
+def unclean(
+    topic: Topics = [],  # noqa: B006
+    file: File = None,
+    all_partitions: All = False,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Make a replica leader that is not in sync, where there is no other. Records that it lacks are lost."""
+    run(Election.UNCLEAN, topic, file, all_partitions, json, bootstrap, properties)
+
+
+def run(
+    kind: Election,
+    topic: list[str],
+    file: Path | None,
+    all_partitions: bool,
+    json: bool,
+    bootstrap: str,
+    properties: list[str],
+) -> None:
+    if bool(topic or file) == all_partitions:
+        raise typer.BadParameter("give --topic or --file, or --all")
+    with wire(bootstrap, properties) as cluster:
+        layout = read_layout(cluster)
+        places: list[Place] | None = None
+        if not all_partitions:
+            places = read_partitions(file) if file else []
+            for name, indexes in named(topic).items():
+                there = [place for place in layout.partitions if place[0] == name]
+                places += there if indexes is None else [(name, index) for index in indexes]
+            if missing := [place for place in places if place not in layout.partitions]:
+                raise Failed(f"there is no {missing[0][0]} partition {missing[0][1]}")
+        elected, failed = ask(cluster, kind, places)
+        leaders = read_layout(cluster, {name for name, _ in elected}).partitions if elected else {}
+    rows = [{"topic": name, "partition": index, "leader": leaders[name, index].leader} for name, index in elected]
+    if json:
+        refused = [{"topic": name, "partition": index, "reason": str(why)} for (name, index), why in failed.items()]
+        document({"elected": rows, "failed": refused})
+    elif rows:
+        table(("topic", "partition", "leader"), [list(row.values()) for row in rows])
+    else:
+        say("No partition needed another leader." if not failed else "No leader was elected.")
+    for why in failed.values():
+        warn(str(why))
+    if failed:
+        raise Failed(f"{len(failed)} partitions could not get a leader")

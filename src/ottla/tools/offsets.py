@@ -1,0 +1,79 @@
+"""`ottla offsets`: the committed offsets of many groups, to a file and back. For one group see `ottla groups`."""
+
+import csv
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ottla.client.group_list import list_groups
+from ottla.tools.groups import Execute, carry_out
+from ottla.tools.lag import committed, spans
+from ottla.tools.offset_file import read_groups, to_objects
+from ottla.tools.output import document, progress, say, warn
+from ottla.tools.reset import restored
+from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, admin, wire
+
+app = typer.Typer(no_args_is_help=True, help="Write the committed offsets of groups to a file, and read them back.")
+
+
+@app.command("export")
+def export_offsets(
+    groups: Annotated[list[str] | None, typer.Argument(metavar="GROUP...")] = None,
+    all_groups: Annotated[bool, typer.Option("--all", "-a", help="Every group")] = False,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
+) -> None:
+    """Print group,topic,partition,offset lines or JSON, for `import` and for kafka-consumer-groups."""
+    if bool(groups) == all_groups:
+        raise typer.BadParameter("give the names of groups, or --all")
+    if groups is None:
+        with wire(bootstrap, properties) as cluster:
+            groups = sorted(list_groups(cluster))
+    found = {}
+    with progress("groups", len(groups)) as bar:
+        for number, name in enumerate(groups):
+            bar(number)
+            found[name] = committed(bootstrap, properties, name)
+            if not found[name] and not all_groups:
+                raise Failed(f"{name} has no offsets")
+    if json:
+        document([{"group": name, **entry} for name, commits in found.items() for entry in to_objects(commits)])
+        return
+    lines = csv.writer(sys.stdout, lineterminator="\n")
+    for name, commits in found.items():
+        lines.writerows((name, *place, commit.offset) for place, commit in commits.items())
+
+
+@app.command("import")
+def import_offsets(
+    file: Annotated[Path | None, typer.Argument(help="CSV or JSON, as `export` prints it; default: stdin")] = None,
+    execute: Execute = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+    json: Json = False,
+) -> None:
+    """Give groups the offsets of a file. Shows old and new offsets; does it with --execute."""
+    try:
+        wanted = read_groups(sys.stdin.read() if file is None else file.read_text())
+    except OSError as error:
+        raise Failed(f"{file}: {error.strerror}") from None
+    except ValueError as error:
+        raise Failed(f"{file or 'stdin'}: {error}") from None
+    if not wanted:
+        raise Failed(f"{file or 'stdin'}: no offsets in it")
+    cluster = admin(bootstrap, properties)
+    refused = 0
+    for name, commits in wanted.items():
+        if not json:
+            say(name)
+        try:
+            moves = restored(commits, spans(cluster, commits), committed(bootstrap, properties, name), warn)
+            carry_out(cluster, name, moves, execute=execute, json=json)
+        except Failed as error:  # the other groups can go on
+            warn(f"{name}: {error}")
+            refused += 1
+    if refused:
+        raise Failed(f"{refused} of {len(wanted)} groups were left as they are")

@@ -1,0 +1,267 @@
+"""`ottla reassign`: generate, execute, verify, cancel, list. Files are those of kafka-reassign-partitions."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ottla.client import reassignment
+from ottla.client.cluster import Cluster
+from ottla.client.layout import Layout, read_layout, replica_sizes
+from ottla.client.placement import Change, Place, Placement, PlacementError, changes, propose
+from ottla.tools.output import document, progress, say, table, warn
+from ottla.tools.plan_file import plan_document, read_plan, read_topics, write_plan
+from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
+from ottla.tools.size import format_size, parse_size
+
+app = typer.Typer(no_args_is_help=True, help="Move replicas between brokers, and change the replication factor.")
+
+Plan = Annotated[Path, typer.Argument(metavar="PLAN", help="A JSON file, as `generate --save` writes it")]
+POLL_S = 0.5
+
+
+@app.command()
+def generate(
+    topic: Annotated[list[str], typer.Option("--topic", "-t", help="A topic to place anew; repeatable")] = [],  # noqa: B006 - Typer reads the default and hands out a new list
+    topics_file: Annotated[
+        Path | None, typer.Option("--topics-file", help='Topics as {"topics": [{"topic": "NAME"}]}')
+    ] = None,
+    brokers: Annotated[
+        str | None, typer.Option("--brokers", metavar="1,2,3", help="Use these brokers only (default: all)")
+    ] = None,
+    drain: Annotated[list[int], typer.Option("--drain", help="Leave nothing on this broker; repeatable")] = [],  # noqa: B006
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", "-r", min=1, help="Change the replication factor to this")
+    ] = None,
+    ignore_racks: Annotated[bool, typer.Option("--ignore-racks", help="Place as if brokers had no racks")] = False,
+    save: Annotated[Path | None, typer.Option("--save", help="Write the plan to this file")] = None,
+    save_current: Annotated[
+        Path | None, typer.Option("--save-current", help="Write the placement of now to this file, to go back to it")
+    ] = None,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Propose a placement that is even and moves as little as possible. Nothing is changed.
+
+    Without --topic or --topics-file all topics are placed, the internal ones too.
+    """
+    names = [*topic, *(read_topics(topics_file) if topics_file else [])] or None
+    with wire(bootstrap, properties) as cluster:
+        layout = read_layout(cluster, names)
+        sizes = sizes_of(cluster)
+    racks = chosen_brokers(layout, brokers, drain)
+    if ignore_racks:
+        racks = dict.fromkeys(racks)
+    current = layout.placement
+    try:
+        plan = propose(current, racks, replicas=replicas, sizes=sizes)
+    except PlacementError as error:
+        raise Failed(str(error)) from None
+    if save:
+        write_plan(save, plan)
+    if save_current:
+        write_plan(save_current, current)
+    moves = changes(current, plan, sizes)
+    if json:
+        document(
+            {
+                "current": plan_document(current),
+                "proposed": plan_document(plan),
+                "bytes_to_copy": sum(one.bytes_to_copy for one in moves),
+            }
+        )
+        return
+    show_changes(moves, len(current))
+    if moves:
+        say(
+            f"Run it: ottla reassign execute {save}"
+            if save
+            else "Nothing was changed; --save PLAN keeps it for `execute`."
+        )
+
+
+def chosen_brokers(layout: Layout, brokers: str | None, drain: list[int]) -> dict[int, str | None]:
+    wanted = set(layout.brokers)
+    if brokers is not None:
+        try:
+            wanted = {int(text) for text in brokers.split(",")}
+        except ValueError:
+            raise typer.BadParameter(f"--brokers {brokers}: expected broker ids, such as 1,2,3") from None
+    if unknown := sorted(({*wanted, *drain}) - set(layout.brokers)):
+        known = ", ".join(map(str, layout.brokers))
+        raise Failed(f"there is no broker {unknown[0]} in the cluster: {known} are there")
+    return {broker: rack for broker, rack in layout.racks.items() if broker in wanted and broker not in drain}
+
+
+def sizes_of(cluster: Cluster) -> dict[Place, int]:
+    """Bytes of one replica of each partition: the largest, for that is what a new one will have."""
+    return {place: max(some.values()) for place, some in replica_sizes(cluster).items()}
+
+
+def show_changes(moves: list[Change], partitions: int) -> None:
+    rows = [[*one.place, one.old, one.new, format_size(one.bytes_to_copy)] for one in moves]
+    if rows:
+        table(("topic", "partition", "now", "then", "to copy"), rows)
+    copied = sum(one.bytes_to_copy for one in moves)
+    say(f"{len(moves)} of {partitions} partitions change, {format_size(copied)} are copied.")
+
+
+@app.command()
+def execute(
+    plan_file: Plan,
+    throttle: Annotated[
+        str | None, typer.Option("--throttle", metavar="RATE", help="Copy no faster than this on each broker: 10MB")
+    ] = None,
+    additional: Annotated[bool, typer.Option("--additional", help="Although other partitions are being moved")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until all is moved, then lift the throttle")] = False,
+    save_current: Annotated[
+        Path | None, typer.Option("--save-current", help="Write the placement of now to this file, to go back to it")
+    ] = None,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Move the replicas of a plan."""
+    plan = read_plan(plan_file)
+    try:
+        rate = None if throttle is None else parse_size(throttle)
+    except ValueError as error:
+        raise typer.BadParameter(f"--throttle {error}") from None
+    with wire(bootstrap, properties) as cluster:
+        layout = read_layout(cluster, {topic for topic, _ in plan})
+        require(layout, plan)
+        if (others := reassignment.ongoing(cluster)) and not additional:
+            raise Failed(f"{len(others)} partitions are being moved already: wait, `cancel` them, or give --additional")
+        if save_current:
+            write_plan(save_current, {place: layout.partitions[place].replicas for place in plan})
+        moves = changes(layout.placement, plan, sizes_of(cluster))
+        if rate is not None:
+            reassignment.throttle(cluster, moves, rate)
+        refused = reassignment.start(cluster, plan)
+        complain(refused.values())
+        if refused:
+            raise Failed(f"{len(refused)} of {len(plan)} partitions were refused")
+        if wait:
+            follow(cluster, plan)
+            lift(cluster, plan, layout)
+    moved = [{"topic": one.place[0], "partition": one.place[1], "from": one.old, "to": one.new} for one in moves]
+    if json:
+        document({"started": moved, "bytes_to_copy": sum(one.bytes_to_copy for one in moves), "complete": wait})
+    elif wait:
+        say(f"moved {len(moves)} partitions")
+    else:
+        say(f"moving {len(moves)} partitions; follow them with: ottla reassign verify {plan_file}")
+
+
+def require(layout: Layout, plan: Placement) -> None:
+    for (topic, index), replicas in plan.items():
+        if (topic, index) not in layout.partitions:
+            raise Failed(f"{topic} has no partition {index}")
+        if unknown := [broker for broker in replicas if broker not in layout.brokers]:
+            raise Failed(f"{topic} partition {index}: there is no broker {unknown[0]} in the cluster")
+
+
+def complain(refusals: Any) -> None:
+    for refusal in refusals:
+        warn(str(refusal))
+
+
+def follow(cluster: Cluster, plan: Placement) -> None:
+    """Wait until none of these partitions is being moved, with a progress bar on a terminal."""
+    with progress("moving", len(plan)) as bar:
+        while left := reassignment.ongoing(cluster).keys() & plan.keys():
+            bar(len(plan) - len(left))
+            time.sleep(POLL_S)
+        bar(len(plan))
+
+
+def lift(cluster: Cluster, plan: Placement, layout: Layout) -> None:
+    """Lift the throttle of what has been moved; brokers keep theirs while others are being moved."""
+    busy = bool(reassignment.ongoing(cluster))
+    reassignment.lift_throttle(cluster, {topic for topic, _ in plan}, [] if busy else layout.brokers)
+
+
+@app.command()
+def verify(
+    plan_file: Plan,
+    keep_throttle: Annotated[bool, typer.Option("--keep-throttle", help="Do not lift the throttle at the end")] = False,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Show how far a plan is. When all is moved, lift the throttle. Fails while something is missing."""
+    plan = read_plan(plan_file)
+    with wire(bootstrap, properties) as cluster:
+        layout = read_layout(cluster, {topic for topic, _ in plan})
+        moving = reassignment.ongoing(cluster)
+        states = {place: state(layout, place, replicas, place in moving) for place, replicas in plan.items()}
+        done = all(one == "complete" for one in states.values())
+        if done and not keep_throttle:
+            lift(cluster, plan, layout)
+    rows = [{"topic": topic, "partition": index, "state": one} for (topic, index), one in states.items()]
+    if json:
+        document({"complete": done, "partitions": rows})
+    else:
+        table(("topic", "partition", "state"), [list(row.values()) for row in rows])
+    if not done:
+        raise typer.Exit(1)
+
+
+def state(layout: Layout, place: Place, wanted: tuple[int, ...], moving: bool) -> str:
+    found = layout.partitions.get(place)
+    if found is None:
+        return "no such partition"
+    if moving:
+        return "in progress"
+    if found.replicas == wanted:
+        return "complete"
+    return f"not done: replicas are {','.join(map(str, found.replicas))}"
+
+
+@app.command()
+def cancel(
+    plan_file: Annotated[Path | None, typer.Argument(metavar="PLAN", help="Only the partitions of this file")] = None,
+    all_moves: Annotated[bool, typer.Option("--all", "-a", help="Everything that is being moved")] = False,
+    keep_throttle: Annotated[bool, typer.Option("--keep-throttle", help="Do not lift the throttle")] = False,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Stop moving: the replicas of before stay, the new ones are deleted."""
+    if (plan_file is None) != all_moves:
+        raise typer.BadParameter("give a PLAN, or --all")
+    wanted = read_plan(plan_file) if plan_file else None
+    with wire(bootstrap, properties) as cluster:
+        moving = reassignment.ongoing(cluster)
+        places = [place for place in moving if wanted is None or place in wanted]
+        refused = reassignment.cancel(cluster, places) if places else {}
+        complain(refused.values())
+        if not keep_throttle and places:
+            lift(cluster, {place: moving[place].replicas for place in places}, read_layout(cluster, []))
+    if json:
+        document({"cancelled": [{"topic": topic, "partition": index} for topic, index in places]})
+    else:
+        say(f"cancelled the moves of {len(places)} partitions")
+    if refused:
+        raise Failed(f"{len(refused)} of {len(places)} were refused")
+
+
+@app.command("list")
+def list_moves(
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """List the partitions that are being moved."""
+    with wire(bootstrap, properties) as cluster:
+        moving = reassignment.ongoing(cluster)
+    rows = [
+        {"topic": topic, "partition": index, "replicas": one.replicas, "adding": one.adding, "removing": one.removing}
+        for (topic, index), one in sorted(moving.items())
+    ]
+    if json:
+        document(rows)
+    else:
+        table(("topic", "partition", "replicas", "adding", "removing"), [list(row.values()) for row in rows])

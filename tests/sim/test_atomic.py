@@ -1,0 +1,124 @@
+"""What is wrong with transactions is found, each kind by its name, and nothing in those that are as they should be."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.sim.atomic import Transaction, Transactions
+
+ONE, TWO = ("t", 0), ("t", 1)
+
+
+class Scene:
+    """A transaction that has written a value to each of two partitions, at offset 0, and an offset."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+        self.transactions = Transactions(self.wrong.append)
+        self.transactions.takes_over(1)
+        self.transaction = self.begin(b"v")
+        self.logs = {ONE: {0: b"v"}, TWO: {0: b"v"}}
+
+    def begin(self, value: bytes) -> Transaction:
+        made = self.transactions.begins(1)
+        for partition in (ONE, TWO):
+            self.transactions.writes(made, partition, [value])
+            self.transactions.acknowledges(made, partition, [value])
+        made.offset = made.number + 1
+        return made
+
+    def commit(self, transaction: Transaction) -> None:
+        self.transactions.asks(transaction)
+        self.transactions.ends(transaction, commit=True)
+
+    def read(self, *partitions: tuple[str, int], value: bytes = b"v", offset: int = 0) -> None:
+        for partition in partitions:
+            self.transactions.reads(partition, offset, value)
+
+    @property
+    def kinds(self) -> set[str]:
+        return {one.split()[1].strip(":") for one in self.wrong}
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_what_was_committed_and_read_is_fine(scene: Scene) -> None:
+    scene.commit(scene.transaction)
+    scene.read(ONE, TWO)
+    scene.transactions.close(scene.logs, 1)
+    assert scene.wrong == []
+
+
+def test_what_was_aborted_and_not_read_is_fine(scene: Scene) -> None:
+    scene.transactions.ends(scene.transaction, commit=False)
+    scene.transactions.close(scene.logs, -1)
+    assert scene.wrong == []
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_commit_without_an_answer_may_go_either_way(scene: Scene, *, done: bool) -> None:
+    scene.transactions.asks(scene.transaction)
+    scene.transactions.ends(scene.transaction, commit=False)  # its producer gave up
+    scene.read(*((ONE, TWO) if done else ()))
+    scene.transactions.close(scene.logs, 1 if done else -1)
+    assert scene.wrong == []
+
+
+def test_early(scene: Scene) -> None:
+    scene.read(ONE)
+    assert scene.kinds == {"early"}
+
+
+def test_aborted(scene: Scene) -> None:
+    scene.transactions.ends(scene.transaction, commit=False)
+    scene.read(ONE)
+    assert scene.kinds == {"aborted"}
+
+
+def test_half(scene: Scene) -> None:
+    scene.transactions.asks(scene.transaction)
+    scene.read(TWO)
+    scene.transactions.close(scene.logs, 1)
+    assert scene.kinds == {"half"}
+
+
+def test_lost(scene: Scene) -> None:
+    scene.commit(scene.transaction)
+    scene.transactions.close(scene.logs, -1)
+    assert scene.kinds == {"lost"}
+
+
+def test_zombie(scene: Scene) -> None:
+    scene.transactions.takes_over(0)  # an answer that was overtaken
+    scene.transactions.asks(scene.begin(b"w"))
+    scene.transactions.takes_over(2)
+    scene.commit(scene.transaction)
+    assert scene.kinds == {"zombie"}
+    assert len(scene.wrong) == 1
+
+
+def test_who_asked_before_another_took_over_may_be_answered_after(scene: Scene) -> None:
+    scene.transactions.asks(scene.transaction)
+    scene.transactions.takes_over(2)
+    scene.transactions.ends(scene.transaction, commit=True)
+    assert scene.wrong == []
+
+
+@pytest.mark.parametrize("offset", [-1, 2])
+def test_offsets_of_another_transaction(scene: Scene, offset: int) -> None:
+    scene.commit(scene.transaction)
+    aborted = scene.begin(b"w")
+    scene.transactions.ends(aborted, commit=False)
+    scene.read(ONE, TWO)
+    scene.transactions.close(scene.logs, offset)
+    assert scene.kinds == {"offsets"}
+
+
+def test_a_value_outside_transactions_that_was_not_read(scene: Scene) -> None:
+    scene.commit(scene.transaction)
+    scene.read(ONE, TWO)
+    scene.transactions.close({ONE: {0: b"v", 1: b"plain"}, TWO: {0: b"v"}}, 1)
+    assert len(scene.wrong) == 1
