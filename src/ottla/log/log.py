@@ -88,7 +88,7 @@ class Log:
         """Live in a folder, at first and after a move from another directory."""
         self.directory = directory
         self.disk = directory.disk
-        self.folder = Path(folder)
+        self.path = folder
         self.segments: list[Segment] = loaded.segments
         self.active: Segment = loaded.segments[-1]
         self.start: int = loaded.start
@@ -111,6 +111,11 @@ class Log:
         self._segment_bytes = config.segment_bytes
         self._flush_messages = config.flush_messages
         self.active.reconfigure(config)
+
+    @property
+    def folder(self) -> Path:
+        """The same as `path`, for people: to make one takes longer than to find a log."""
+        return Path(self.path)
 
     @property
     def size(self) -> int:
@@ -297,7 +302,7 @@ class Log:
         if self.owed > self.recovery_point:
             # Else a power cut could take the end of this segment and leave the beginning of the next: a hole.
             self.flush(self.flushed_ms)
-        new = Segment.create(str(self.folder), self.end, self.disk, self.config, now_ms=now_ms)
+        new = Segment.create(self.path, self.end, self.disk, self.config, now_ms=now_ms)
         self.segments.append(new)
         self.active = new
         self._rolled.append(old)
@@ -515,7 +520,7 @@ class Log:
 
     def _restart(self, offset: int, now_ms: int) -> None:
         self._remove(self.segments)
-        self.active = Segment.create(str(self.folder), offset, self.disk, self.config, now_ms=now_ms)
+        self.active = Segment.create(self.path, offset, self.disk, self.config, now_ms=now_ms)
         self.segments = [self.active]
         self.start = self.end = offset
         if self._high is not None:
@@ -561,7 +566,7 @@ class Log:
         indexes = [segment.stem + suffix for segment in self._rolled for suffix in SUFFIXES if suffix != LOG_SUFFIX]
         folders: tuple[str, ...] = ()
         if self._durable <= chosen[-1].base:
-            folders = (str(self.folder), self.directory.path)  # new files, perhaps in a new folder
+            folders = (self.path, self.directory.path)  # new files, perhaps in a new folder
         files, sizes = tuple(segment.file for segment in chosen), tuple(segment.size for segment in chosen)
         return Flush(self.disk, files, tuple(indexes), folders, end, self.cuts, sizes if self._doubtful else ())
 
@@ -617,7 +622,7 @@ class Log:
 
     def set_topic_id(self, topic_id: bytes) -> None:
         if topic_id != self.topic_id:
-            write_topic_id(self.disk, str(self.folder), topic_id)
+            write_topic_id(self.disk, self.path, topic_id)
             self.topic_id = topic_id
 
     def close(self) -> None:
@@ -637,7 +642,7 @@ class Log:
             self.active.transactions.force()  # unlike the other small files, it has no checksum
         counts = {segment.base: len(segment.transactions.entries) for segment in self.segments if segment.aborts}
         if counts != self._aborts:
-            write_counts(self.disk, str(self.folder), counts)
+            write_counts(self.disk, self.path, counts)
             self._aborts = counts
         self.epochs.flush(self.end)
         self._snapshot()

@@ -78,9 +78,9 @@ def create(
     """An empty log in a new folder. On OSError there is no folder."""
     disk.make_folder(folder)
     try:
-        segment = Segment.create(folder, 0, disk, config, now_ms=now_ms)
+        segment = Segment.create(folder, 0, disk, config, now_ms=now_ms, new=True)
         if any(topic_id):  # the controller of a cluster before 2.8 gives none
-            write_topic_id(disk, folder, topic_id)
+            write_topic_id(disk, folder, topic_id, new=True)
     except OSError:
         disk.remove_folder(folder)
         raise

@@ -340,7 +340,7 @@ class Store:
 
     def delete(self, log: Log) -> None:
         """Delete a partition: gone at once under its name, its files after `file.delete.delay.ms`."""
-        key, directory, folder = (log.topic, log.index), log.directory, str(log.folder)
+        key, directory, folder = (log.topic, log.index), log.directory, log.path
         self._forget(log)
         try:
             self._put_away(key, folder, directory, DELETE, log.config.file_delete_delay_ms)
@@ -376,7 +376,7 @@ class Store:
         for log in list(logs):
             self._forget(log)
             try:
-                path = self._put_away((log.topic, log.index), str(log.folder), log.directory, STRAY, 0)
+                path = self._put_away((log.topic, log.index), log.path, log.directory, STRAY, 0)
             except OSError as error:
                 raise log.directory.refusal(error) from error
             logger.warning("log is not part of the cluster, set aside", extra={"log": repr(log), "folder": path})
@@ -464,7 +464,7 @@ class Store:
             name: offset for name in (LOG_STARTS, HIGH_WATERMARKS, COMPACTED) if (offset := SAYS[name](log)) is not None
         }
         directory.ledger.make_way(key, directory.logs, said)
-        folder, old_folder = os.path.join(directory.path, log.folder.name), str(log.folder)
+        folder, old_folder = os.path.join(directory.path, log.folder.name), log.path
         self.disk.rename(move.folder, folder)
         try:
             loaded = recovery.load(

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.replicas")
 
+UNLOOKED_MAX = 10  # logs between two looks at the limit of open files
 TOO_MANY = "no more files can be opened: raise the limit (ulimit -n, or LimitNOFILE of the service)"
 
 
@@ -56,6 +57,7 @@ class Assigned(Replicas):
         self._fetchers = fetchers
         self._proposals = proposals
         self._cramped = False  # whether it was said that the limit of open files is reached
+        self._files_left = 0  # so many more logs can be made before the limit of open files is looked at again
 
     def apply(self, old: Image | None, new: Image) -> None:
         for name in new.topics_changed_since(old):
@@ -193,11 +195,8 @@ class Assigned(Replicas):
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
         if found is not None and any(topic.id) and any(found.topic_id) and found.topic_id != topic.id:
             raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        if found is None and descriptors.left() < DESCRIPTORS_SPARE:
-            if not self._cramped:
-                logger.error("cannot host %s-%d and others: %s", topic.name, state.index, TOO_MANY)
-            self._cramped = True
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, TOO_MANY)
+        if found is None:
+            self._check_files(topic, state)
         log = self._log(topic, state, NOBODY)  # its epochs are those of the records it will get
         if found is None:
             log.high = 0
@@ -216,6 +215,19 @@ class Assigned(Replicas):
         if any(log.topic_id):
             self._by_id[log.topic_id] = hosted
         return partition
+
+    def _check_files(self, topic: Topic, state: State) -> None:
+        """Refuse a log that might take the last files that can be opened. Not looked at for each of thousands."""
+        self._files_left -= 1
+        if self._files_left >= 0:
+            return
+        left = descriptors.left()
+        if left < DESCRIPTORS_SPARE:
+            if not self._cramped:
+                logger.error("cannot host %s-%d and others: %s", topic.name, state.index, TOO_MANY)
+            self._cramped = True
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, TOO_MANY)
+        self._files_left = min(left - DESCRIPTORS_SPARE, UNLOOKED_MAX)
 
     def _adopt(self, partition: Partition, topic: Topic) -> bool:
         """A topic that had no id may have been given one."""
