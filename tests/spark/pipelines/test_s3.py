@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(900)
 
 BUCKET = "tables"
-START_MS = 1_769_860_800_000
+START_MS = int(time.time() * 1000) - 2 * 86_400_000  # what is older than a week goes by retention
 
 
 @pytest.fixture(scope="module")
