@@ -69,6 +69,7 @@ class S3:
     def location(self, path: str) -> Location:
         return Location.parse(f"s3://{path}", self.settings)
 
+    @cache  # noqa: B019 - a server lives as long as its tests
     def filesystem(self) -> Any:
         address = f"{self.host}:{self.port}"
         return fs.S3FileSystem(

@@ -11,7 +11,7 @@ from ottla.spark.pipelines import activity, export, mirror
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def main(shared: str, address: str, master: str, endpoint: str) -> None:
+def main(shared: str, address: str, master: str, endpoint: str, here: str, there: str) -> None:
     conf = {
         "spark.driver.host": address,
         "spark.driver.bindAddress": address,
@@ -33,7 +33,7 @@ def main(shared: str, address: str, master: str, endpoint: str) -> None:
         given = {name.replace("_", "."): value for name, value in options.items()}
         more = storage if pipeline is export.PIPELINE else {}
         run = Run(
-            pipeline=pipeline, bootstrap="10.99.0.1:9092", folder=Path("/tmp/driver"), options={**given, **more},
+            pipeline=pipeline, bootstrap=here, folder=Path("/tmp/driver"), options={**given, **more},
             once=True, session=kept[0] if kept else session, checkpoints=f"file://{shared}/checkpoints",
         )  # fmt: skip
         kept[:] = [run.spark]
@@ -43,7 +43,7 @@ def main(shared: str, address: str, master: str, endpoint: str) -> None:
     kept: list[Any] = []
     once(export.PIPELINE, topics="orders", path="s3://tables/export", file_bytes="20000", key="string", value="string")
     print("exported", flush=True)
-    once(mirror.PIPELINE, to="10.99.0.1:9093", topics="orders")
+    once(mirror.PIPELINE, to=there, topics="orders")
     print("mirrored", flush=True)
     once(activity.PIPELINE, path=shared, rows="300")
     print("reported", flush=True)

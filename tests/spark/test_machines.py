@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from spark.machines import SPACE
 
-TIMEOUT_S = 1200
+TIMEOUT_S = 1800
 
 
 def space() -> list[str]:
@@ -23,8 +23,15 @@ def test_a_worker_and_the_driver_die_and_all_is_equal(tmp_path: Path) -> None:
     tests = Path(__file__).parents[1]
     paths = (tests, tests.parent / "src")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONUNBUFFERED": "1"}
+    words = [*space(), sys.executable, str(tests / "spark" / "machines.py"), str(tmp_path)]
+    tried = subprocess.run(
+        [*space(), "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, text=True, check=False
+    )
+    if tried.returncode:
+        print(f"no namespaces for this user ({tried.stderr.strip()}): one machine plays all, with local-cluster")
+        words = [*words[len(space()) :], "alone"]
     done = subprocess.run(
-        [*space(), sys.executable, str(tests / "spark" / "machines.py"), str(tmp_path)],
+        words,
         capture_output=True, text=True, env=environment, timeout=TIMEOUT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout[-2000:], done.stderr[-12000:])
