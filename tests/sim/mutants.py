@@ -10,6 +10,7 @@ from ottla.cluster.keeper import Check
 from ottla.coord.transactions.machine import TransactionMachine
 from ottla.errors import ErrorCode
 from ottla.log.log import Log
+from ottla.log.store import Store
 from ottla.replica.copying import Copy
 from ottla.replica.follower import Cut
 from ottla.replica.leader import Leader
@@ -102,13 +103,6 @@ def no_check_epoch() -> Iterator[None]:
 
 
 @contextmanager
-def join_in_a_former_life() -> Iterator[None]:
-    """ISR admission: the leader does not say in which life a follower had caught up."""
-    with mock.patch.object(Leader, "_lives", return_value=()):
-        yield
-
-
-@contextmanager
 def read_what_is_not_decided() -> Iterator[None]:
     """Transactions: what is replicated counts as stable, its transaction still open or not."""
     with mock.patch.object(Log, "last_stable", lambda log, high: high):
@@ -140,6 +134,20 @@ def forget_markers() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def keep_deleted_logs() -> Iterator[None]:
+    """Names: what a deleted topic had stays where it was."""
+    with mock.patch.object(Store, "delete", return_value=None):
+        yield
+
+
+@contextmanager
+def move_without_waiting() -> Iterator[None]:
+    """Reassignment: it counts as done although the new replicas have not caught up."""
+    with mock.patch("ottla.cluster.control.reassignments.is_complete", return_value=True):
+        yield
+
+
 class Mutant(NamedTuple):
     """A fault, and what the stories are like in which it shows soon."""
 
@@ -149,15 +157,17 @@ class Mutant(NamedTuple):
 
 PLAIN: dict[str, Any] = {"cast": ()}
 TRANSACTIONS: dict[str, Any] = {"cast": ("transactions",), "rounds": 3}
+SEASONS: dict[str, Any] = {"cast": ("seasons",), "rounds": 2, "kinds": ("kill", "slow")}
 MUTANTS = [
     Mutant(commit_without_followers, PLAIN),
     Mutant(commit_by_any_follower, PLAIN),
     Mutant(cut_to_the_high_watermark, PLAIN),
     Mutant(admit_whoever_fetches, PLAIN),
     Mutant(obey_every_controller, PLAIN),
-    Mutant(join_in_a_former_life, {**PLAIN, "kinds": ("outage",)}),
     Mutant(read_what_is_not_decided, TRANSACTIONS),
     Mutant(read_what_was_aborted, TRANSACTIONS),
     Mutant(let_zombies_commit, TRANSACTIONS),
+    Mutant(keep_deleted_logs, SEASONS),
+    Mutant(move_without_waiting, SEASONS),
     Mutant(forget_markers, {**TRANSACTIONS, "kinds": ("kill", "depose")}),
 ]

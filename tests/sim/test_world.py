@@ -34,7 +34,7 @@ def test_a_fault_in_the_code_is_found(mutant: Mutant) -> None:
 def test_a_seed_is_the_same_story_in_every_process() -> None:
     def heard(hash_seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        command = [sys.executable, "-m", "ottla.sim", "--seed", "1", "--trace"]
+        command = [sys.executable, "-m", "ottla.sim", "--seed", "4", "--trace"]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
     assert heard("0") == heard("1"), "started again with the same order of sets"

@@ -21,7 +21,7 @@ def main(shared: str, address: str, master: str, endpoint: str) -> None:
         "spark.cores.max": "2",
         "spark.archives": f"{shared}/site.tar.gz#site",
         "spark.executorEnv.PYTHONPATH": "site",
-        "spark.network.timeout": "30s",
+        "spark.network.timeout": "60s",
         "spark.executor.heartbeatInterval": "5s",
         "spark.sql.shuffle.partitions": "2",
         "spark.local.dir": "/tmp",

@@ -93,6 +93,7 @@ class Joined:
         self._put_away(known, malformed)
         store.write_meta(meta._replace(node_id=member.node_id, cluster_id=member.cluster_id))
         self._assemble(waits)
+        self.membership.awaited = {topic.name: topic.id for topic in known.topics.values()}
 
     def _assemble(self, waits: Waits) -> None:
         store, config, clock, metadata = self._store, self._config, self._clock, self.metadata
@@ -150,8 +151,10 @@ class Joined:
         node_id, told = self.metadata.node_id, asyncio.Event()
 
         def look(_: Image | None, new: Image) -> None:
-            if node_id in new.brokers:
+            if node_id in new.brokers and not told.is_set():
                 told.set()
+                # What it does not tell of by then was deleted while this broker started.
+                asyncio.get_running_loop().call_later(TOLD_S_MAX, self.membership.awaited.clear)
 
         self.metadata.subscribe(look)
         try:

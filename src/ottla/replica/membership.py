@@ -2,6 +2,9 @@
 
 Requests of a controller are carried out one after the other, whichever connection they come over, and only those of the
 newest controller: an older one may not know yet that it was replaced.
+
+A broker that starts knows from the store which topics there are, and nothing of their leaders until the controller
+tells it. Until then they are `awaited`: clients must not hear that they do not exist.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from ottla.cluster.keeper import KeeperError
 from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     ConfigReader = Callable[[Sequence[str]], Awaitable[Mapping[str, Mapping[str, str]]]]
 
@@ -26,6 +29,7 @@ class Membership:
         """`broker_epoch`: of this broker's present registration; `read_configs`: the options of topics, by name."""
         self.controller_epoch = 0
         self.lock = asyncio.Lock()
+        self.awaited: dict[str, bytes] = {}  # by name: the topic's id
         self._read_configs = read_configs
         self._broker_epoch = broker_epoch
 
@@ -44,6 +48,11 @@ class Membership:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         self.controller_epoch = controller_epoch
         return ErrorCode.NONE
+
+    def told(self, names: Iterable[str]) -> None:
+        """The controller has told of these topics."""
+        for name in names:
+            self.awaited.pop(name, None)
 
     async def read_configs(self, names: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """The options of topics. While the store is away this waits: with other options a log might lose records."""

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.keeper import NoNode
+from ottla.sim import seasons
 from ottla.sim.atomic import Transactions
 from ottla.sim.clients import Producer, Reader
 from ottla.sim.members import Ledger, Member
+from ottla.sim.seasons import Gardener
 from ottla.sim.transactions import CommittedReader, Coordinators, TransactionalProducer
 
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.sim.world import World
 
 GROUP = "readers"
-PARTS = {"transactions": 0.5}  # how likely each is
+PARTS = {"transactions": 0.5, "seasons": 0.4}  # how likely each is
 
 
 class Cast:
@@ -31,7 +34,7 @@ class Cast:
         client, history, partitions = world.client, world.history, world.partitions
         self.ledger = Ledger(world.fail)
         self.transactions = Transactions(world.fail)
-        self.writers: list[Producer | TransactionalProducer] = [
+        self.writers: list[Producer | TransactionalProducer | Gardener] = [
             Producer(client(name), history, partitions, pause_s=0.3) for name in ("p1", "p2")
         ]
         self.readers: list[Reader] = [Reader(client("r1"), history, partitions)]
@@ -45,8 +48,17 @@ class Cast:
                 for name in ("t1", "t2")
             ]
             self.readers.append(CommittedReader(client("r2"), history, partitions, self.transactions))
+        if "seasons" in self.parts:
+            world.checks.deletable.add(seasons.NAME)
+            self.writers.append(Gardener(client("a1"), world.fail, self._planted))
         self._works: list[asyncio.Task[Any]] = []
         self._others: list[asyncio.Task[Any]] = []
+
+    def _planted(self) -> seasons.Planted | None:
+        try:
+            return seasons.planted_in(self.world.store.get(f"/brokers/topics/{seasons.NAME}").data)
+        except NoNode:
+            return None
 
     def begin(self) -> None:
         run = self.world.in_process

@@ -122,8 +122,7 @@ class Trouble:
         await self._whole()
 
     def _is_whole(self) -> bool:
-        states = self.world.checks.states.values()
-        return bool(states) and all(len(one.isr) == 3 for one in states)
+        return bool(self.world.checks.states) and self.world.checks.is_whole()
 
     async def _whole(self) -> None:
         """Wait until every replica is in sync, but not for ever: the end of the story is the place to complain."""

@@ -151,8 +151,7 @@ class World:
         await asyncio.sleep(2)
         cast.stop()
         wishes: dict[str, Callable[[], bool]] = {
-            "every replica is in sync": lambda: all(len(one.isr) == 3 for one in self.checks.states.values()),
-            "every partition has a leader": lambda: all(one.leader >= 0 for one in self.checks.states.values()),
+            "every partition has a leader, and every replica is in sync": self.checks.is_whole,
             "every replica has everything": self._is_level,
         }
         if await self._calm({**cast.wishes(), **wishes}):

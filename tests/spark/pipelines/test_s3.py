@@ -75,10 +75,12 @@ class Watcher(threading.Thread):
                 self.seen[key] = pq.ParquetFile(files.open_input_file(key)).read()
         self.looks += 1
 
-    def end(self) -> None:
-        """Nothing that was seen has changed since."""
+    def stop(self) -> None:
         self._ended.set()
         self.join()
+
+    def check(self) -> None:
+        """Nothing that was seen has changed since."""
         self.look()
         assert self.looks > 1
         assert self.seen
@@ -91,12 +93,12 @@ class Runs:
     def __init__(self, spark: SparkSession, broker: Ottla, s3: S3, folder: Path) -> None:
         self.spark, self.broker, self.s3, self.folder = spark, broker, s3, folder
 
-    def once(self, pipeline: Pipeline, name: str, **options: str) -> Run:
+    def once(self, pipeline: Pipeline, table: str, **options: str) -> Run:
         given = {f"storage.{key}": value for key, value in self.s3.settings.items()}
         given |= {key.replace("_", "."): value for key, value in options.items()}
-        given["path"] = f"s3://{BUCKET}/{name}"
+        given["path"] = f"s3://{BUCKET}/{table}"
         run = Run(
-            pipeline=pipeline, bootstrap=self.broker.bootstrap, folder=self.folder / name.replace("/", "-"),
+            pipeline=pipeline, bootstrap=self.broker.bootstrap, folder=self.folder / table.replace("/", "-"),
             options=given, once=True, session=self.spark,
         )  # fmt: skip
         pipeline.run(run)
@@ -107,8 +109,11 @@ class Runs:
     def watched(self, name: str) -> Iterator[None]:
         watcher = Watcher(self.s3, f"{BUCKET}/{name}")
         watcher.start()
-        yield
-        watcher.end()
+        try:
+            yield
+        finally:
+            watcher.stop()
+        watcher.check()
 
     def read(self, name: str, format: str) -> pd.DataFrame:
         if format == "delta":

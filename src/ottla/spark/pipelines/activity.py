@@ -121,7 +121,12 @@ def events(run: Run, group: str) -> "DataFrame":
         rows.withColumn("event", F.from_json(F.col("value").cast("string"), SCHEMA))
         .withColumn("bound", F.least(F.coalesce("timestamp", read_at), read_at))
         .withColumn("ahead", F.coalesce(F.col("event.at") > F.col("bound") + ahead, F.lit(False)))
-        .withColumn("event", F.col("event").withField("at", F.least("event.at", "bound")))
+        .withColumn(
+            "event",
+            F.col("event").withField(
+                "at", F.when(F.expr("event.at > bound"), F.col("bound")).otherwise(F.col("event.at"))
+            ),
+        )
         .select("key", "value", "partition", "offset", "timestamp", "ahead", "event.*")
     )
 

@@ -34,6 +34,7 @@ ESCAPED: Final = frozenset("\"#%'*/:=?\\{}[]^\x7f") | frozenset(
     map(chr, range(32))
 )  # in names of folders, as Spark does
 NOTHING: Final = "__HIVE_DEFAULT_PARTITION__"
+GROUP_BYTES: Final = 32 << 20
 OUTPUT: Final = "name string, keys array<string>, rows long, size long"
 
 
@@ -139,17 +140,30 @@ class Output:
         self._store = store
         self._name = name
         self._rows = 0
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
         self._sink: Any = store.output(name)
         self._writer = pq.ParquetWriter(
             self._sink, schema, use_deprecated_int96_timestamps=int96, store_schema=False, compression="snappy"
         )
 
     def add(self, rows: pa.RecordBatch) -> None:
-        self._writer.write_batch(rows)
+        """Rows wait until they fill a row group: Spark's batches are small."""
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
         self._rows += rows.num_rows
+        if self._waiting_bytes >= GROUP_BYTES:
+            self._group()
+
+    def _group(self) -> None:
+        table = pa.Table.from_batches(self._waiting)
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self._waiting, self._waiting_bytes = [], 0
 
     def close(self) -> pa.RecordBatch:
         """The row that tells the driver."""
+        if self._waiting:
+            self._group()
         self._writer.close()
         size = self._sink.tell()
         self._sink.close()
