@@ -74,9 +74,7 @@ def propose(
     return plan.replicas()
 
 
-def changes(
-    current: Assignment, plan: Assignment, sizes: Mapping[TopicPartition, int] | None = None
-) -> list[Change]:
+def changes(current: Assignment, plan: Assignment, sizes: Mapping[TopicPartition, int] | None = None) -> list[Change]:
     """What differs, in order."""
     return [
         Change(where, current[where], after, (sizes or {}).get(where, -1))

@@ -74,7 +74,7 @@ def frame(console: Console, title: str, path: str, *, heading: bool = True) -> I
     ui.add_css(STYLE)
     ui.colors(primary="#2f6fde")
     dark = ui.dark_mode(chosen)
-    with ui.left_drawer(value=None, bordered=False).props("width=212 breakpoint=900") as drawer:
+    with ui.left_drawer(value=False, bordered=False).props("width=212 breakpoint=900 show-if-above") as drawer:
         drawer.classes("q-pa-none q-pt-sm")
         for target, name, icon in MENU:
             if target == "/zookeeper" and console.options.zookeeper is None:

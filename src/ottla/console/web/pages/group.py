@@ -48,8 +48,8 @@ def show(console: Console, name: str) -> None:
         state, kind, coordinator = chip(""), chip(""), ui.label().classes("o-soft")
         ui.space()
         if console.actions.allowed:
-            ui.button("Reset offsets", icon="restart_alt", on_click=lambda: reset(console, name)).props("flat").mark(
-                "reset"
+            ui.button("Reset offsets", icon="restart_alt", on_click=lambda: reset(console, name)).props("flat").props(
+                "data-mark=reset"
             )
             ui.button("Delete", icon="delete", on_click=lambda: delete(console, name)).props("flat color=negative")
     with ui.element("div").classes("o-grid"):
