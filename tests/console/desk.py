@@ -89,7 +89,7 @@ class Visitor:
 
     def __init__(self, page: Page, url: str) -> None:
         self.page = page
-        self._url = url
+        self.url = url
         self.requests: list[str] = []
         self.errors: list[str] = []
         page.set_default_timeout(LIMIT_MS)
@@ -98,7 +98,7 @@ class Visitor:
         page.on("pageerror", lambda error: self.errors.append(str(error)))
 
     def go(self, path: str, *, until: str = "") -> None:
-        self.page.goto(self._url + path)
+        self.page.goto(self.url + path)
         if until:
             self.page.get_by_text(until).first.wait_for()
 

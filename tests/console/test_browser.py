@@ -356,7 +356,7 @@ def test_a_broker_that_is_killed_is_told_within_seconds_and_nothing_hangs(
 ) -> None:
     visitor.go("/", until="What needs attention")
     cluster.kill(2)
-    visitor.sees("Broker 2 does not answer", "banner")
+    visitor.page.get_by_text("Broker 2 does not answer").first.wait_for()
     visitor.shoot("overview-broker-killed")
     for path, text in PAGES.values():
         if path.startswith("/transactions"):
@@ -372,8 +372,9 @@ def test_a_broker_that_hangs_hangs_no_page(visitor: Visitor, cluster: Cluster) -
     visitor.go("/", until="What needs attention")
     cluster.pause(3)
     try:
-        visitor.sees("Broker 3 does not answer", "banner")
+        visitor.page.get_by_text("Broker 3 does not answer").first.wait_for()
         visitor.go("/topics", until="orders")
+        visitor.sees("Broker 3 does not answer", "banner")
         visitor.go("/brokers/3", until="Partitions led")
     finally:
         cluster.resume(3)

@@ -1,6 +1,7 @@
 """`ottla console`: the web page of a cluster, as a process of its own."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +36,8 @@ def console(
     properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
 ) -> None:
     """Watch a cluster from a web page, and change it where that is allowed. Any Kafka cluster will do."""
+    if find_spec("nicegui") is None:
+        raise Failed("the console needs NiceGUI: pip install 'ottla[console]'")
     from ottla.console.console import Options
     from ottla.console.serving import serve
 

@@ -79,7 +79,7 @@ def show(console: Console, name: str) -> None:
         kind.set_text(f"{one.kind}, {one.protocol}" if one.protocol else one.kind)
         coordinator.set_text(f"coordinator: broker {one.coordinator}")
         lag.set(units.number(one.lag), "records")
-        seconds.set(units.span(one.seconds), "the oldest record that waits")
+        seconds.set(units.span(one.seconds), "oldest unread record")
         trend.set(units.change(one.trend), "change of the lag", "o-warn" if one.trend > 0.5 and one.lag > 100 else "")
         flow.set(units.rate(one.rate))
         done.set(
