@@ -82,9 +82,7 @@ def test_every_proposal_is_whole_and_even(seed: int) -> None:
     named = random.random() < 0.5
     brokers = {node: random.choice("abc") if named else None for node in nodes}
     copies = random.randrange(1, len(nodes))
-    current = {
-        TopicPartition(f"t{index % 5}", index // 5): tuple(random.sample(nodes, copies)) for index in range(60)
-    }
+    current = {TopicPartition(f"t{index % 5}", index // 5): tuple(random.sample(nodes, copies)) for index in range(60)}
     leaving = set(random.sample(nodes, random.choice([0, 0, 1])))
     plan = propose(current, brokers, leaving=leaving, balance=True)
     assert plan.keys() == current.keys()
