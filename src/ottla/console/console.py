@@ -10,6 +10,7 @@ from ottla.console.actions import Actions
 from ottla.console.history import MEMORY, History
 from ottla.console.watch.gathering import EVERY_S, Watch
 from ottla.console.watch.graph import Writers
+from ottla.console.watch.scraping import Scraping
 
 if TYPE_CHECKING:
     from ottla.client.security import Security
@@ -39,6 +40,7 @@ class Console:
         self.options = options
         self.history = History(options.history)
         self.writers = Writers()
+        self.scraping = Scraping(options.metrics)
         self.watch = Watch(options.bootstrap, options.security, every_s=options.every_s, told=self._told)
         self.actions = Actions(
             options.bootstrap, options.security, self.history, allowed=options.allow_changes, changed=self.watch.hurry
@@ -46,6 +48,7 @@ class Console:
 
     def start(self) -> None:
         self.watch.start()
+        self.scraping.start()
 
     def _told(self, snapshot: Snapshot) -> None:
         self.history.note(snapshot)
@@ -54,4 +57,5 @@ class Console:
 
     def close(self) -> None:
         self.watch.close()
+        self.scraping.close()
         self.history.close()

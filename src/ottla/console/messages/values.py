@@ -33,13 +33,14 @@ class Decoder:
             raise Failed(f"the schema has more than {SCHEMA_MAX:,} characters")
         self._registry = registry
         self._known: dict[int, Callable[[bytes], str]] = {}
-        self._decode: Callable[[bytes], str] = {
-            "text": text,
-            "json": as_json,
-            "hex": hexadecimal,
-            "avro": self._avro(schema),
-            "protobuf": self._protobuf(schema, message),
-        }.get(kind, guessed)
+        self._decode = self._chosen(kind, schema, message)
+
+    def _chosen(self, kind: str, schema: str, message: str) -> Callable[[bytes], str]:
+        if kind == "avro":
+            return self._avro(schema)
+        if kind == "protobuf":
+            return self._protobuf(schema, message)
+        return {"text": text, "json": as_json, "hex": hexadecimal}.get(kind, guessed)
 
     def __call__(self, data: bytes | None) -> str:
         if data is None:
@@ -121,12 +122,14 @@ def read_avro(schema: str) -> Callable[[bytes], str]:
     refuse_endless(parsed)
 
     def decode(data: bytes) -> str:
-        body = data[REGISTERED:] if data[:1] == b"\0" and len(data) > REGISTERED else data
-        for some in (data, body):  # with or without a registry's header
+        for start in (0, REGISTERED):  # without a registry's header, or behind it
+            some = io.BytesIO(data[start:])
             try:
-                return plain(fastavro.schemaless_reader(io.BytesIO(some), parsed, None))
+                value = fastavro.schemaless_reader(some, parsed, None)
             except (ValueError, EOFError, IndexError, LookupError, OverflowError, MemoryError):
                 continue
+            if some.tell() == len(data) - start:
+                return plain(value)
         raise Failed("the value does not fit the schema")
 
     return decode

@@ -66,15 +66,18 @@ body.body--light .q-header{color:#101828!important} body.body--dark .q-header{co
 
 
 @contextmanager
-def frame(console: Console, title: str, path: str, *, heading: bool = True) -> Iterator[None]:
-    """A page with its bar and its menu; what is made within is its content."""
+def frame(console: Console, title: str, path: str, *, trouble: bool = True) -> Iterator[None]:
+    """A page with its bar and its menu; what is made within is its content.
+
+    Without `trouble` only silence is told on top: the page tells the rest itself.
+    """
     request = context.client.request
     chosen = {"1": True, "0": False}.get(request.cookies.get(DARK, "") if request else "")
     ui.page_title(f"{title} · Ottla")
     ui.add_css(STYLE)
     ui.colors(primary="#2f6fde")
     dark = ui.dark_mode(chosen)
-    with ui.left_drawer(value=None, bordered=False).props("width=212 breakpoint=900") as drawer:
+    with ui.left_drawer(value=False, bordered=False).props("width=212 breakpoint=900 show-if-above") as drawer:
         drawer.classes("q-pa-none q-pt-sm")
         for target, name, icon in MENU:
             if target == "/zookeeper" and console.options.zookeeper is None:
@@ -96,8 +99,7 @@ def frame(console: Console, title: str, path: str, *, heading: bool = True) -> I
     with ui.element("div").classes("o-banner").props("data-mark=banner") as banner:
         ui.icon("error_outline", size="20px")
         message = ui.label()
-    if heading:
-        ui.label(title).classes("o-title")
+    ui.label(title).classes("o-title o-wrap")
 
     def tick() -> None:
         snapshot = console.watch.snapshot
@@ -106,9 +108,9 @@ def frame(console: Console, title: str, path: str, *, heading: bool = True) -> I
         said = f"{snapshot.cluster or 'no cluster yet'} · {console.options.bootstrap}"
         cluster.set_text(units.brief(said, 90))
         age.set_text("asking…" if not snapshot.version else f"as of {units.age(snapshot.taken)}")
-        trouble = banner_text(snapshot, sentence if level == "bad" else "")
-        banner.set_visibility(bool(trouble))
-        message.set_text(trouble)
+        told = banner_text(snapshot, sentence if level == "bad" and trouble else "")
+        banner.set_visibility(bool(told))
+        message.set_text(told)
 
     tick()
     ui.timer(TICK_S, tick)

@@ -24,6 +24,15 @@ def add(console: Console) -> None:
             show(console)
 
 
+def details(one: Entry) -> None:
+    with ui.dialog(value=True) as dialog, ui.card().classes("o-card").style("width:min(720px,94vw)"):
+        ui.label(f"{units.moment(one.at * 1000)} UTC, by {one.who}").classes("o-soft")
+        ui.label(one.what).classes("o-head")
+        ui.label(one.target).classes("o-wrap o-mono")
+        ui.label(one.result).classes(f"o-wrap {'o-good' if one.ok else 'o-bad'}")
+    dialog.on("hide", dialog.delete)
+
+
 def show(console: Console) -> None:
     entries: list[Entry] = []
     with ui.element("div").classes("o-card"):
@@ -32,10 +41,10 @@ def show(console: Console) -> None:
                 Column("When (UTC)", lambda one: units.moment(one.at * 1000), lambda one: one.at),
                 Column("Who", lambda one: units.brief(one.who, 30), lambda one: one.who, wide=True),
                 Column("What", lambda one: one.what, lambda one: one.what),
-                Column("On what", lambda one: units.brief(one.target, 90), lambda one: one.target),
+                Column("On what", lambda one: units.brief(one.target, 120), lambda one: one.target, grow=True),
                 Column(
                     "Result",
-                    lambda one: units.brief(one.result, 90),
+                    lambda one: units.brief(one.result, 40),
                     lambda one: one.ok,
                     tone=lambda one: "o-good" if one.ok else "o-bad",
                 ),
@@ -46,6 +55,7 @@ def show(console: Console) -> None:
             hint="Search",
             descending=True,
             nothing="Nothing was changed from this page yet.",
+            on_click=details,
             mark="audit",
         )
 

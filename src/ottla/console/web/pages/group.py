@@ -48,8 +48,8 @@ def show(console: Console, name: str) -> None:
         state, kind, coordinator = chip(""), chip(""), ui.label().classes("o-soft")
         ui.space()
         if console.actions.allowed:
-            ui.button("Reset offsets", icon="restart_alt", on_click=lambda: reset(console, name)).props("flat").mark(
-                "reset"
+            ui.button("Reset offsets", icon="restart_alt", on_click=lambda: reset(console, name)).props("flat").props(
+                "data-mark=reset"
             )
             ui.button("Delete", icon="delete", on_click=lambda: delete(console, name)).props("flat color=negative")
     with ui.element("div").classes("o-grid"):
@@ -79,7 +79,7 @@ def show(console: Console, name: str) -> None:
         kind.set_text(f"{one.kind}, {one.protocol}" if one.protocol else one.kind)
         coordinator.set_text(f"coordinator: broker {one.coordinator}")
         lag.set(units.number(one.lag), "records")
-        seconds.set(units.span(one.seconds), "the oldest record that waits")
+        seconds.set(units.span(one.seconds), "oldest unread record")
         trend.set(units.change(one.trend), "change of the lag", "o-warn" if one.trend > 0.5 and one.lag > 100 else "")
         flow.set(units.rate(one.rate))
         done.set(

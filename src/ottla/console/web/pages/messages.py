@@ -110,8 +110,8 @@ class Page:
             self._limit.style("width:100px")
         with ui.row().classes("w-full items-end gap-3 q-mt-sm"):
             self._filter = ui.input("Filter", value=text, placeholder='value.total > 90 and key contains "7"')
-            self._filter.props(f"dense outlined clearable maxlength={LENGTH_MAX}").classes("col-grow o-mono").mark(
-                "filter"
+            self._filter.props(f"dense outlined clearable maxlength={LENGTH_MAX}").classes("col-grow o-mono").props(
+                "data-mark=filter"
             )
             with self._filter:
                 ui.tooltip(HELP).classes("o-wrap")

@@ -23,7 +23,7 @@ SHOWN = 12
 def add(console: Console) -> None:
     @ui.page("/")
     def overview() -> None:
-        with frame(console, "Overview", "/"):
+        with frame(console, "Overview", "/", trouble=False):
             show(console)
 
 
@@ -63,7 +63,11 @@ def show(console: Console) -> None:
         )
         partitions = sum(len(topic.partitions) for topic in snapshot.topics.values())
         topics.set(f"{len(snapshot.topics):,}", f"{partitions:,} partitions")
-        flow.set(units.rate(snapshot.rate), f"{units.size(bytes_in(snapshot))}/s, about")
+        traffic = console.scraping.traffic
+        told = f"about {units.size(bytes_in(snapshot))}/s"
+        if traffic is not None:
+            told = f"{units.size(traffic.into)}/s in, {units.size(traffic.out)}/s out"
+        flow.set(units.rate(snapshot.rate), told)
         data.set(units.size(snapshot.size), "all copies")
         total = sum(group.lag for group in snapshot.groups.values())
         lag.set(units.number(total), f"{len(snapshot.groups):,} groups")

@@ -128,7 +128,7 @@ def graph(drawn: list[Edge]) -> tuple[dict[str, Any], int]:
     hidden = {"show": False, "type": "value", "min": 0}
     last = 2 if columns[2] else 1
     return {
-        "grid": {"left": "18%", "right": "18%", "top": 24, "bottom": 14},
+        "grid": {"left": "22%", "right": "22%", "top": 24, "bottom": 14},
         "xAxis": {**hidden, "max": last},
         "yAxis": {**hidden, "inverse": True, "max": max(1, tallest) * ROW},
         "series": [series],

@@ -118,14 +118,14 @@ class Proposal:
                 self._leaving = ui.select(brokers, multiple=True, label="Brokers to drain").props(
                     "dense outlined options-dense"
                 )
-                self._leaving.style("min-width:170px").bind_visibility_from(self._way, "value", value="drain").mark(
-                    "plan-leaving"
+                self._leaving.style("min-width:170px").bind_visibility_from(self._way, "value", value="drain").props(
+                    "data-mark=plan-leaving"
                 )
                 self._copies = ui.number("Copies", value=3, min=1, max=len(brokers) or 1, format="%d").props(
                     "dense outlined"
                 )
-                self._copies.style("width:110px").bind_visibility_from(self._way, "value", value="copies").mark(
-                    "plan-copies"
+                self._copies.style("width:110px").bind_visibility_from(self._way, "value", value="copies").props(
+                    "data-mark=plan-copies"
                 )
                 ui.button("Propose", icon="lightbulb", on_click=self.propose).props("unelevated").props(
                     "data-mark=plan-propose"
@@ -170,7 +170,7 @@ class Proposal:
             ui.notify("Which broker is to be drained?", type="warning")
             return
         try:
-            found = await run.cpu_bound(planned, *plain(snapshot), patterns, leaving, copies, way == "spread")
+            found = await run.io_bound(planned, *plain(snapshot), patterns, leaving, copies, way == "spread")
         except Failed as error:
             ui.notify(str(error), type="negative", multi_line=True)
             return
@@ -205,7 +205,7 @@ class Proposal:
 
 
 def plain(snapshot: Snapshot) -> tuple[dict[Any, Any], dict[int, str | None], dict[Any, int]]:
-    """What the planner needs, as values that can be sent to another process."""
+    """What the planner needs."""
     current, sizes = {}, {}
     for topic in snapshot.topics.values():
         for part in topic.partitions:

@@ -146,7 +146,7 @@ def partition_table(console: Console, name: str) -> Paged[Partition]:
             Column(
                 "Leader", lambda one: str(one.leader) if one.leader >= 0 else "none", lambda one: one.leader, right=True
             ),
-            Column("Replicas", lambda one: ", ".join(map(str, one.replicas)), lambda one: one.replicas),
+            Column("Replicas", lambda one: ", ".join(map(str, one.replicas)), lambda one: one.replicas, wide=True),
             Column(
                 "In sync",
                 lambda one: ", ".join(map(str, one.isr)),

@@ -77,8 +77,8 @@ def show(console: Console, only: str) -> None:
             ).style("min-width:190px").props("data-mark=topics-only")
             ui.space()
             if console.actions.allowed:
-                ui.button("Create topic", icon="add", on_click=lambda: create(console)).props("unelevated").mark(
-                    "create"
+                ui.button("Create topic", icon="add", on_click=lambda: create(console)).props("unelevated").props(
+                    "data-mark=create"
                 )
 
         table: Paged[Topic] = Paged(
