@@ -4,7 +4,8 @@ Requests of a controller are carried out one after the other, whichever connecti
 newest controller: an older one may not know yet that it was replaced.
 
 A broker that starts knows from the store which topics there are, and nothing of their leaders until the controller
-tells it. Until then they are `awaited`: clients must not hear that they do not exist.
+tells it. Until then they are `awaited`: clients must not hear that they do not exist. Nor must they hear that there are
+no brokers: they would forget those that they know.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from ottla.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from ottla.cluster.image import Broker
+
     ConfigReader = Callable[[Sequence[str]], Awaitable[Mapping[str, Mapping[str, str]]]]
 
 UNCHECKED = -1
@@ -30,6 +33,7 @@ class Membership:
         self.controller_epoch = 0
         self.lock = asyncio.Lock()
         self.awaited: dict[str, bytes] = {}  # by name: the topic's id
+        self.brokers: Mapping[int, Broker] = {}  # that were registered at the start, and this one
         self._read_configs = read_configs
         self._broker_epoch = broker_epoch
 
