@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from random import Random
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from log.making import (
@@ -25,6 +27,7 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.log.flush import Flusher
 from ottla.log.log import Appended
 from ottla.records import batch
+from ottla.sim.disk import Device, SimDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -386,6 +389,20 @@ def test_truncation_takes_producers_epochs_and_the_high_watermark_along(tmp_path
     assert append(log, from_producer(4), epoch=5).base == 4, "the producer's next sequence is the one that was cut off"
     log.truncate(99, now_ms=NOW_MS)
     assert (log.end, log.cuts) == (5, 1)
+
+
+def test_what_was_cut_off_does_not_come_back_in_place_of_what_was_written_after_it(tmp_path: Path) -> None:
+    device = Device(Random(1))
+    log = a_log(tmp_path, SimDisk(device))
+    append(log, produced(4), epoch=1)
+    append(log, produced(4, size=11), epoch=1)
+    log.flush(NOW_MS)
+    log.truncate(4, now_ms=NOW_MS)
+    kept = everything(log)
+    append(log, produced(4, size=12), epoch=2)
+    with mock.patch.object(device, "_survivor", lambda safe, now: safe):
+        device.cut_power()
+    assert (log.folder / "00000000000000000000.log").read_bytes() == kept
 
 
 def test_truncation_below_the_first_segment_starts_anew(tmp_path: Path) -> None:
