@@ -28,15 +28,19 @@ LATER, NO_TOPIC, NO_ID = (
 )
 
 
-def asked(host: Host, request: MetadataRequest) -> list[tuple[str | None, int]]:
-    """The topics of the answer and their errors."""
+def response(host: Host, request: MetadataRequest) -> MetadataResponse:
     answer = metadata(host.parts, CALL, request)
     while not isinstance(answer, MetadataResponse):
         try:
             next(answer)
         except StopIteration as end:
             answer = end.value
-    return [(topic.name, topic.error_code) for topic in answer.topics]
+    return answer
+
+
+def asked(host: Host, request: MetadataRequest) -> list[tuple[str | None, int]]:
+    """The topics of the answer and their errors."""
+    return [(topic.name, topic.error_code) for topic in response(host, request).topics]
 
 
 def named(host: Host, name: str | None = "t", topic_id: bytes = ZERO_UUID) -> int:
@@ -69,5 +73,19 @@ def test_it_is_gone_when_the_controller_says_so(tmp_path: Path, how: str) -> Non
         assert not host.membership.awaited
         wanted = [MetadataRequestTopic(name="t")]
         assert asked(host, MetadataRequest(topics=wanted, allow_auto_topic_creation=False)) == [("t", NO_TOPIC)]
+
+    play(tmp_path, story)
+
+
+def test_there_are_brokers_before_the_controller_tells_of_them(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        told = host.metadata.image.brokers
+        host.membership.brokers = dict(told)
+        host.metadata.publish(host.metadata.image._replace(brokers={}))
+        assert [(one.node_id, one.port) for one in response(host, MetadataRequest(topics=[])).brokers] == [
+            (number, 9092 + number) for number in told
+        ]
+        host.metadata.publish(host.metadata.image._replace(brokers={1: told[1]}))
+        assert [one.node_id for one in response(host, MetadataRequest(topics=[])).brokers] == [1]
 
     play(tmp_path, story)

@@ -71,10 +71,14 @@ def values(data: PartitionData) -> list[str]:
     return [bytes(record.value or b"").decode() for record in every]
 
 
+def metadata(broker: Connection, topic: str) -> MetadataResponse:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    return broker.ask(request, MetadataResponse)
+
+
 def metadata_of(broker: Connection, topic: str) -> MetadataResponseTopic:
     """What a broker tells its clients of a topic."""
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-    return broker.ask(request, MetadataResponse).topics[0]
+    return metadata(broker, topic).topics[0]
 
 
 def list_offset(broker: Connection, topic: str, *, replica: int = -1) -> ListOffsetsPartitionResponse:

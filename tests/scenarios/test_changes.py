@@ -146,11 +146,14 @@ def test_a_broker_that_starts_does_not_say_that_a_topic_is_gone(stage: Stage) ->
     starting = threading.Thread(target=stage.cluster.start, args=(3,))
     starting.start()
     codes: list[int] = []
+    brokers: list[set[int]] = []
 
     def told() -> bool:
         try:
             with closing(Connection(("127.0.0.1", stage.cluster.port(3)))) as broker:
-                codes.append(raw.metadata_of(broker, topic).error_code)
+                said = raw.metadata(broker, topic)
+                codes.append(said.topics[0].error_code)
+                brokers.append({one.node_id for one in said.brokers})
         except Failed:  # it does not listen yet
             return False
         return codes[-1] == ErrorCode.NONE or len(codes) > 20
@@ -162,6 +165,7 @@ def test_a_broker_that_starts_does_not_say_that_a_topic_is_gone(stage: Stage) ->
             stage.cluster.resume(number)
         starting.join()
     assert set(codes) <= {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NONE}
+    assert all(3 in one for one in brokers), brokers
     wait_until(lambda: stage.is_known(topic, 3), "it is told")
 
 

@@ -16,7 +16,7 @@ from ottla.cluster import znodes
 from ottla.cluster.control.departure import depart
 from ottla.cluster.control.driver import Control
 from ottla.cluster.former_life import be_given_up
-from ottla.cluster.image import EMPTY
+from ottla.cluster.image import EMPTY, Broker
 from ottla.cluster.live_configs import LiveConfigs
 from ottla.cluster.member import Member, Place
 from ottla.cluster.metadata import Metadata
@@ -95,6 +95,9 @@ class Joined:
         store.write_meta(meta._replace(node_id=member.node_id, cluster_id=member.cluster_id))
         self._assemble(waits)
         self.membership.awaited = {topic.name: topic.id for topic in known.topics.values()}
+        registered = znodes.image_of(await self.keeper.tree(znodes.BROKERS), malformed=set()).brokers
+        this = Broker(member.node_id, endpoints, config.broker_rack, -1)
+        self.membership.brokers = {**registered, this.id: this}
 
     def _assemble(self, waits: Waits) -> None:
         store, config, clock, metadata = self._store, self._config, self._clock, self.metadata

@@ -154,7 +154,10 @@ def respond(
 def brokers(parts: Parts, call: Call) -> list[tuple[int, str, int, str | None]]:
     """(node id, host, port, rack) of every broker that this client can reach."""
     found = []
-    for broker in parts.metadata.image.brokers.values():
+    known = parts.metadata.image.brokers
+    if not known and parts.membership is not None:  # the controller has not told us yet
+        known = parts.membership.brokers
+    for broker in known.values():
         reached = address(parts, call) if broker.id == parts.node_id else broker.endpoints.get(call.listener)
         if reached is not None:
             found.append((broker.id, *reached, broker.rack))

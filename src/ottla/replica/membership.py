@@ -7,7 +7,8 @@ Anybody can dial a broker and claim to be a newer controller. Then the true one 
 epoch is believed when the store knows of it. That is read without holding up others, and only for a newer epoch.
 
 A broker that starts knows from the store which topics there are, and nothing of their leaders until the controller
-tells it. Until then they are `awaited`: clients must not hear that they do not exist.
+tells it. Until then they are `awaited`: clients must not hear that they do not exist. Nor must they hear that there are
+no brokers: they would forget those that they know.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from ottla.cluster.image import Broker
 
     ConfigReader = Callable[[Sequence[str]], Awaitable[Mapping[str, Mapping[str, str]]]]
 
@@ -40,6 +43,7 @@ class Membership:
         self.controller_epoch = 0
         self.lock = asyncio.Lock()
         self.awaited: dict[str, bytes] = {}  # by name: the topic's id
+        self.brokers: Mapping[int, Broker] = {}  # that were registered at the start, and this one
         self._read_configs = read_configs
         self._read_controller_epoch = read_controller_epoch
         self._broker_epoch = broker_epoch
