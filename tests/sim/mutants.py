@@ -128,13 +128,6 @@ def let_zombies_commit() -> Iterator[None]:
 
 
 @contextmanager
-def forget_markers() -> Iterator[None]:
-    """Transactions: a partition that cannot be written to just then gets no marker."""
-    with mock.patch("ottla.coord.transactions.ending.settled", return_value=True):
-        yield
-
-
-@contextmanager
 def keep_deleted_logs() -> Iterator[None]:
     """Names: what a deleted topic had stays where it was."""
     with mock.patch.object(Store, "delete", return_value=None):
@@ -169,5 +162,4 @@ MUTANTS = [
     Mutant(let_zombies_commit, TRANSACTIONS),
     Mutant(keep_deleted_logs, SEASONS),
     Mutant(move_without_waiting, SEASONS),
-    Mutant(forget_markers, {**TRANSACTIONS, "kinds": ("kill", "depose")}),
 ]
