@@ -165,7 +165,10 @@ class BrokerConfig(Table):
         differs="Kafka's 100 kB turns off the system's own tuning, and batches of 128 kB never arrive whole.",
     )
     socket_request_max_bytes: int = integer(
-        100 * MB, "Largest request; a longer one closes its connection.", least=1, importance=HIGH
+        100 * MB,
+        "Largest request; a longer one closes its connection. Without records 16 MiB is the most.",
+        least=1,
+        importance=HIGH,
     )
     socket_listen_backlog_size: int = integer(50, "Connections the system may hold before they are accepted.", least=1)
     connections_max_idle_ms: int = long(
