@@ -33,8 +33,10 @@ from ottla.log.checkpoints import CorruptCheckpointError
 
 if TYPE_CHECKING:
     from ottla.broker import Broker
+    from ottla.console.beside import Beside
 
 PORT = 9092
+CONSOLE = "127.0.0.1:8190"
 EVERYWHERE = ("", "0.0.0.0", "::")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DEAF_S_MAX = 20.0  # no request may hold the loop for more than a fraction of a second
@@ -52,6 +54,7 @@ class Plan(NamedTuple):
     memory: Path | None  # the folder to remove at the end
     ready: int | None
     until_eof: bool
+    console: list[str] | None = None  # arguments of the console beside the broker
 
 
 def serve(arguments: list[str]) -> int:
@@ -96,6 +99,14 @@ def parser() -> argparse.ArgumentParser:
     add("--zookeeper", metavar="HOST:PORT[,...][/PATH]", help="be a member of the cluster that this ZooKeeper keeps")
     add("--config", metavar="FILE", help="a server.properties file with Kafka's option names")
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="one option by Kafka's name; may be repeated")
+    add(
+        "--console",
+        nargs="?",
+        const=CONSOLE,
+        metavar="HOST:PORT",
+        help=f"also serve the web console, here (default: {CONSOLE}); see `ottla console --help`",
+    )
+    add("--console-changes", action="store_true", help="let the console change things, and not only read")
     add("--log-level", choices=logs.LEVELS, default="info")
     add("--log-format", choices=logs.FORMATS, default="text")
     add("--ready-fd", type=int, metavar="N", help="write one line of JSON here when the broker answers, then close it")
@@ -137,7 +148,24 @@ def placed(options: argparse.Namespace, environment: Mapping[str, str], pairs: d
         pairs["log.dirs"] = str(memory)
     config = load(pairs)
     check_alone(config)
-    return Plan(config, [Path(name) for name in config.log_dirs], memory, options.ready_fd, options.until_eof)
+    return Plan(
+        config,
+        [Path(name) for name in config.log_dirs],
+        memory,
+        options.ready_fd,
+        options.until_eof,
+        console(options, config),
+    )
+
+
+def console(options: argparse.Namespace, config: BrokerConfig) -> list[str] | None:
+    if options.console is None:
+        if options.console_changes:
+            raise Refused("--console-changes makes sense with --console")
+        return None
+    changes = ["--allow-changes"] if options.console_changes else []
+    zookeeper = ["--zookeeper", config.zookeeper_connect] if config.zookeeper_connect else []
+    return ["--listen", options.console, *changes, *zookeeper]
 
 
 def check_alone(config: BrokerConfig) -> None:
@@ -181,7 +209,7 @@ async def live(plan: Plan) -> int:
     listen_for_signals(loop, stop)
     if plan.until_eof:
         loop.add_reader(sys.stdin.fileno(), ended, stop)
-    broker = Broker(plan.config)
+    broker, beside = Broker(plan.config), None
     starting, stopping = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -190,6 +218,7 @@ async def live(plan: Plan) -> int:
             if line := native.missing():
                 logger.warning(line)
             announce(broker, plan)
+            beside = start_console(broker, plan)
             gc.freeze()  # what start-up built lives as long as the process: never look at it again
             gc.enable()
             await stopping
@@ -198,7 +227,19 @@ async def live(plan: Plan) -> int:
         stopping.cancel()
         if not starting.done():
             cut_short(plan)
+        if beside is not None:
+            await loop.run_in_executor(None, beside.stop)
         await broker.stop()
+
+
+def start_console(broker: "Broker", plan: Plan) -> "Beside | None":
+    if plan.console is None:
+        return None
+    from ottla.console.beside import Beside
+
+    addresses = [f"{reachable(host)}:{port}" for _, host, port in broker.addresses]
+    metrics = ["--metrics", f"{broker.metrics_url}/metrics"] if broker.metrics_url else []
+    return Beside(addresses[0], [*plan.console, *metrics])
 
 
 def cut_short(plan: Plan) -> None:

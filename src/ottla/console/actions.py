@@ -5,6 +5,7 @@ Blocking: pages call these in threads. Each takes `who` asked for it first.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 10.0
 TIMEOUT_MS: Final = 15_000
+SETTLE_S: Final = 5.0  # after which a move that began is seen
 TOPIC, BROKER = 2, 4  # kinds of resources
 SET, DELETE = 0, 1  # kinds of changes
 VALUE_MAX: Final = 1 << 20
@@ -83,6 +85,8 @@ class Actions:
         self._security = security
         self._history = history
         self._changed = changed
+        self._throttled: set[str] = set()  # topics whose moves were throttled from here
+        self._throttled_at = 0.0
 
     def cluster(self) -> Cluster:
         return Cluster(self._bootstrap, security=self._security, client_id="ottla-console", timeout_s=TIMEOUT_S)
@@ -211,20 +215,33 @@ class Actions:
             if throttle is not None:
                 hold_back(cluster, plan, throttle)
             move(cluster, plan)
+            if throttle is not None:
+                self._throttled |= {where.topic for where in plan}
+                self._throttled_at = time.monotonic()
 
         more_told = f" at {throttle:,} B/s" if throttle else ""
         self._do(who, "cancel reassignment" if cancels else "reassign", shortened(listed) + more_told, work)
 
-    def release(self, who: str, topics: Iterable[str], brokers: Iterable[int]) -> None:
-        """Take the throttle off again, when the moves are done."""
+    def release(self, who: str, topics: Iterable[str]) -> None:
+        """Take the throttle off all brokers and these topics again."""
 
         def work(cluster: Cluster) -> None:
-            for node in brokers:
+            for node in cluster.brokers():
                 alter(cluster, BROKER, str(node), dict.fromkeys(THROTTLES))
-            for topic in topics:
+            for topic in cluster.topics(topics):
                 alter(cluster, TOPIC, topic, dict.fromkeys(THROTTLED))
 
-        self._do(who, "remove throttle", "all brokers", work)
+        self._do(who, "remove throttle", ", ".join(sorted(topics)), work)
+
+    def moves_seen(self, count: int, sure: bool) -> None:
+        """Told after each look at the cluster: when no move is left, the throttle that was set for them goes."""
+        settled = time.monotonic() - self._throttled_at > SETTLE_S
+        if not self._throttled or count or not sure or not settled:
+            return
+        topics, self._throttled_at = set(self._throttled), time.monotonic()
+        with contextlib.suppress(Failed):  # the audit list has it; tried again after a while
+            self.release("console", topics)
+            self._throttled -= topics
 
     # ------------------------------------------------------------------ groups
 

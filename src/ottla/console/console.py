@@ -9,9 +9,12 @@ from ottla.client.security import PLAIN
 from ottla.console.actions import Actions
 from ottla.console.history import MEMORY, History
 from ottla.console.watch.gathering import EVERY_S, Watch
+from ottla.console.watch.graph import Writers
+from ottla.console.watch.scraping import Scraping
 
 if TYPE_CHECKING:
     from ottla.client.security import Security
+    from ottla.console.watch.snapshot import Snapshot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +39,23 @@ class Console:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.history = History(options.history)
-        self.watch = Watch(options.bootstrap, options.security, every_s=options.every_s, told=self.history.note)
+        self.writers = Writers()
+        self.scraping = Scraping(options.metrics)
+        self.watch = Watch(options.bootstrap, options.security, every_s=options.every_s, told=self._told)
         self.actions = Actions(
             options.bootstrap, options.security, self.history, allowed=options.allow_changes, changed=self.watch.hurry
         )
 
     def start(self) -> None:
         self.watch.start()
+        self.scraping.start()
+
+    def _told(self, snapshot: Snapshot) -> None:
+        self.history.note(snapshot)
+        self.writers.note(snapshot)
+        self.actions.moves_seen(len(snapshot.moves), snapshot.problem is None)
 
     def close(self) -> None:
         self.watch.close()
+        self.scraping.close()
         self.history.close()

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import os
+import signal
 import socket
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from ottla.client.failure import Failed
 from ottla.console.console import Console
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from ottla.console.console import Options
 
 
-def serve(options: Options, *, ready: int | None = None) -> int:
+def serve(options: Options, *, until_eof: bool = False) -> int:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))  # a parent may have blocked them
     check(options)
     listener = bound(options)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
@@ -34,8 +40,11 @@ def serve(options: Options, *, ready: int | None = None) -> int:
             server_header=False,
             timeout_graceful_shutdown=1,
         )
-        announce(options, listener.getsockname()[1], ready)
-        uvicorn.Server(config).run(sockets=[listener])
+        announce(options, listener.getsockname()[1])
+        server = uvicorn.Server(config)
+        if until_eof:
+            threading.Thread(target=wait_for_eof, args=(server,), name="console-eof", daemon=True).start()
+        server.run(sockets=[listener])
     finally:
         console.close()
         listener.close()
@@ -80,10 +89,12 @@ def address(options: Options, port: int) -> str:
     return f"http://{host}:{port}"
 
 
-def announce(options: Options, port: int, ready: int | None) -> None:
+def announce(options: Options, port: int) -> None:
     may = "may change things" if options.allow_changes else "only reads; --allow-changes to change things from it"
     print(f"Ottla console: {address(options, port)}  (watches {options.bootstrap}; {may})", flush=True)
-    if ready is not None:
-        with open(ready, "w", encoding="utf-8") as file:
-            file.write(address(options, port) + "\n")
-    sys.stdout.flush()
+
+
+def wait_for_eof(server: uvicorn.Server) -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    server.should_exit = True

@@ -4,13 +4,14 @@
                                 ├─ activity-report  daily tables and an HTML page, every few seconds
                                 └─ mirror           the whole topic, batch by batch ─► east: west.activity
 
-Two brokers, each a process; one Spark, in which the three groups of the topic work side by side; a table of topics,
-groups, lag and throughput until Ctrl-C, or for `DEMO_SECONDS`. Then the visitors leave, the groups catch up, everything
+Two brokers, each a process; the console, a page that watches west and may change it; one Spark, in which the three
+groups of the topic work side by side; a table of topics, groups, lag and throughput until Ctrl-C, or for
+`DEMO_SECONDS`. Then the visitors leave, the groups catch up, everything
 stops, and what came out is counted. Data is removed at the end; the report stays in `ottla-demo/`.
 
 With `CLUSTER=3`, west is a cluster of three brokers on a real ZooKeeper, and every topic has three copies.
 
-Needs the extras `tools` and `spark`, and a JDK 17.
+Needs the extras `tools`, `console` and `spark`, and a JDK 17.
 """
 
 import os
@@ -25,14 +26,17 @@ from types import FrameType
 
 from ottla.client.cluster import Cluster
 from ottla.client.failure import Failed
+from ottla.console.beside import Beside
 from ottla.demo.parts import EVENTS, MIRRORED, Part, Stage, free
 from ottla.demo.summary import summary
 from ottla.demo.table import Screen
 from ottla.demo.watch import View, Watch
 from ottla.embed import BrokerProcess
 from ottla.testing import Cluster as Brokers
+from ottla.testing.ports import free_ports
 
 PORT = 9092
+CONSOLE_PORT = 8190
 RATE = 200.0
 KEPT = Path("ottla-demo")
 LOOK_S = 1.0
@@ -84,6 +88,11 @@ def demo(folder: Path, seconds: float, count: int) -> int:
         stack.enter_context(west)
         east = stack.enter_context(BrokerProcess(data=folder / "east", options=OPTIONS))
         say(f"{'two' if count == 1 else count + 1} brokers: west at {west.bootstrap}, east at {east.bootstrap}")
+        port = CONSOLE_PORT if free(CONSOLE_PORT) else free_ports(1)[0]
+        history = ["--history", str(folder / "console.sqlite"), "--allow-changes"]
+        console = Beside(west.bootstrap, ["--listen", f"127.0.0.1:{port}", *history], quiet=True)
+        stack.callback(console.stop)
+        say(f"the console is at http://127.0.0.1:{port}: lag, messages, reassignments, in a browser")
         stage = stack.enter_context(Stage(west.bootstrap, east.bootstrap, folder, RATE))
         stage.open()
         say(f"visitors come to the site: {RATE:.0f} events a second to the topic {EVENTS} of west")

@@ -1,6 +1,7 @@
 """`ottla console`: the web page of a cluster, as a process of its own."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -29,10 +30,14 @@ def console(
     zookeeper: Annotated[str | None, typer.Option(help="host:port[,...][/path]: show its tree too")] = None,
     every: Annotated[float, typer.Option(min=0.5, max=300, help="Seconds between looks at the cluster")] = 2.0,
     metrics: Annotated[list[str] | None, typer.Option(help="http://host:port/metrics of a broker; repeatable")] = None,
-    ready_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
+    until_eof: Annotated[
+        bool, typer.Option("--until-eof", help="Stop when standard input ends, so as not to outlive a parent")
+    ] = False,
     properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
 ) -> None:
     """Watch a cluster from a web page, and change it where that is allowed. Any Kafka cluster will do."""
+    if find_spec("nicegui") is None:
+        raise Failed("the console needs NiceGUI: pip install 'ottla[console]'")
     from ottla.console.console import Options
     from ottla.console.serving import serve
 
@@ -53,7 +58,7 @@ def console(
         every_s=every,
         metrics=tuple(metrics or ()),
     )
-    raise typer.Exit(serve(options, ready=ready_fd))
+    raise typer.Exit(serve(options, until_eof=until_eof))
 
 
 def split(listen: str) -> tuple[str, int]:

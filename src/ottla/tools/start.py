@@ -12,6 +12,7 @@ WITHOUT_TOOLS = """Usage: ottla COMMAND [OPTIONS]
   --version  print the version
 
 every other command comes with: pip install 'ottla[tools]'
+console comes with: pip install 'ottla[console]'
 pipeline comes with: pip install 'ottla[spark]'"""
 
 

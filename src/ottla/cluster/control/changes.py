@@ -173,8 +173,11 @@ class Changes:
 
 
 def is_led(image: Image, topic: Topic) -> bool:
-    """Whether every partition of the topic has a leader, as far as this broker knows."""
+    """Whether every partition of the topic has a leader, as far as this broker knows.
+
+    Before 2.8 brokers do not tell each other the ids of topics: then the name has to do.
+    """
     known = image.topics.get(topic.name)
-    if known is None or known.id != topic.id or len(known.partitions) < len(topic.partitions):
+    if known is None or (any(known.id) and known.id != topic.id) or len(known.partitions) < len(topic.partitions):
         return False
     return all(state.leader >= 0 for state in known.partitions)

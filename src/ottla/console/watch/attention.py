@@ -48,8 +48,7 @@ def health(snapshot: Snapshot) -> tuple[str, str]:
 def broker_findings(snapshot: Snapshot) -> list[Finding]:
     advice = "Start it again, or look at its log. If it is gone for good, drain it: Reassignment, Drain a broker."
     found = [
-        Finding(BAD, f"Broker {one.node} does not answer ({one.silence})", advice, "/brokers")
-        for one in snapshot.silent
+        Finding(BAD, f"Broker {one.node} does not answer: {one.silence}", advice, "/brokers") for one in snapshot.silent
     ]
     if snapshot.controller not in snapshot.brokers:
         advice = "Nobody elects leaders or creates topics now. See whether ZooKeeper or the controllers answer."

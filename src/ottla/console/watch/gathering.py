@@ -98,7 +98,7 @@ class Gathering:
             )
             return self.snapshot
         self._learn(said)
-        slow = self._rounds % SLOW_ROUNDS == 0
+        slow = self._rounds % SLOW_ROUNDS == 0 or bool(self._moves)  # a move is followed by its sizes
         answers = self._ask_all(said, slow)
         missing: dict[str, str] = {}
         for node, found in answers.items():

@@ -9,12 +9,38 @@ from fastapi import FastAPI
 from nicegui import ui
 
 from ottla.console.web.guard import LOOPBACK, Guard, Keys
-from ottla.console.web.pages import brokers, group, groups, overview, topic, topics
+from ottla.console.web.pages import (
+    audit,
+    brokers,
+    group,
+    groups,
+    messages,
+    overview,
+    queries,
+    reassignment,
+    topic,
+    topics,
+    transactions,
+    zookeeper,
+)
 
 if TYPE_CHECKING:
     from ottla.console.console import Console, Options
 
-PAGES = (overview, brokers, topics, topic, groups, group)
+PAGES = (
+    overview,
+    brokers,
+    topics,
+    topic,
+    messages,
+    groups,
+    group,
+    reassignment,
+    queries,
+    transactions,
+    zookeeper,
+    audit,
+)
 WEBSOCKET_MAX = 1 << 20
 EVERYWHERE = ("0.0.0.0", "::", "")
 

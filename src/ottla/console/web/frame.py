@@ -53,6 +53,7 @@ body.body--light .q-header{color:#101828!important} body.body--dark .q-header{co
 .o-link{color:var(--note)!important;text-decoration:none} .o-link:hover{text-decoration:underline}
 .q-table__card{background:transparent!important;box-shadow:none!important} .q-table th{font-weight:600;color:var(--soft);font-size:.8rem}
 .q-table td{font-size:.88rem} .q-table tbody td{height:40px} .q-table__bottom{border-top:1px solid var(--line)!important}
+.o-grow{max-width:0;width:60%;overflow:hidden;text-overflow:ellipsis}
 .o-grid{display:grid;gap:14px;width:100%;grid-template-columns:repeat(auto-fit,minmax(165px,1fr))}
 .o-two{display:grid;gap:16px;width:100%;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr))}
 .o-chip{display:inline-block;border-radius:99px;padding:1px 9px;font-size:.78rem;font-weight:600;background:rgba(127,140,160,.16)}
@@ -65,15 +66,18 @@ body.body--light .q-header{color:#101828!important} body.body--dark .q-header{co
 
 
 @contextmanager
-def frame(console: Console, title: str, path: str, *, heading: bool = True) -> Iterator[None]:
-    """A page with its bar and its menu; what is made within is its content."""
+def frame(console: Console, title: str, path: str, *, trouble: bool = True) -> Iterator[None]:
+    """A page with its bar and its menu; what is made within is its content.
+
+    Without `trouble` only silence is told on top: the page tells the rest itself.
+    """
     request = context.client.request
     chosen = {"1": True, "0": False}.get(request.cookies.get(DARK, "") if request else "")
     ui.page_title(f"{title} · Ottla")
     ui.add_css(STYLE)
     ui.colors(primary="#2f6fde")
     dark = ui.dark_mode(chosen)
-    with ui.left_drawer(value=None, bordered=False).props("width=212 breakpoint=900") as drawer:
+    with ui.left_drawer(value=False, bordered=False).props("width=212 breakpoint=900 show-if-above") as drawer:
         drawer.classes("q-pa-none q-pt-sm")
         for target, name, icon in MENU:
             if target == "/zookeeper" and console.options.zookeeper is None:
@@ -83,20 +87,19 @@ def frame(console: Console, title: str, path: str, *, heading: bool = True) -> I
                 ui.icon(icon, size="20px")
                 ui.label(name)
     with ui.header().classes("items-center q-py-xs q-px-md gap-3 no-wrap"):
-        ui.button(icon="menu", on_click=drawer.toggle).props("flat round dense color=grey").mark("menu")
+        ui.button(icon="menu", on_click=drawer.toggle).props("flat round dense color=grey").props("data-mark=menu")
         ui.label("Ottla").classes("o-head").style("font-size:1.15rem;letter-spacing:.02em")
         cluster = ui.label().classes("o-soft o-wide ellipsis")
         ui.space()
-        age = ui.label().classes("o-soft o-wide").mark("age")
+        age = ui.label().classes("o-soft o-wide").props("data-mark=age")
         dot = ui.element("div").classes("o-dot")
-        with ui.button(icon="contrast").props("flat round dense color=grey").mark("theme") as button:
+        with ui.button(icon="contrast").props("flat round dense color=grey").props("data-mark=theme") as button:
             ui.tooltip("Light, dark, or as the system is")
         button.on_click(lambda: switch(dark))
-    with ui.element("div").classes("o-banner").mark("banner") as banner:
+    with ui.element("div").classes("o-banner").props("data-mark=banner") as banner:
         ui.icon("error_outline", size="20px")
         message = ui.label()
-    if heading:
-        ui.label(title).classes("o-title")
+    ui.label(title).classes("o-title o-wrap")
 
     def tick() -> None:
         snapshot = console.watch.snapshot
@@ -105,9 +108,9 @@ def frame(console: Console, title: str, path: str, *, heading: bool = True) -> I
         said = f"{snapshot.cluster or 'no cluster yet'} · {console.options.bootstrap}"
         cluster.set_text(units.brief(said, 90))
         age.set_text("asking…" if not snapshot.version else f"as of {units.age(snapshot.taken)}")
-        trouble = banner_text(snapshot, sentence if level == "bad" else "")
-        banner.set_visibility(bool(trouble))
-        message.set_text(trouble)
+        told = banner_text(snapshot, sentence if level == "bad" and trouble else "")
+        banner.set_visibility(bool(told))
+        message.set_text(told)
 
     tick()
     ui.timer(TICK_S, tick)
@@ -199,12 +202,12 @@ async def sure(question: str, yes: str, *, typed: str = "") -> bool:
     """Ask before something is done that cannot be undone; with `typed`, it must be written out."""
     with ui.dialog() as dialog, ui.card().classes("o-card").style("max-width:460px"):
         ui.label(question).classes("o-wrap")
-        confirm = ui.input(f"Type {typed} to go on").classes("w-full").mark("confirm") if typed else None
+        confirm = ui.input(f"Type {typed} to go on").classes("w-full").props("data-mark=confirm") if typed else None
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
             ui.button(yes, on_click=lambda: dialog.submit(confirm is None or confirm.value == typed)).props(
                 "color=negative unelevated"
-            ).mark("sure")
+            ).props("data-mark=sure")
     answer = await dialog
     dialog.delete()
     if answer is False and confirm is not None and confirm.value and confirm.value != typed:

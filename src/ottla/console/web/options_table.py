@@ -90,11 +90,13 @@ class OptionsTable:
             ui.label(one.name).classes("o-head")
             ui.label(one.documentation or "").classes("o-soft o-wrap")
             value = ui.input("Value", value="" if one.is_sensitive else one.value or "").classes("w-full")
-            value.props("maxlength=4000").mark("option-value")
+            value.props("maxlength=4000").props("data-mark=option-value")
             with ui.row().classes("w-full justify-end"):
                 ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")
                 ui.button("Default", on_click=lambda: dialog.submit("default")).props("flat")
-                ui.button("Save", on_click=lambda: dialog.submit("save")).props("unelevated").mark("option-save")
+                ui.button("Save", on_click=lambda: dialog.submit("save")).props("unelevated").props(
+                    "data-mark=option-save"
+                )
         choice = await dialog
         wanted = str(value.value or "")
         dialog.delete()

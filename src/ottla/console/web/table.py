@@ -20,6 +20,7 @@ SEARCH_MAX: Final = 200
 CELL: Final = """<q-td :props="props"><a v-if="props.row[props.col.name+'__link']" class="o-link"
  :href="props.row[props.col.name+'__link']">{{ props.value }}</a><span v-else
  :class="props.row[props.col.name+'__tone']">{{ props.value }}</span></q-td>"""
+NOTHING: Final = '<div class="full-width text-center o-soft q-pa-md">{{ props.message }}</div>'
 # Links are to pages of ours, and are made by the server from quoted parts.
 
 T = TypeVar("T")
@@ -32,6 +33,7 @@ class Column(Generic[T]):
     sort: Callable[[T], Any] | None = None
     right: bool = False
     wide: bool = False  # left out on a phone
+    grow: bool = False  # takes what the others leave, and is cut off there
     link: Callable[[T], str] | None = None
     tone: Callable[[T], str] | None = None
 
@@ -76,7 +78,7 @@ class Paged(Generic[T]):
                     "label": column.label,
                     "sortable": column.sort is not None,
                     "align": "right" if column.right else "left",
-                    "classes": "o-wide" if column.wide else "",
+                    "classes": "o-wide" if column.wide else "o-grow" if column.grow else "",
                     "headerClasses": "o-wide" if column.wide else "",
                 }
                 for place, column in enumerate(columns)
@@ -87,7 +89,8 @@ class Paged(Generic[T]):
         )
         self.table.props["rows-per-page-options"] = SIZES
         self.table.props["no-data-label"] = nothing
-        self.table.props("binary-state-sort flat rows-per-page-label=Rows").classes("w-full").mark(mark)
+        self.table.add_slot("no-data", NOTHING)
+        self.table.props("binary-state-sort flat rows-per-page-label=Rows").classes("w-full").props(f"data-mark={mark}")
         self.table.add_slot("body-cell", CELL)
         self.table.on("request", self._request, ["pagination"])
         if selection:
@@ -101,7 +104,7 @@ class Paged(Generic[T]):
         if search:
             ui.input(placeholder=hint, on_change=lambda event: self._search(str(event.value or ""))).props(
                 f"dense outlined clearable debounce=250 maxlength={SEARCH_MAX}"
-            ).style("width:320px;max-width:100%").mark(f"{mark}-search")
+            ).style("width:320px;max-width:100%").props(f"data-mark={mark}-search")
 
     @property
     def chosen(self) -> list[T]:

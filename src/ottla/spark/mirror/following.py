@@ -16,6 +16,7 @@ from ottla.client import offsets
 from ottla.client.failure import Failed, Refused, check
 from ottla.client.groups import Committed, commit, committed
 from ottla.errors import ErrorCode
+from ottla.spark.groups import PREFIXES
 from ottla.spark.mirror.mirroring import GROUP, KEPT_S
 from ottla.spark.mirror.translation import Position, wanted
 from ottla.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
@@ -78,7 +79,9 @@ class Followed:
             return found
 
         found = source.retrying(attempt, what="listing groups")
-        return sorted(name for name in found if self._pattern.fullmatch(name) and not name.startswith(GROUP))
+        return sorted(
+            name for name in found if self._pattern.fullmatch(name) and not name.startswith((GROUP, *PREFIXES))
+        )
 
     def _move(
         self,

@@ -6,8 +6,7 @@
 The columns are those of the source: key, value, topic, partition, offset, timestamp, timestampType, headers. Rows never
 enter the JVM: a task fetches a range of a partition, decodes it and writes it as Parquet. Files become part of the
 table in one commit with the offsets they reach to, so that a run that is killed and resumed has each record once
-(`ottla.spark.export.ledger`, `delta_ledger`). Progress is committed as group `ottla-export-<name>`, for whoever watches
-lag.
+(`ottla.spark.export.ledger`, `delta_ledger`). Progress is committed to group `ottla-export-<name>`.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 from ottla.client import offsets
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed, passes
-from ottla.client.groups import Committed, commit
 from ottla.spark.export.exporting import Shape, Written, write
 from ottla.spark.export.ledger import FolderLedger, Reached
+from ottla.spark.groups import EXPORT, Shown
 from ottla.spark.mirror.roster import Wish
 from ottla.spark.pipeline import Option, Pipeline, Run, main
 from ottla.spark.pipeline.places import STORAGE, located
@@ -116,8 +115,8 @@ class Export:
         place: Location,
     ) -> None:
         self._run = run
+        self._shown = Shown(EXPORT, "export", run["name"])
         self._cluster = cluster
-        self._group = f"ottla-export-{run['name']}"  # no consumer's: its offsets would be moved
         self._wish = wish
         self._ledger = ledger
         self._shape = shape
@@ -248,13 +247,9 @@ class Export:
         after = Reached(self._cluster.id, {**before.offsets, **reached}, {**before.ids, **ids})
         self._ledger.commit([file for one in written for file in one.files], after)
         try:
-            commit(
-                self._cluster,
-                self._group,
-                {where: Committed(offset) for where, offset in after.offsets.items()},
-            )
+            self._shown.tell(self._cluster, after.offsets)
         except Failed as error:
-            log.warning("export: its progress was not committed to group %s (%s)", self._group, error)
+            log.warning("export: its progress was not committed to group %s (%s)", self._shown.group, error)
         return after
 
 

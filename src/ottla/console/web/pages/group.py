@@ -48,8 +48,8 @@ def show(console: Console, name: str) -> None:
         state, kind, coordinator = chip(""), chip(""), ui.label().classes("o-soft")
         ui.space()
         if console.actions.allowed:
-            ui.button("Reset offsets", icon="restart_alt", on_click=lambda: reset(console, name)).props("flat").mark(
-                "reset"
+            ui.button("Reset offsets", icon="restart_alt", on_click=lambda: reset(console, name)).props("flat").props(
+                "data-mark=reset"
             )
             ui.button("Delete", icon="delete", on_click=lambda: delete(console, name)).props("flat color=negative")
     with ui.element("div").classes("o-grid"):
@@ -79,7 +79,7 @@ def show(console: Console, name: str) -> None:
         kind.set_text(f"{one.kind}, {one.protocol}" if one.protocol else one.kind)
         coordinator.set_text(f"coordinator: broker {one.coordinator}")
         lag.set(units.number(one.lag), "records")
-        seconds.set(units.span(one.seconds), "the oldest record that waits")
+        seconds.set(units.span(one.seconds), "oldest unread record")
         trend.set(units.change(one.trend), "change of the lag", "o-warn" if one.trend > 0.5 and one.lag > 100 else "")
         flow.set(units.rate(one.rate))
         done.set(
@@ -182,8 +182,12 @@ async def reset(console: Console, name: str) -> None:
             chip("The group has members: stop them first, or the cluster refuses.", "o-warn")
         with ui.row().classes("w-full items-end"):
             topic = ui.select([ALL, *group.topics], value=ALL, label="Topic").style("min-width:170px")
-            way = ui.select(WAYS, value="earliest", label="To").style("min-width:190px").mark("reset-way")
-            amount = ui.input("2026-01-31 18:00 UTC, an offset, or -100").style("min-width:200px").mark("reset-amount")
+            way = ui.select(WAYS, value="earliest", label="To").style("min-width:190px").props("data-mark=reset-way")
+            amount = (
+                ui.input("2026-01-31 18:00 UTC, an offset, or -100")
+                .style("min-width:200px")
+                .props("data-mark=reset-amount")
+            )
             amount.bind_visibility_from(way, "value", backward=lambda value: value in ("time", "offset", "shift"))
         preview: Paged[tuple[TopicPartition, int]] = Paged(
             [
@@ -215,8 +219,10 @@ async def reset(console: Console, name: str) -> None:
 
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
-            ui.button("Preview", on_click=look).props("outline").mark("reset-look")
-            button = ui.button("Reset", on_click=lambda: dialog.submit(True)).props("unelevated").mark("reset-do")
+            ui.button("Preview", on_click=look).props("outline").props("data-mark=reset-look")
+            button = (
+                ui.button("Reset", on_click=lambda: dialog.submit(True)).props("unelevated").props("data-mark=reset-do")
+            )
             button.disable()
     wanted = await dialog
     dialog.delete()

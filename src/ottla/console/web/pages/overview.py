@@ -23,14 +23,14 @@ SHOWN = 12
 def add(console: Console) -> None:
     @ui.page("/")
     def overview() -> None:
-        with frame(console, "Overview", "/"):
+        with frame(console, "Overview", "/", trouble=False):
             show(console)
 
 
 def show(console: Console) -> None:
     with ui.element("div").classes("o-card"), ui.row().classes("items-center no-wrap gap-3"):
         icon = ui.icon("hourglass_empty", size="28px")
-        sentence = ui.label().classes("o-head o-wrap").mark("health")
+        sentence = ui.label().classes("o-head o-wrap").props("data-mark=health")
     with ui.element("div").classes("o-grid"):
         brokers, controller, topics = Stat("Brokers"), Stat("Controller"), Stat("Topics")
         flow, data, lag = Stat("Records in"), Stat("Data"), Stat("Lag of all groups")
@@ -43,7 +43,7 @@ def show(console: Console) -> None:
         Plot("Lag of all groups", read, [("records", lambda point: point.b)])
     with ui.element("div").classes("o-card"):
         ui.label("What needs attention").classes("o-head q-mb-sm")
-        todo = ui.column().classes("w-full gap-0").mark("attention")
+        todo = ui.column().classes("w-full gap-0").props("data-mark=attention")
 
     shown: list[object] = [None]
 
@@ -63,7 +63,11 @@ def show(console: Console) -> None:
         )
         partitions = sum(len(topic.partitions) for topic in snapshot.topics.values())
         topics.set(f"{len(snapshot.topics):,}", f"{partitions:,} partitions")
-        flow.set(units.rate(snapshot.rate), f"{units.size(bytes_in(snapshot))}/s, about")
+        traffic = console.scraping.traffic
+        told = f"about {units.size(bytes_in(snapshot))}/s"
+        if traffic is not None:
+            told = f"{units.size(traffic.into)}/s in, {units.size(traffic.out)}/s out"
+        flow.set(units.rate(snapshot.rate), told)
         data.set(units.size(snapshot.size), "all copies")
         total = sum(group.lag for group in snapshot.groups.values())
         lag.set(units.number(total), f"{len(snapshot.groups):,} groups")

@@ -60,10 +60,12 @@ def show(console: Console, name: str) -> None:
             "Messages", icon="mail", on_click=lambda: ui.navigate.to(f"/messages?topic={quote(name, safe='')}")
         ).props("flat")
         if console.actions.allowed:
-            ui.button("Add partitions", icon="add", on_click=lambda: grow(console, name)).props("flat").mark("grow")
+            ui.button("Add partitions", icon="add", on_click=lambda: grow(console, name)).props("flat").props(
+                "data-mark=grow"
+            )
             ui.button("Delete", icon="delete", on_click=lambda: delete(console, name)).props(
                 "flat color=negative"
-            ).mark("delete")
+            ).props("data-mark=delete")
     with ui.element("div").classes("o-grid"):
         partitions, records, flow = Stat("Partitions"), Stat("Records"), Stat("Records in")
         size, kept, sync = Stat("Size"), Stat("Kept for"), Stat("Min. in sync")
@@ -144,7 +146,7 @@ def partition_table(console: Console, name: str) -> Paged[Partition]:
             Column(
                 "Leader", lambda one: str(one.leader) if one.leader >= 0 else "none", lambda one: one.leader, right=True
             ),
-            Column("Replicas", lambda one: ", ".join(map(str, one.replicas)), lambda one: one.replicas),
+            Column("Replicas", lambda one: ", ".join(map(str, one.replicas)), lambda one: one.replicas, wide=True),
             Column(
                 "In sync",
                 lambda one: ", ".join(map(str, one.isr)),
@@ -207,10 +209,14 @@ async def grow(console: Console, name: str) -> None:
     with ui.dialog() as dialog, ui.card().classes("o-card"):
         ui.label(f"Partitions of {name}").classes("o-head")
         ui.label("Partitions can be added, not taken away; keys go to other partitions from then on.").classes("o-soft")
-        count = ui.number("Partitions", value=have + 1, min=have + 1, format="%d").classes("w-full").mark("grow-count")
+        count = (
+            ui.number("Partitions", value=have + 1, min=have + 1, format="%d")
+            .classes("w-full")
+            .props("data-mark=grow-count")
+        )
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
-            ui.button("Add", on_click=lambda: dialog.submit(True)).props("unelevated").mark("grow-do")
+            ui.button("Add", on_click=lambda: dialog.submit(True)).props("unelevated").props("data-mark=grow-do")
     wanted, value = await dialog, count.value
     dialog.delete()
     if wanted:

@@ -74,11 +74,11 @@ def show(console: Console, only: str) -> None:
         def tools() -> None:
             ui.select(SHOWS, value=only, on_change=lambda event: choose(str(event.value))).props(
                 "dense outlined options-dense"
-            ).style("min-width:190px").mark("topics-only")
+            ).style("min-width:190px").props("data-mark=topics-only")
             ui.space()
             if console.actions.allowed:
-                ui.button("Create topic", icon="add", on_click=lambda: create(console)).props("unelevated").mark(
-                    "create"
+                ui.button("Create topic", icon="add", on_click=lambda: create(console)).props("unelevated").props(
+                    "data-mark=create"
                 )
 
         table: Paged[Topic] = Paged(
@@ -128,15 +128,19 @@ async def create(console: Console) -> None:
     brokers = len(console.watch.snapshot.brokers)
     with ui.dialog() as dialog, ui.card().classes("o-card").style("min-width:min(460px,92vw)"):
         ui.label("Create topic").classes("o-head")
-        name = ui.input("Name").props("maxlength=249 autofocus").classes("w-full").mark("topic-name")
+        name = ui.input("Name").props("maxlength=249 autofocus").classes("w-full").props("data-mark=topic-name")
         with ui.row().classes("w-full no-wrap"):
-            count = ui.number("Partitions", value=3, min=1, max=PARTITIONS_MAX, format="%d").mark("topic-partitions")
+            count = ui.number("Partitions", value=3, min=1, max=PARTITIONS_MAX, format="%d").props(
+                "data-mark=topic-partitions"
+            )
             copies = ui.number("Copies", value=min(3, max(1, brokers)), min=1, max=max(1, brokers), format="%d")
         options = ui.textarea("Options", placeholder="retention.ms=86400000\ncleanup.policy=compact").classes("w-full")
         options.props("maxlength=10000 rows=3")
         with ui.row().classes("w-full justify-end"):
             ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
-            ui.button("Create", on_click=lambda: dialog.submit(True)).props("unelevated").mark("topic-create")
+            ui.button("Create", on_click=lambda: dialog.submit(True)).props("unelevated").props(
+                "data-mark=topic-create"
+            )
     wanted = await dialog
     given = str(name.value or ""), count.value, copies.value, str(options.value or "")
     dialog.delete()

@@ -1,0 +1,419 @@
+"""Every page and every action of the console in a real browser, against three brokers under load."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from console.desk import Desk, Visitor, open_browser
+from playwright.sync_api import sync_playwright
+from waiting import wait_until
+
+from ottla.client.cluster import Cluster as Client
+from ottla.client.security import PLAIN
+from ottla.console.watch.gathering import Gathering
+from ottla.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
+
+    from ottla.console.watch.snapshot import Snapshot
+
+pytestmark = pytest.mark.xdist_group("console")
+
+PAGES = {
+    "overview": ("/", "What needs attention"),
+    "brokers": ("/brokers", "Partitions led"),
+    "broker": ("/brokers/1", "auto.create.topics.enable"),
+    "topics": ("/topics", "orders"),
+    "topic": ("/topics/orders", "in sync"),
+    "messages": ("/messages?topic=orders", "records found"),
+    "groups": ("/groups", "shipping"),
+    "group": ("/groups/shipping", "Lag in seconds"),
+    "reassignment": ("/reassignment", "Preferred leaders"),
+    "queries": ("/queries", "Who reads what"),
+    "transactions": ("/transactions", "till-1"),
+    "zookeeper": ("/zookeeper", "controller_epoch"),
+    "audit": ("/audit", "create topic"),
+}
+SCRIPT = (
+    "<img src=x onerror=\"window.hurt=1\"><script>window.hurt=1</script>{{constructor.constructor('window.hurt=1')()}}"
+)
+
+
+class Load:
+    """Producers and consumers that go on until told to stop: a quick group, a slow one, and an open transaction."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._stop = threading.Event()
+        self.counts: dict[str, int] = {}
+        self._threads = [
+            threading.Thread(target=self._produce),
+            threading.Thread(target=self._consume, args=("billing", ["orders", "payments"], 0.0)),
+            threading.Thread(target=self._consume, args=("shipping", ["orders"], 0.05)),
+        ]
+        self._open = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": "till-1",
+                "log_level": 0,
+                "transaction.timeout.ms": 900_000,
+            }
+        )
+
+    def start(self) -> None:
+        self._open.init_transactions(60)
+        self._open.begin_transaction()
+        self._open.produce("payments", b"never committed", partition=0)
+        self._open.flush(60)
+        for thread in self._threads:
+            thread.start()
+
+    def _produce(self) -> None:
+        producer = Producer({"bootstrap.servers": self._bootstrap, "log_level": 0, "linger.ms": 20})
+        number = 0
+        while not self._stop.wait(0.1):
+            for _ in range(10):
+                topic = ("orders", "payments", "moved")[number % 3]
+                order = {"id": number, "total": number % 100, "customer": {"name": "Ada", "city": "Praha"}}
+                producer.produce(topic, json.dumps(order), f"customer-{number % 97}", headers={"source": "web"},
+                                 on_delivery=self._count)  # fmt: skip
+                number += 1
+            producer.poll(0)
+        producer.flush(60)
+
+    def _count(self, error: object, message: object) -> None:
+        if error is None:
+            topic = message.topic()  # type: ignore[attr-defined]
+            self.counts[topic] = self.counts.get(topic, 0) + 1
+
+    def _consume(self, group: str, topics: list[str], pause_s: float) -> None:
+        options = {"bootstrap.servers": self._bootstrap, "group.id": group, "client.id": f"{group}-1", "log_level": 0}
+        consumer = Consumer({**options, "auto.offset.reset": "earliest", "auto.commit.interval.ms": 500})
+        consumer.subscribe(topics)
+        while not self._stop.is_set():
+            if consumer.poll(0.5) is not None and pause_s:
+                self._stop.wait(pause_s)
+        consumer.close()
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3, options={"group.initial.rebalance.delay.ms": 0}) as running:
+        with Client(running.bootstrap) as client:
+            for name, partitions in (("orders", 6), ("payments", 3), ("moved", 3), ("hostile", 1)):
+                client.create(name, partitions, replicas=3 if name != "moved" else 1)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def load(cluster: Cluster) -> Iterator[Load]:
+    running = Load(cluster.bootstrap)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def desk(cluster: Cluster, load: Load, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    folder = tmp_path_factory.mktemp("console")
+    with Desk(cluster.bootstrap, folder, "--allow-changes", "--zookeeper", cluster.zookeeper.address) as running:
+        yield running
+        assert "Traceback" not in running.log, running.log
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as driver:
+        opened = open_browser(driver)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visitor(browser: Browser, desk: Desk) -> Iterator[Visitor]:
+    with ExitStack() as stack:
+        context = browser.new_context(viewport={"width": 1360, "height": 860})
+        stack.callback(context.close)
+        found = Visitor(context.new_page(), desk.url)
+        yield found
+        assert not found.errors, found.errors
+        outside = [url for url in found.requests if urlsplit(url).netloc not in (urlsplit(desk.url).netloc, "")]
+        assert not outside, f"the page asked somebody else: {outside}"
+
+
+def test_a_topic_is_created_changed_grown_and_deleted(visitor: Visitor, cluster: Cluster) -> None:
+    visitor.go("/topics", until="orders")
+    visitor.press("create")
+    visitor.write("topic-name", "invoices")
+    visitor.write("topic-partitions", "2")
+    visitor.press("topic-create")
+    visitor.sees("2, ", "partitions")
+    visitor.page.get_by_role("tab", name="Options").click()
+    visitor.write("options-search", "retention.ms")
+    visitor.find("options").get_by_text("retention.ms", exact=True).click()
+    visitor.write("option-value", "3600000")
+    visitor.press("option-save")
+    visitor.sees("3600000", "options")
+    with Client(cluster.bootstrap) as client:
+        assert client.configs("invoices")["retention.ms"] == "3600000"
+    visitor.press("grow")
+    visitor.write("grow-count", "5")
+    visitor.press("grow-do")
+    with Client(cluster.bootstrap) as client:
+        wait_until(lambda: client.topics(["invoices"])["invoices"].partitions == 5)
+    visitor.press("delete")
+    visitor.write("confirm", "invoices")
+    visitor.press("sure")
+    with Client(cluster.bootstrap) as client:
+        wait_until(lambda: "invoices" not in client.topics())
+    visitor.go("/audit", until="delete topic")
+    for what in ("create topic", "set option", "add partitions"):
+        visitor.sees(what, "audit")
+
+
+def test_what_the_cluster_refuses_is_told_and_stands_in_the_audit_list(visitor: Visitor) -> None:
+    visitor.go("/topics", until="orders")
+    visitor.press("create")
+    visitor.write("topic-name", "no such name!")
+    visitor.press("topic-create")
+    visitor.sees("INVALID_TOPIC_EXCEPTION")
+    visitor.go("/audit", until="no such name!")
+
+
+def test_messages_are_found_filtered_and_written(visitor: Visitor) -> None:
+    visitor.go("/messages?topic=orders", until="records found")
+    visitor.write("filter", 'value.customer.name = "Ada" and value.total >= 50 and header.source = "web"')
+    visitor.press("read")
+    visitor.sees("customer-", "messages")
+    rows = visitor.page.locator("[data-mark=messages] tbody tr").all_inner_texts()
+    totals = [
+        json.loads(row.partition("{")[1] + row.partition("{")[2].partition(', "customer"')[0] + "}") for row in rows
+    ]
+    assert totals
+    assert all(one["total"] >= 50 for one in totals)
+    visitor.write("filter", "value.total >>> 5 or import os")
+    visitor.press("read")
+    visitor.sees("is compared with")
+    visitor.write("filter", "")
+    visitor.press("produce")
+    visitor.write("produce-topic", "hostile")
+    visitor.write("produce-key", SCRIPT)
+    visitor.write("produce-value", json.dumps({"said": SCRIPT}))
+    visitor.press("produce-do")
+    visitor.sees("Written to hostile")
+    visitor.go("/messages?topic=hostile", until="1 records found")
+    visitor.sees("onerror", "messages")
+    visitor.page.locator("[data-mark=messages] tbody td").first.click()
+    visitor.sees("onerror", "message-value")
+    visitor.page.keyboard.press("Escape")
+    visitor.find("message-value").wait_for(state="detached")
+    visitor.choose("kind", "Hex")
+    visitor.sees("3c 69 6d 67", "messages")
+    assert visitor.page.evaluate("window.hurt === undefined"), "what is in a record was run"
+
+
+def test_messages_are_followed_live(visitor: Visitor) -> None:
+    visitor.go("/messages", until="Choose a topic")
+    visitor.write("messages-topic", "orders")
+    visitor.press("tail")
+    wait_until(lambda: visitor.page.wait_for_timeout(200) or "Live:" in visitor.reads("messages-status"))
+    before = visitor.page.locator("[data-mark=messages] tbody tr").first.inner_text()
+    wait_until(lambda: visitor.page.wait_for_timeout(200)
+               or visitor.page.locator("[data-mark=messages] tbody tr").first.inner_text() != before)  # fmt: skip
+
+
+def test_offsets_are_reset_with_a_preview(visitor: Visitor, cluster: Cluster) -> None:
+    options = {"bootstrap.servers": cluster.bootstrap, "group.id": "reports", "enable.auto.commit": False}
+    consumer = Consumer(options)
+    consumer.commit(offsets=[TopicPartition("orders", index, 7) for index in range(6)], asynchronous=False)
+    consumer.close()
+    wait_until(
+        lambda: (
+            visitor.go("/groups/reports") or visitor.find("reset").is_visible() or visitor.page.wait_for_timeout(500)
+        )
+    )
+    visitor.press("reset")
+    visitor.choose("reset-way", "An offset")
+    visitor.write("reset-amount", "3")
+    visitor.press("reset-look")
+    visitor.sees("-4", "reset-preview")
+    visitor.press("reset-do")
+    visitor.sees("Offsets of reports are reset")
+    checking = Consumer(options)
+    found = checking.committed([TopicPartition("orders", index) for index in range(6)], timeout=60)
+    checking.close()
+    assert [one.offset for one in found] == [3] * 6
+
+
+def test_an_open_transaction_is_shown_and_aborted(visitor: Visitor) -> None:
+    visitor.go("/transactions", until="till-1")
+    visitor.sees("Ongoing", "transactions")
+    visitor.shoot("transactions-open")
+    visitor.page.locator("[data-mark=transactions] td", has_text="till-1").first.click()
+    visitor.press("sure")
+    visitor.sees("The transaction of till-1 is aborted")
+
+
+def test_znodes_are_shown(visitor: Visitor) -> None:
+    visitor.go("/zookeeper", until="controller_epoch")
+    visitor.page.locator("[data-mark=znodes]").get_by_text("controller", exact=True).click()
+    visitor.sees('"brokerid"', "znode-data")
+
+
+def test_a_reassignment_from_the_page_loses_nothing_and_obeys_its_throttle(
+    visitor: Visitor, cluster: Cluster, load: Load
+) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for _ in range(300):
+        producer.produce("moved", b"x" * 4096, partition=0)
+    producer.flush(60)
+    visitor.go("/reassignment", until="Propose")
+    visitor.choose("plan-way", "Change the number of copies")
+    visitor.write("plan-topics", "moved")
+    visitor.write("plan-copies", "3")
+    visitor.press("plan-propose")
+    visitor.sees("3 partitions change", "plan-said")
+    visitor.shoot("reassignment-plan")
+    visitor.write("plan-throttle", "0.2")
+    visitor.press("plan-run")
+    visitor.press("sure")
+    visitor.sees("The moves have begun")
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    began = time.monotonic()
+    visitor.sees("partitions,", "moves-total")
+    visitor.shoot("reassignment-running")
+    wait_until(
+        lambda: all(
+            len(part.isrs) == 3 for part in admin.list_topics("moved", timeout=60).topics["moved"].partitions.values()
+        )
+    )
+    # More than a megabyte at 0.2 MB/s: nothing but the throttle makes this take seconds, at least.
+    assert time.monotonic() - began > 2
+    options = {"bootstrap.servers": cluster.bootstrap, "group.id": "counting", "auto.offset.reset": "earliest"}
+    visitor.go("/audit")
+    wait_until(lambda: visitor.page.wait_for_timeout(500) or "remove throttle" in visitor.reads("audit"))
+    with Client(cluster.bootstrap) as client:
+        assert (
+            "leader.replication.throttled.replicas" not in client.configs("moved")
+            or not client.configs("moved")["leader.replication.throttled.replicas"]
+        )
+    wanted = load.counts.get("moved", 0) + 300
+    consumer = Consumer({**options, "enable.auto.commit": False})
+    ends = sum(consumer.get_watermark_offsets(TopicPartition("moved", index), timeout=60)[1] for index in range(3))
+    consumer.close()
+    assert ends >= wanted, "acknowledged records are missing"
+
+
+def test_preferred_leaders_are_elected(visitor: Visitor, cluster: Cluster) -> None:
+    cluster.restart(3)
+    visitor.go("/reassignment", until="Preferred leaders")
+    visitor.press("elect-all")
+    visitor.page.get_by_text("elect").first.wait_for()
+    wait_until(lambda: visitor.page.wait_for_timeout(300) or "led by another" not in visitor.reads("elect-count"))
+
+
+@pytest.mark.parametrize("size", ["wide", "phone"])
+def test_every_page_shows_what_it_is_for(browser: Browser, desk: Desk, size: str) -> None:
+    width, height = (1360, 860) if size == "wide" else (390, 780)
+    for scheme in ("light", "dark"):
+        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        visitor = Visitor(context.new_page(), desk.url)
+        for name, (path, text) in PAGES.items():
+            if name == "transactions":
+                visitor.go(path)
+                visitor.press("txn-all")
+            else:
+                visitor.go(path)
+            visitor.page.get_by_text(text).first.wait_for(state="attached")
+            visitor.page.wait_for_timeout(400)  # for the plots to be drawn
+            wide = visitor.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 0, f"{name} is wider than the screen ({size})"
+            visitor.shoot(f"{name}-{size}-{scheme}")
+        assert not visitor.errors, visitor.errors
+        assert all(urlsplit(url).netloc == urlsplit(desk.url).netloc for url in visitor.requests if ":" in url)
+        context.close()
+
+
+def test_a_broker_that_is_killed_is_told_within_seconds_and_nothing_hangs(
+    visitor: Visitor, browser: Browser, cluster: Cluster, desk: Desk
+) -> None:
+    visitor.go("/", until="What needs attention")
+    cluster.kill(2)
+    visitor.page.get_by_text("Broker 2 does not answer").first.wait_for()
+    visitor.shoot("overview-broker-killed")
+    for path, text in PAGES.values():
+        if path.startswith("/transactions"):
+            continue
+        visitor.go(path)
+        visitor.page.get_by_text(text).first.wait_for(state="attached")
+    cluster.start(2)
+    visitor.go("/")
+    wait_until(lambda: visitor.page.wait_for_timeout(300) or "3 of 3" in visitor.page.inner_text("body"))
+
+
+def test_a_broker_that_hangs_hangs_no_page(visitor: Visitor, cluster: Cluster) -> None:
+    visitor.go("/", until="What needs attention")
+    cluster.pause(3)
+    try:
+        visitor.page.get_by_text("Broker 3 does not answer").first.wait_for()
+        visitor.go("/topics", until="orders")
+        visitor.sees("Broker 3 does not answer", "banner")
+        visitor.go("/brokers/3", until="Partitions led")
+    finally:
+        cluster.resume(3)
+    visitor.go("/")
+    wait_until(lambda: visitor.page.wait_for_timeout(300) or "3 of 3" in visitor.page.inner_text("body"))
+
+
+def test_lag_in_seconds_is_right_within_a_second_of_the_truth(cluster: Cluster) -> None:
+    """By samples of the ends, and by looking at the record, as a console does that was started later."""
+    with Client(cluster.bootstrap) as client:
+        client.create("timed", 1, configs={"message.timestamp.type": "LogAppendTime"})
+    stamps: list[int] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "log_level": 0})
+    options = {"bootstrap.servers": cluster.bootstrap, "group.id": "timers", "enable.auto.commit": False}
+    consumer = Consumer(options)
+    consumer.commit(offsets=[TopicPartition("timed", 0, 0)], asynchronous=False)
+    watching, late = Gathering(cluster.bootstrap, PLAIN), Gathering(cluster.bootstrap, PLAIN)
+    wait_until(lambda: "timers" in watching.round().groups)
+    for _ in range(12):
+        for _ in range(4):
+            producer.produce("timed", b"tick", on_delivery=lambda error, message: stamps.append(message.timestamp()[1]))
+            producer.flush(60)
+            time.sleep(0.05)
+        watching.round()
+    for offset in (1, 20, 44):
+        consumer.commit(offsets=[TopicPartition("timed", 0, offset)], asynchronous=False)
+        for gathering in (watching, late):
+            wait_until(lambda: seconds_behind(gathering.round(), offset) is not None)  # noqa: B023
+            snapshot = gathering.round()
+            truth = (snapshot.at_ms - stamps[offset]) / 1000
+            found = seconds_behind(snapshot, offset)
+            assert found is not None
+            assert abs(found - truth) < 1, (offset, found, truth)
+    consumer.close()
+    for gathering in (watching, late):
+        gathering.close()
+
+
+def seconds_behind(snapshot: Snapshot, committed: int) -> float | None:
+    group = snapshot.groups.get("timers")
+    lags = [one for one in group.lags if one.committed == committed] if group else []
+    return lags[0].seconds if lags else None
