@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from ottla.spark.pipeline import Pipeline, Run
+from ottla.spark.pipeline import pipeline as pipeline_module
 from ottla.spark.pipeline.session import Settings
 from ottla.spark.pipelines import activity, export, mirror
+
+pipeline_module.AGAIN_MAX = 50  # type: ignore[misc]  # on a busy machine Python is often too slow for Spark
 
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 

@@ -10,8 +10,8 @@
 No JAR is needed: files are written by pyarrow (or fsspec) inside the Python workers, Delta tables by deltalake. A name
 in the URL of a store is taken as it stands, as by the stores' own tools; only `file:` is decoded, as URLs of files are.
 
-Keys, regions and endpoints come from where these libraries look (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, profiles, the
-role of the machine, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, ...) or from the options `storage.*`.
+Keys, regions and endpoints come from where these libraries look (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, the role of the
+machine, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, ...) or from the options `storage.*`.
 Secrets given by file or variable (`storage.secret.file`, `.env`) are looked up by each process that needs them.
 """
 
