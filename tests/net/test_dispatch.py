@@ -186,3 +186,16 @@ def test_every_served_api_is_declared_at_every_version_it_is_served_at() -> None
         low, high = one.request.__wire__.versions
         assert low <= one.versions[0] <= one.versions[1] <= high
     assert ListConfigResourcesRequest in {one.request for one in REGISTRY.values()}
+
+
+def test_of_many_quick_answers_one_in_eight_is_timed_and_all_are_counted() -> None:
+    dispatch, peer = Dispatch(cast("Any", None)), Peer()
+    request = ApiVersionsRequest(client_software_name="c", client_software_version="1")
+    for _ in range(5000):
+        dispatch(cast("Connection", peer), framed(request, 18, 3))
+        for times in peer.unsent:
+            times[0].add(times, 0.0)
+        peer.unsent.clear()
+    (counts,) = dispatch.counted()
+    assert counts.requests == 5000
+    assert 4990 <= sum(counts.buckets) <= 5010

@@ -55,7 +55,7 @@ def requests(sources: Sources) -> Iterator[Sample]:
     totals: dict[int, Counts] = {}
     for one in dispatch.counted():
         name = BY_KEY[one.key].name
-        yield Sample(catalogue.REQUESTS, (name, str(one.version)), sum(one.buckets))
+        yield Sample(catalogue.REQUESTS, (name, str(one.version)), one.requests)
         total = totals.setdefault(one.key, Counts(one.key, -1))
         add(total, one)
     for key, total in totals.items():

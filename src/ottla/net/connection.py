@@ -418,9 +418,9 @@ class Connection:
             answer.fault = str(reason)
         answer.ready = True
         if answer.times is not None:
-            counts, arrived, begun, handled, _ = answer.times
+            counts, arrived, begun, handled, _, weight = answer.times
             now = monotonic()
-            answer.times = counts, arrived, begun, now, now - handled
+            answer.times = counts, arrived, begun, now, now - handled, weight
         self._waiting_size += size_of(answer.parts or ())
         if self._answers[0] is answer:
             self._flush()

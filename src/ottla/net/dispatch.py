@@ -146,7 +146,11 @@ class Dispatch:
             response = failure(route, request, error)
         if response.__class__ is route.response:
             parts = self._encode(route, correlation, response)
-            connection.unsent.append((route.counts, connection.arrived, connection.begun, monotonic(), 0.0))
+            counts = route.counts
+            counts.requests += 1
+            if not counts.requests & counts.untimed:
+                weight = counts.untimed + 1
+                connection.unsent.append((counts, connection.arrived, connection.begun, monotonic(), 0.0, weight))
             return parts
         answer: Answer = None
         if response.__class__ is GeneratorType:
@@ -279,7 +283,8 @@ class Dispatch:
 def timed(route: Route, connection: Connection, answer: Answer) -> Answer:
     """Have a request counted when its answer has left; at once if there is none."""
     now = monotonic()
-    times = route.counts, connection.arrived, connection.begun, now, 0.0
+    route.counts.requests += 1
+    times = route.counts, connection.arrived, connection.begun, now, 0.0, 1
     if answer is None:
         route.counts.add(times, now)
     elif isinstance(answer, Deferred):
