@@ -2,6 +2,8 @@
 
 import io
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fastavro
 import pytest
@@ -61,3 +63,34 @@ def test_protobuf_with_a_schema_given() -> None:
     assert json.loads(Decoder("protobuf", PROTO, "Other")(b"\x08\x05")) == {"x": 5}
     assert "has no message Nobody" in Decoder("protobuf", PROTO, "Nobody")(data)
     assert "does not compile" in Decoder("protobuf", "message {")(data)
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A registry that knows schema 7, and counts."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        known = self.path == "/schemas/ids/7"
+        body = json.dumps({"schema": json.dumps(SCHEMA)} if known else {"message": "no such schema"}).encode()
+        self.send_response(200 if known else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+def test_schemas_come_from_a_registry_and_each_is_asked_for_once() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        show = Decoder("avro", registry=f"http://127.0.0.1:{server.server_address[1]}")
+        value = avro({"id": 7, "who": "Ada"})
+        assert json.loads(show(b"\0\0\0\0\7" + value)) == {"id": 7, "who": "Ada"}
+        assert "no schema id" in show(value)
+        for _ in range(3):
+            assert "no such schema" in show(b"\0\0\0\0\x08" + value)
+        assert Answers.asked == 2
+        server.shutdown()

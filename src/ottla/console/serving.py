@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.client.failure import Failed
 from ottla.console.console import Console
@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from ottla.console.console import Options
 
 
+SWITCH_S: Final = 0.001  # pages do not wait long for the threads that watch the cluster
+
+
 def serve(options: Options, *, until_eof: bool = False) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))  # a parent may have blocked them
     check(options)
+    sys.setswitchinterval(SWITCH_S)
     listener = bound(options)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
     console = Console(options)

@@ -20,6 +20,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -88,11 +89,6 @@ def demo(folder: Path, seconds: float, count: int) -> int:
         stack.enter_context(west)
         east = stack.enter_context(BrokerProcess(data=folder / "east", options=OPTIONS))
         say(f"{'two' if count == 1 else count + 1} brokers: west at {west.bootstrap}, east at {east.bootstrap}")
-        port = CONSOLE_PORT if free(CONSOLE_PORT) else free_ports(1)[0]
-        history = ["--history", str(folder / "console.sqlite"), "--allow-changes"]
-        console = Beside(west.bootstrap, ["--listen", f"127.0.0.1:{port}", *history], quiet=True)
-        stack.callback(console.stop)
-        say(f"the console is at http://127.0.0.1:{port}: lag, messages, reassignments, in a browser")
         stage = stack.enter_context(Stage(west.bootstrap, east.bootstrap, folder, RATE))
         stage.open()
         say(f"visitors come to the site: {RATE:.0f} events a second to the topic {EVENTS} of west")
@@ -104,6 +100,7 @@ def demo(folder: Path, seconds: float, count: int) -> int:
         try:
             screen.show({name: watch.look() for name, watch in watches.items()})
             stage.work(say)
+            start_console(stack, west.bootstrap, folder, say)
             while time.monotonic() - began < seconds:
                 stage.check()
                 screen.show({name: watch.look() for name, watch in watches.items()})
@@ -119,6 +116,15 @@ def demo(folder: Path, seconds: float, count: int) -> int:
         report = stage.keep_report(KEPT)
         print(summary(west.bootstrap, east.bootstrap, EVENTS, MIRRORED, report), flush=True)
     return 0
+
+
+def start_console(stack: ExitStack, bootstrap: str, folder: Path, say: Callable[[str], None]) -> None:
+    """When Spark is up: both at once would only wait for each other."""
+    port = CONSOLE_PORT if free(CONSOLE_PORT) else free_ports(1)[0]
+    options = ["--listen", f"127.0.0.1:{port}", "--history", str(folder / "console.sqlite"), "--allow-changes"]
+    console = Beside(bootstrap, options, quiet=True)
+    stack.callback(console.stop)
+    say(f"the console is at http://127.0.0.1:{port}: lag, messages, reassignments, in a browser")
 
 
 def caught_up(west: Watch, parts: list[Part]) -> None:

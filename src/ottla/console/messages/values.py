@@ -20,6 +20,7 @@ KINDS: Final = {
     "hex": "Hex",
 }
 SHOWN_MAX: Final = 1 << 16  # bytes of one value that are sent to the page
+REGISTRY_S: Final = 3.0
 SCHEMA_MAX: Final = 100_000
 HEX_MAX: Final = 4096
 REGISTERED: Final = 5  # bytes in front of a value whose schema is in a registry
@@ -78,7 +79,11 @@ class Decoder:
         if number not in self._known:
             from ottla.spark.values.registry import AVRO, PROTOBUF, Registry
 
-            found = Registry(self._registry, timeout_s=5.0).by_id(number)
+            try:
+                found = Registry(self._registry, timeout_s=REGISTRY_S).by_id(number)
+            except Failed as error:
+                self._known[number] = refusing(error)  # the next record need not wait for the same
+                raise
             if found.kind == AVRO:
                 self._known[number] = read_avro(found.text)
             elif found.kind == PROTOBUF:
@@ -86,6 +91,13 @@ class Decoder:
             else:
                 self._known[number] = as_json
         return self._known[number](data[REGISTERED:])
+
+
+def refusing(error: Failed) -> Callable[[bytes], str]:
+    def refuse(data: bytes) -> str:
+        raise error
+
+    return refuse
 
 
 def text(data: bytes) -> str:

@@ -24,7 +24,21 @@ class Finding(NamedTuple):
     link: str
 
 
+class Latest:
+    """The findings of the last snapshot: every open page asks for them each second."""
+
+    snapshot: Snapshot | None = None
+    found: tuple[Finding, ...] = ()
+
+
 def findings(snapshot: Snapshot) -> list[Finding]:
+    if Latest.snapshot is not snapshot:
+        Latest.found = tuple(looked(snapshot))
+        Latest.snapshot = snapshot
+    return list(Latest.found)
+
+
+def looked(snapshot: Snapshot) -> list[Finding]:
     found = [*broker_findings(snapshot), *topic_findings(snapshot), *group_findings(snapshot), *others(snapshot)]
     return sorted(found, key=lambda one: (BAD, WARN, NOTE).index(one.level))
 

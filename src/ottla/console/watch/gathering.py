@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.cluster import TopicPartition, places
-from ottla.client.failure import Failed
+from ottla.client.failure import Failed, Unreachable
 from ottla.console.watch import asking, peeking
 from ottla.console.watch.arrivals import Arrivals
 from ottla.console.watch.lag import lags
@@ -53,6 +53,7 @@ class Found:
     groups: list[asking.GroupFacts] | None = None
     transactions: list[Transaction] = field(default_factory=list)
     moves: tuple[Move, ...] | None = None
+    asked: dict[TopicPartition, int] = field(default_factory=dict)  # offsets whose times are wanted
     times: dict[TopicPartition, int] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     moment: float = 0.0
@@ -66,7 +67,9 @@ class Gathering:
         self._every_s = every_s
         self._bootstrap = places(bootstrap)
         self._security = security
-        self._links: dict[Address, Link] = {}
+        self._links: dict[Address, Link] = {}  # for what is short
+        self._long: dict[Address, Link] = {}  # for what takes its time in a large cluster
+        self._pending: dict[int, Future[Found]] = {}
         self._addresses: dict[int, tuple[Address, str | None]] = {}
         self._rounds = 0
         self._metadata: MetadataResponse | None = None
@@ -159,24 +162,25 @@ class Gathering:
         for topic in said.topics:
             for part in topic.partitions:
                 led.setdefault(part.leader_id, []).append(TopicPartition(topic.name or "", part.partition_index))
-        work: dict[Future[Found], int] = {}
         for one in said.brokers:
-            link = self._link((one.host, one.port))
+            link = self._long_link((one.host, one.port))
             if not link.busy:
                 mine = led.get(one.node_id, [])
                 times = {where: self._wanted[where] for where in mine if where in self._wanted}
                 controls = one.node_id == said.controller_id
-                work[link.run(question(one.node_id, mine, times, slow=slow, controls=controls))] = one.node_id
+                ask = question(one.node_id, mine, times, slow=slow, controls=controls)
+                self._pending[one.node_id] = link.run(ask)
         for node, (address, _) in self._addresses.items():  # those that the cluster has given up may come back
             link = self._link(address)
             if node not in {one.node_id for one in said.brokers} and not link.busy:
                 link.run(asking.metadata)
         answers = {}
-        done, _ = wait(work, WAIT_S)
-        for future in done:
+        wait(self._pending.values(), WAIT_S)
+        for node in [node for node, future in self._pending.items() if future.done()]:  # the others in a later round
+            future = self._pending.pop(node)
             error = future.exception()
             if error is None:
-                answers[work[future]] = future.result()
+                answers[node] = future.result()
             elif not isinstance(error, Failed):
                 raise error
         return answers
@@ -197,7 +201,7 @@ class Gathering:
         if found.moves is not None:
             self._moves = found.moves
         for where, moment in found.times.items():
-            self._peeked[where, self._wanted[where]] = moment
+            self._peeked[where, found.asked[where]] = moment
         while len(self._peeked) > PEEKS_MAX:
             del self._peeked[next(iter(self._peeked))]
         return found.missing
@@ -367,11 +371,11 @@ class Gathering:
         address = self._addresses.get(node)
         if address is None:
             return "the cluster has no broker of this number now"
-        link = self._link(address[0])
-        if link.failed:
-            return link.failed
-        if link.busy and link.busy_s > WAIT_S - 1:
-            return f"the broker at {address[0][0]}:{address[0][1]} does not answer"
+        for link in (self._link(address[0]), self._long_link(address[0])):
+            if link.failed:
+                return link.failed
+            if link.silent_s > WAIT_S - 1:
+                return f"the broker at {address[0][0]}:{address[0][1]} does not answer"
         return None if listed else "the cluster does not list it: it is starting, or was cut off"
 
     def _silenced(self) -> dict[int, Broker]:
@@ -384,8 +388,13 @@ class Gathering:
             self._links[address] = Link(address, self._security)
         return self._links[address]
 
+    def _long_link(self, address: Address) -> Link:
+        if address not in self._long:
+            self._long[address] = Link(address, self._security)
+        return self._long[address]
+
     def close(self) -> None:
-        for link in self._links.values():
+        for link in [*self._links.values(), *self._long.values()]:
             link.close()
 
 
@@ -395,13 +404,13 @@ def question(
     """All that one broker is asked in a round. One refusal leaves the rest as it is; silence ends the round."""
 
     def ask(link: Link) -> Found:
-        found = Found()
+        found = Found(asked=times)
 
         def attempt(what: str, work: Callable[[], None]) -> None:
             try:
                 work()
             except Failed as error:
-                if not link.connection.alive:
+                if isinstance(error, Unreachable):
                     raise
                 found.missing[f"{what} of broker {node}"] = str(error)
 

@@ -40,7 +40,8 @@ class Link:
         return self._work is not None and not self._work.done()
 
     @property
-    def busy_s(self) -> float:
+    def silent_s(self) -> float:
+        """For how long it has not answered what it was asked; each answer counts, not only the last of many."""
         return time.monotonic() - self._since if self.busy else 0.0
 
     def run(self, work: Callable[[Link], T]) -> Future[T]:
@@ -64,11 +65,13 @@ class Link:
         """In the link's thread only. A connection that ended since the last call is made anew, once."""
         fresh = self._connection is None or not self._connection.alive
         try:
-            return self.connection.ask(request, answer, newest=newest)
+            found = self.connection.ask(request, answer, newest=newest)
         except Unreachable as error:
             if fresh or "does not answer" in str(error):
                 raise
-        return self.connection.ask(request, answer, newest=newest)
+            found = self.connection.ask(request, answer, newest=newest)
+        self._since = time.monotonic()
+        return found
 
     @property
     def connection(self) -> Connection:

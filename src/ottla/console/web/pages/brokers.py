@@ -91,7 +91,7 @@ def show_all(console: Console) -> None:
                 ),
                 Column("Data", lambda one: units.size(one.size), lambda one: one.size, right=True),
                 Column(
-                    "Skew of data",
+                    "Data skew",
                     lambda one: percent(skew(now(), one, SIZE)),
                     right=True,
                     wide=True,
@@ -122,7 +122,7 @@ def free(one: Broker) -> str:
     if not disks:
         return "—"
     left, total = sum(disk.free for disk in disks), sum(disk.total for disk in disks)
-    return f"{units.size(left)} ({100 * left / total:.0f} %)"
+    return f"{units.size(left)}, {100 * left / total:.0f} %"
 
 
 def bars(title: str, value: Callable[[Broker], float]) -> Callable[[Snapshot], None]:
@@ -201,7 +201,7 @@ def show_one(console: Console, node: int) -> None:
         copies.set(units.number(found.replicas))
         behind.set(units.number(found.behind), "", "o-bad" if found.behind else "")
         data.set(units.size(found.size), percent(skew(snapshot, found, SIZE)))
-        disk.set(free(found).partition(" (")[0], ", ".join(each.folder for each in found.disks))
+        disk.set(free(found).partition(",")[0], ", ".join(each.folder for each in found.disks))
         flow.set(units.rate(found.rate))
 
     live(console, update)

@@ -106,6 +106,7 @@ def lag_table(console: Console, name: str) -> Paged[Lag]:
                 lambda one: "never" if one.committed is None else units.number(one.committed),
                 lambda one: -1 if one.committed is None else one.committed,
                 right=True,
+                wide=True,
                 tone=lambda one: "o-soft" if one.committed is None else "",
             ),
             Column("Start", lambda one: units.number(one.start), lambda one: one.start, right=True, wide=True),

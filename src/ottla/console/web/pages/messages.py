@@ -47,6 +47,7 @@ class Page:
     def __init__(self, console: Console, topic: str, text: str) -> None:
         self._console = console
         self._found: list[Message] = []
+        self._texts: dict[tuple[int, int], tuple[str, str]] = {}  # of what was found, made in a thread
         self._reading: Reading | None = None
         self._decode = Decoder()
         self._decode_key = Decoder()
@@ -70,10 +71,8 @@ class Page:
                     Column(
                         "Offset", lambda one: units.number(one.offset), lambda one: one.offset, right=True, wide=True
                     ),
-                    Column("Key", lambda one: line(self._decode_key(one.key), 40), tone=lambda one: "o-mono"),
-                    Column(
-                        "Value", lambda one: line(self._decode(one.value), 160), tone=lambda one: "o-mono", grow=True
-                    ),
+                    Column("Key", lambda one: line(self._text(one)[0], 40), tone=lambda one: "o-mono"),
+                    Column("Value", lambda one: line(self._text(one)[1], 160), tone=lambda one: "o-mono", grow=True),
                     Column("Size", lambda one: units.size(one.size), lambda one: one.size, right=True, wide=True),
                 ],
                 lambda: self._found,
@@ -176,6 +175,7 @@ class Page:
             self._busy = False
             self._go.set_text("Read")
         self._found = list(reading.found)
+        await self._prepare(self._found)
         self._table.descending = query.start == reader.NEWEST
         self._table.page = 1
         self._table.update()
@@ -231,6 +231,7 @@ class Page:
         if reading is None or self._tail is None:
             return
         self._tail = reading.positions
+        await self._prepare(reading.found)
         self._found = reader.newest([*reading.found, *self._found])[:TAIL_MAX]
         if reading.found:
             self._status.set_text(f"Live: {len(self._found):,} records, the newest first.")
@@ -257,19 +258,28 @@ class Page:
 
     # ------------------------------------------------------------------ showing and writing
 
-    def _recode(self) -> None:
-        try:
-            self._decode = Decoder(
-                str(self._kind.value),
-                str(self._schema.value or ""),
-                str(self._message.value or ""),
-                self._console.options.registry,
-            )
-        except Failed as error:
-            ui.notify(str(error), type="negative", multi_line=True)
-            return
-        self._decode_key = Decoder("hex") if self._kind.value == "hex" else Decoder()
-        self._table.update()
+    def _text(self, one: Message) -> tuple[str, str]:
+        return self._texts.get((one.partition, one.offset), ("…", "…"))
+
+    async def _prepare(self, found: list[Message]) -> None:
+        """Decode in a thread: a schema may have to come from a registry, or be compiled."""
+        decode_key, decode = self._decode_key, self._decode
+
+        def work() -> dict[tuple[int, int], tuple[str, str]]:
+            return {(one.partition, one.offset): (decode_key(one.key), decode(one.value)) for one in found}
+
+        made = await run.io_bound(work)
+        kept = {(one.partition, one.offset) for one in (*self._found, *found)}
+        self._texts = {place: text for place, text in {**self._texts, **(made or {})}.items() if place in kept}
+
+    async def _recode(self) -> None:
+        given = str(self._kind.value), str(self._schema.value or ""), str(self._message.value or "")
+        done, decode = await attempt(Decoder, *given, self._console.options.registry)
+        if done:
+            self._decode = decode
+            self._decode_key = Decoder("hex") if given[0] == "hex" else Decoder()
+            await self._prepare(self._found)
+            self._table.update()
 
     def _show(self, one: Message) -> None:
         with ui.dialog(value=True) as dialog, ui.card().classes("o-card").style("width:min(860px,94vw);max-width:94vw"):
@@ -280,14 +290,14 @@ class Page:
                 ui.button(icon="close", on_click=dialog.close).props("flat round dense")
             ui.label(f"{units.precise(one.timestamp)} UTC, {units.size(one.size)}").classes("o-soft")
             ui.label("Key").classes("o-soft")
-            ui.label(self._decode_key(one.key)).classes("o-mono o-wrap").props("data-mark=message-key")
+            ui.label(self._text(one)[0]).classes("o-mono o-wrap").props("data-mark=message-key")
             if one.headers:
                 ui.label("Headers").classes("o-soft")
                 for name, value in one.headers:
                     ui.label(f"{name}: {Decoder()(value)}").classes("o-mono o-wrap")
             ui.label("Value").classes("o-soft")
             with ui.scroll_area().style("height:min(46vh,420px)").classes("w-full"):
-                ui.label(pretty(self._decode(one.value))).classes("o-mono o-wrap").props("data-mark=message-value")
+                ui.label(pretty(self._text(one)[1])).classes("o-mono o-wrap").props("data-mark=message-value")
         dialog.on("hide", dialog.delete)
 
     async def _produce(self) -> None:
