@@ -13,11 +13,16 @@ from ottla import handlers
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import REGISTRY, TELEMETRY, Registered, served
 from ottla.net.connection import Connection, Deferred
-from ottla.net.dispatch import Dispatch
+from ottla.net.dispatch import Dispatch, Route
 from ottla.wire.codec import encode
 from ottla.wire.frame import request_header
 from ottla.wire.messages.configs import ListConfigResourcesRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest
+from ottla.wire.messages.peers import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.messages.transactions import EndTxnRequest, EndTxnResponse
 
@@ -177,6 +182,19 @@ def test_a_client_must_call_itself_something_readable(name: str) -> None:
     answer = Dispatch(cast("Any", None))(PEER, framed(request, 18, 3))
     assert isinstance(answer, list)
     assert struct.unpack_from(">h", answer[0], 8)[0] == ErrorCode.INVALID_REQUEST
+
+
+def test_a_controller_may_tell_of_a_large_cluster_in_one_request() -> None:
+    """Of each partition the replicas are elements, too: a bound for clients would end at 9,000 partitions."""
+    key, version = 6, 8
+    state = UpdateMetadataPartitionState(
+        partition_index=0, controller_epoch=1, leader=1, leader_epoch=1, isr=[1, 2, 3], zk_version=1, replicas=[1, 2, 3]
+    )
+    topic = UpdateMetadataTopicState(topic_name="t", partition_states=[state] * 50_000)
+    request = UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=[topic], live_brokers=[])
+    route = Route(key, version, REGISTRY[key].function, for_members=REGISTRY[key].for_members)
+    told, _ = route.decode(memoryview(encode(request, version)), 0, route.elements_max)
+    assert len(told.topic_states[0].partition_states) == 50_000
 
 
 def test_every_served_api_is_declared_at_every_version_it_is_served_at() -> None:

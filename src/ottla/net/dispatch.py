@@ -30,7 +30,7 @@ from ottla.net.counts import Counts, fault_finder, faults
 from ottla.net.turns import TURN_S, Lane, walk
 from ottla.wire import apis, codec
 from ottla.wire.codec import DecodeError
-from ottla.wire.decoding import RECORDS_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX, has_records
+from ottla.wire.decoding import MEMBERS_ELEMENTS_MAX, RECORDS_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX, has_records
 from ottla.wire.frame import parse_header, response_header
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Route:
         "version",
     )
 
-    def __init__(self, key: int, version: int, handler: Callable[..., Any]) -> None:
+    def __init__(self, key: int, version: int, handler: Callable[..., Any], *, for_members: bool = False) -> None:
         api = apis.BY_KEY[key]
         self.version = version
         self.counts = Counts(key, version)
@@ -102,6 +102,8 @@ class Route:
         if self.lane:
             self.large_size, self.exclusive_size = LARGE_CHANGE_SIZE, SMALL_CHANGE_SIZE
         self.elements_max = RECORDS_ELEMENTS_MAX if records else REQUEST_ELEMENTS_MAX
+        if for_members:
+            self.elements_max = MEMBERS_ELEMENTS_MAX
 
 
 class Dispatch:
@@ -264,7 +266,8 @@ class Dispatch:
             if key == API_VERSIONS:
                 return None
             raise Hangup(f"API {key} is served from version {low} to {high}, asked for was {version}")
-        self._routes[key << 16 | version] = route = Route(key, version, registered.function)
+        route = Route(key, version, registered.function, for_members=registered.for_members)
+        self._routes[key << 16 | version] = route
         return route
 
     def _step_down(self, correlation: int) -> list[Part]:
