@@ -101,7 +101,7 @@ class Driver:
     def run(self) -> None:
         """Batches until there is nothing left to read; Failed if the sink says so."""
         done, planned = (last(self.checkpoint / name) for name in ("commits", "offsets"))
-        batch = planned if planned > done else done + 1
+        batch = planned + 1 if planned == done else planned  # what was planned last is run again, as by Spark
         while True:
             start, plan = self._end(batch - 1), self.checkpoint / "offsets" / str(batch)
             if not plan.exists():
