@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Start-up time is a promise: let Python keep what it compiled, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-test run test check format bench sim chaos fuzz docs clean
+.PHONY: help setup setup-test run test check format bench sim chaos attacks fuzz docs clean
 
 help:
 	@echo "make run      set up, then the demo: brokers, Spark, three groups on a topic (DEMO_SECONDS=60 ends it,"
@@ -21,6 +21,7 @@ help:
 	@echo "make format   put every file into shape"
 	@echo "make sim      SEEDS=$(SEEDS) simulated clusters, then the seeded and property suites with as many worlds each"
 	@echo "make chaos    MINUTES=$(MINUTES) of chaos in a real cluster: brokers killed, paused, cut off, ZooKeeper restarted"
+	@echo "make attacks  the Spark sink's exactly once: checkpoints restored, copied and cut while everything is killed"
 	@echo "make fuzz     hostile bytes at every API, SEEDS=$(SEEDS) times"
 	@echo "make bench    Ottla and Apache Kafka side by side on this machine, then our Spark source and Spark's own connector"
 	@echo "              (ARGS=... and SPARK_ARGS=... to choose rows)"
@@ -54,6 +55,9 @@ sim: setup-test
 
 chaos: setup-test
 	@cd tests && python -m cluster_faults.chaos --minutes $(MINUTES) $(ARGS)
+
+attacks: setup-test
+	@python tests/spark/attacks.py $(ARGS)
 
 fuzz: setup-test
 	@SEEDS=$(SEEDS) python -m pytest -n 2 --dist loadgroup tests/fuzz $(ARGS)

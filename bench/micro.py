@@ -74,7 +74,7 @@ class Client:
     host = "127.0.0.1"
     listener = "PLAINTEXT"
     dialled = ("127.0.0.1", 9092)
-    arrived = 0.0
+    arrived = begun = 0.0
 
     def __init__(self) -> None:
         self.unsent: deque[object] = deque(maxlen=1)

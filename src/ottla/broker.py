@@ -222,7 +222,7 @@ class Broker:
     def _telemetry(self) -> Telemetry | None:
         """Who takes the metrics of clients: nobody, where nobody could read them."""
         config, metadata = self.config, self._founding.metadata
-        if not config.ottla_client_metrics_enable or self._metrics is None:
+        if config.ottla_client_metrics == "off" or self._metrics is None:
             return None
         return Telemetry(
             self.clock,
@@ -230,6 +230,7 @@ class Broker:
             lambda: uuid.uuid4().bytes,
             size_max=config.telemetry_max_bytes,
             series_max=config.ottla_metrics_clients_max,
+            always=config.ottla_client_metrics == "always",
         )
 
     def _listen(self, sockets: list[socket], dispatch: Dispatch) -> None:

@@ -51,14 +51,14 @@ def test_what_is_written_is_kafkas() -> None:
     assert znodes.encode_log_dir_event(2) == b'{"version":1,"broker":2,"event":1}'
 
 
-def test_parents_are_kafkas_and_one_of_ours() -> None:
+def test_parents_are_kafkas_and_two_of_ours() -> None:
     kafkas = (
         "/brokers/ids /brokers/topics /brokers/seqid /admin/delete_topics /config/changes /config/clients "
         "/config/topics /config/users /config/brokers /config/ips /consumers /isr_change_notification "
         "/log_dir_event_notification"
     )
     above = {"/brokers", "/admin", "/config", "/cluster"}
-    assert set(znodes.PARENTS) == {*kafkas.split(), *above, "/config/groups"}
+    assert set(znodes.PARENTS) == {*kafkas.split(), *above, "/config/groups", "/config/client-metrics"}
     assert all(path.rpartition("/")[0] in ("", *znodes.PARENTS[:at]) for at, path in enumerate(znodes.PARENTS))
 
 

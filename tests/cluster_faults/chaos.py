@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 TOPIC = "chaos"
 PARTITIONS = 3
 CALM_S = 120.0
+GAP_S_MAX = 4.0  # between two troubles
 CHUNK = 64 << 10
 
 
@@ -160,11 +161,12 @@ class Watcher(Work):
 
 
 class Nemesis:
-    def __init__(self, cluster: Cluster, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Cluster, seed: int, say: Callable[[str], None], *, gap_s: float) -> None:
         self.done: Counter[str] = Counter()
         self._cluster = cluster
         self._chance = random.Random(seed)
         self._say = say
+        self._gap_s = gap_s
         self._kinds: dict[str, Callable[[], None]] = {
             "kill": self._kill,
             "kill two": self._kill_two,
@@ -188,7 +190,7 @@ class Nemesis:
             self._say(kind)
             self._kinds[kind]()
             self.done[kind] += 1
-            time.sleep(self._chance.uniform(0.5, 4.0))
+            time.sleep(self._chance.uniform(0.5, self._gap_s))
 
     def _one(self) -> int:
         return self._chance.choice(self._cluster.numbers)
@@ -246,7 +248,9 @@ class Nemesis:
 class Chaos:
     """One run: `violations` says what went wrong, `report` what happened."""
 
-    def __init__(self, folder: Path, seconds: float, seed: int, *, rate: float = 150.0) -> None:
+    def __init__(
+        self, folder: Path, seconds: float, seed: int, *, rate: float = 150.0, gap_s: float = GAP_S_MAX
+    ) -> None:
         self.recorder = Recorder(folder / "history.jsonl")
         self.violations: list[Violation] = []
         self.report = ""
@@ -254,6 +258,7 @@ class Chaos:
         self._seconds = seconds
         self._seed = seed
         self._rate = rate
+        self._gap_s = gap_s
 
     def say(self, what: str) -> None:
         print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
@@ -271,7 +276,7 @@ class Chaos:
             others.append(Watcher(cluster, self.recorder))
             for work in (*writers, *others):
                 work.start()
-            nemesis = Nemesis(cluster, self._seed, self.say)
+            nemesis = Nemesis(cluster, self._seed, self.say, gap_s=self._gap_s)
             nemesis.run(time.monotonic() + self._seconds)
             self.say("calm")
             self._settle(cluster)
@@ -308,7 +313,7 @@ class Chaos:
         consumer = Consumer({**settings, "enable.partition.eof": False})
         ends = {}
         for partition in range(PARTITIONS):
-            _, ends[partition] = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)
+            _, ends[partition] = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=CALM_S)
         consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in ends])
         until = time.monotonic() + CALM_S
         positions = dict.fromkeys(ends, 0)

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from kazoo.exceptions import NoNodeError
 from waiting import wait_until
 
@@ -65,7 +66,15 @@ def wait_led(cluster: Cluster, topic: str, *leaders: int) -> None:
     )
 
 
+def knows(cluster: Cluster, number: int, topic: str, partition: int) -> bool:
+    """Whether a broker was told who leads: a client that asks one that was not takes the partition for none."""
+    told = AdminClient({"bootstrap.servers": cluster.addresses(number)}).list_topics(topic, timeout=60).topics[topic]
+    return partition in told.partitions and told.partitions[partition].leader > 0
+
+
 def produce(cluster: Cluster, topic: str, count: int, *, partition: int = 0, size: int = 0, first: int = 0) -> None:
+    running = [number for number, broker in cluster.brokers.items() if broker.running]
+    wait_until(lambda: all(knows(cluster, number, topic, partition) for number in running), f"{topic} is not known")
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
     failures: list[Any] = []
     for number in range(first, first + count):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from handlers.test_replication import ID, call, sent
+from handlers.test_replication import ID, call, metadata, roles, sent, stops
 from replica.making import Host, state
 from replica.test_partition import play
 
 from ottla import descriptors
-from ottla.errors import ErrorCode
+from ottla.cluster.keeper import Unavailable
+from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.replication import leader_and_isr, update_metadata
+from ottla.replica import membership
+from ottla.replica.assigned import UNLOOKED_MAX
+from ottla.replica.membership import Membership
 from ottla.replica.replicas import DESCRIPTORS_SPARE
 from ottla.wire.messages.peers import (
     LeaderAndIsrPartitionState,
@@ -124,11 +129,81 @@ def test_some_descriptors_are_left_whatever_is_assigned(tmp_path: Path, monkeypa
     async def story(host: Host) -> None:
         assert await role(host) == 0
         monkeypatch.setattr(descriptors, "left", lambda: DESCRIPTORS_SPARE - 1)
-        assert await role(host, partition_index=1) == ErrorCode.KAFKA_STORAGE_ERROR
-        assert ("t", 1) not in host.store.logs
-        assert not [one for one in os.listdir(tmp_path) if one.startswith("t-1")]
+        last = 1 + UNLOOKED_MAX
+        codes = [await role(host, partition_index=index) for index in range(1, last + 1)]
+        assert codes[-1] == ErrorCode.KAFKA_STORAGE_ERROR, "a few may have been made since it was looked at"
+        assert ("t", last) not in host.store.logs
+        assert not [one for one in os.listdir(tmp_path) if one.startswith(f"t-{last}")]
         assert await role(host, leader_epoch=2) == 0, "what is open already goes on"
         monkeypatch.undo()
-        assert host.assign(state(index=1), topic_id=ID)
+        assert host.assign(state(index=last), topic_id=ID)
+
+    play(tmp_path, story)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "RETRY_S", 0.001)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_epoch_that_nobody_was_elected_for_locks_nobody_out(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        elected, reads = 5, 0
+
+        async def read() -> int:
+            nonlocal reads
+            reads += 1
+            return elected
+
+        host.membership = Membership(lambda: 10, host._read_configs, read)
+        assert (await roles(host, controller_epoch=5)).error_code == 0
+        assert reads == 1
+        for tell in (roles(host, controller_epoch=0x7FFFFFFF), stops(host, version=4, controller_epoch=6)):
+            with pytest.raises(BrokerError) as refused:
+                await tell
+            assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+        with pytest.raises(BrokerError):
+            await metadata(host, version=8, controller_epoch=99)
+        assert host.membership.controller_epoch == 5
+        reads = 0
+        assert (await roles(host, controller_epoch=5, epoch=2)).error_code == 0, "the true controller"
+        assert reads == 0, "nothing is read for an epoch that is known"
+
+    play(tmp_path, story)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_controller_that_our_store_does_not_know_yet_is_waited_for(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        answers: list[int | None] = [None, 5, 5, 6]
+
+        async def read() -> int:
+            answer = answers.pop(0)
+            if answer is None:
+                raise Unavailable("not connected")
+            return answer
+
+        host.membership = Membership(lambda: 10, host._read_configs, read)
+        assert (await roles(host, controller_epoch=6)).error_code == 0
+        assert host.membership.controller_epoch == 6
+
+    play(tmp_path, story)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_the_controller_does_not_wait_behind_who_claims_to_be_newer(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        async def read() -> int:
+            raise Unavailable("not connected")
+
+        host.membership = Membership(lambda: 10, host._read_configs, read)
+        host.membership.controller_epoch = 5
+        claims = [asyncio.ensure_future(roles(host, controller_epoch=9)) for _ in range(10)]
+        await asyncio.sleep(0.01)
+        assert (await asyncio.wait_for(roles(host, controller_epoch=5), 30)).error_code == 0
+        for claim in claims:
+            claim.cancel()
+        await asyncio.gather(*claims, return_exceptions=True)
 
     play(tmp_path, story)

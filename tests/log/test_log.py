@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from random import Random
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from log.making import (
@@ -25,6 +27,7 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.log.flush import Flusher
 from ottla.log.log import Appended
 from ottla.records import batch
+from ottla.sim.disk import Device, SimDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -214,6 +217,16 @@ def test_a_retry_is_answered_with_the_offsets_of_the_first_try(tmp_path: Path) -
     assert log.end == 4
 
 
+def test_a_follower_that_takes_over_answers_retries_of_its_leaders_last_five_batches(tmp_path: Path) -> None:
+    leader, follower = a_log(tmp_path / "leader"), a_log(tmp_path / "follower")
+    first = [append(leader, from_producer(sequence)) for sequence in range(6)]
+    follower.replicate(memoryview(everything(leader)), now_ms=NOW_MS)
+    for sequence in range(1, 6):
+        retried = append(follower, from_producer(sequence), epoch=1)
+        assert (retried.base, retried.duplicate) == (first[sequence].base, True)
+    assert follower.end == 6
+
+
 def test_an_open_transaction_holds_the_last_stable_offset(tmp_path: Path) -> None:
     log = a_log(tmp_path)
     append(log, produced(3))
@@ -376,6 +389,20 @@ def test_truncation_takes_producers_epochs_and_the_high_watermark_along(tmp_path
     assert append(log, from_producer(4), epoch=5).base == 4, "the producer's next sequence is the one that was cut off"
     log.truncate(99, now_ms=NOW_MS)
     assert (log.end, log.cuts) == (5, 1)
+
+
+def test_what_was_cut_off_does_not_come_back_in_place_of_what_was_written_after_it(tmp_path: Path) -> None:
+    device = Device(Random(1))
+    log = a_log(tmp_path, SimDisk(device))
+    append(log, produced(4), epoch=1)
+    append(log, produced(4, size=11), epoch=1)
+    log.flush(NOW_MS)
+    log.truncate(4, now_ms=NOW_MS)
+    kept = everything(log)
+    append(log, produced(4, size=12), epoch=2)
+    with mock.patch.object(device, "_survivor", lambda safe, now: safe):
+        device.cut_power()
+    assert (log.folder / "00000000000000000000.log").read_bytes() == kept
 
 
 def test_truncation_below_the_first_segment_starts_anew(tmp_path: Path) -> None:

@@ -11,13 +11,18 @@ import pytest
 
 from ottla import handlers
 from ottla.errors import BrokerError, ErrorCode, Hangup
-from ottla.handlers.call import REGISTRY, Registered
+from ottla.handlers.call import REGISTRY, TELEMETRY, Registered, served
 from ottla.net.connection import Connection, Deferred
-from ottla.net.dispatch import Dispatch
+from ottla.net.dispatch import Dispatch, Route
 from ottla.wire.codec import encode
 from ottla.wire.frame import request_header
 from ottla.wire.messages.configs import ListConfigResourcesRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest
+from ottla.wire.messages.peers import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from ottla.wire.messages.produce import ProduceRequest
 from ottla.wire.messages.transactions import EndTxnRequest, EndTxnResponse
 
@@ -29,7 +34,7 @@ handlers.load()
 
 class Peer:
     host, listener, dialled = "127.0.0.1", "PLAINTEXT", ("127.0.0.1", 9092)
-    arrived = 0.0
+    arrived = begun = 0.0
 
     def __init__(self) -> None:
         self.unsent: list[Any] = []
@@ -158,7 +163,8 @@ def test_a_client_that_is_too_new_is_told_in_a_version_it_can_read(version: int)
     size, correlation, code, count = struct.unpack_from(">iihi", answer[0])
     assert (size, correlation, code) == (len(answer[0]) - 4, 7, ErrorCode.UNSUPPORTED_VERSION)
     rows = [struct.unpack_from(">hhh", answer[0], 14 + 6 * row) for row in range(count)]
-    known = sorted((one for one in REGISTRY.values() if not one.for_members), key=lambda one: one.key)
+    known = sorted(served(cast("Any", None)).values(), key=lambda one: one.key)
+    assert {one.key for one in known} == {one.key for one in REGISTRY.values() if not one.for_members} - TELEMETRY
     assert rows == [(one.key, *one.versions) for one in known]
 
 
@@ -178,6 +184,19 @@ def test_a_client_must_call_itself_something_readable(name: str) -> None:
     assert struct.unpack_from(">h", answer[0], 8)[0] == ErrorCode.INVALID_REQUEST
 
 
+def test_a_controller_may_tell_of_a_large_cluster_in_one_request() -> None:
+    """Of each partition the replicas are elements, too: a bound for clients would end at 9,000 partitions."""
+    key, version = 6, 8
+    state = UpdateMetadataPartitionState(
+        partition_index=0, controller_epoch=1, leader=1, leader_epoch=1, isr=[1, 2, 3], zk_version=1, replicas=[1, 2, 3]
+    )
+    topic = UpdateMetadataTopicState(topic_name="t", partition_states=[state] * 50_000)
+    request = UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=[topic], live_brokers=[])
+    route = Route(key, version, REGISTRY[key].function, for_members=REGISTRY[key].for_members)
+    told, _ = route.decode(memoryview(encode(request, version)), 0, route.elements_max)
+    assert len(told.topic_states[0].partition_states) == 50_000
+
+
 def test_every_served_api_is_declared_at_every_version_it_is_served_at() -> None:
     assert REGISTRY
     for key, one in REGISTRY.items():
@@ -185,3 +204,16 @@ def test_every_served_api_is_declared_at_every_version_it_is_served_at() -> None
         low, high = one.request.__wire__.versions
         assert low <= one.versions[0] <= one.versions[1] <= high
     assert ListConfigResourcesRequest in {one.request for one in REGISTRY.values()}
+
+
+def test_of_many_quick_answers_one_in_eight_is_timed_and_all_are_counted() -> None:
+    dispatch, peer = Dispatch(cast("Any", None)), Peer()
+    request = ApiVersionsRequest(client_software_name="c", client_software_version="1")
+    for _ in range(5000):
+        dispatch(cast("Connection", peer), framed(request, 18, 3))
+        for times in peer.unsent:
+            times[0].add(times, 0.0)
+        peer.unsent.clear()
+    (counts,) = dispatch.counted()
+    assert counts.requests == 5000
+    assert 4990 <= sum(counts.buckets) <= 5010

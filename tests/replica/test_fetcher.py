@@ -211,6 +211,26 @@ def test_errors_of_the_leader_pass(tmp_path: Path, code: ErrorCode) -> None:
     play(tmp_path, story, ids=(0, 1))
 
 
+def test_a_leader_that_keeps_no_topic_ids_is_asked_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.replica.fetcher.SETTLING_TRIES", 2)
+
+    async def story(world: World) -> None:
+        def forget(answer: Any) -> Any:
+            if isinstance(answer, FetchResponse) and world.requests(FetchRequest)[-1][1] > 12:
+                for topic in answer.responses:
+                    for one in topic.partitions:
+                        one.error_code, one.records = ErrorCode.UNKNOWN_TOPIC_ID, memoryview(b"")
+            return answer
+
+        world.spoil = forget
+        partition = world.lead(0)
+        append(partition)
+        await until(lambda: partition.high == 1)
+        assert {version for _, version in world.requests(FetchRequest)} == {17, 12}
+
+    play(tmp_path, story, ids=(0, 1))
+
+
 def test_a_leader_that_is_gone_is_found_again(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         partition = world.lead(0)

@@ -157,6 +157,32 @@ def test_what_is_out_of_date_waits_for_the_truth(tmp_path: Path, code: ErrorCode
     play(tmp_path, story, ids=(0, 1))
 
 
+def test_a_controller_that_keeps_no_topic_ids_is_asked_by_name(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        controller = Controller(world)
+        controller.codes = [ErrorCode.UNKNOWN_TOPIC_ID]
+        partition = world.lead(0, isr=(0,))
+        followers = partition.followers
+        assert followers is not None
+        await until(lambda: set(followers.isr) == {0, 1})
+        assert [version for _, version in world.requests(AlterPartitionRequest)[:2]] == [3, 1]
+        assert world.requests(AlterPartitionRequest)[1][0].topics[0].topic_name == partition.topic
+
+    play(tmp_path, story, ids=(0, 1))
+
+
+def test_a_topic_that_the_controller_does_not_know_by_name_either_waits_for_the_truth(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        controller = Controller(world)
+        controller.codes = [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        world.lead(0, isr=(0,))
+        await until(lambda: len(controller.asked) == 2)
+        await asyncio.sleep(0.2)
+        assert len(controller.asked) == 2
+
+    play(tmp_path, story, ids=(0, 1))
+
+
 def test_a_leader_without_a_controller_acknowledges_nothing_that_its_followers_do_not_have(tmp_path: Path) -> None:
     """It may have lost its session, and one of them may lead by now."""
 

@@ -10,6 +10,7 @@ from ottla.records import batch
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.wire.messages.folders import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
 from ottla.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ottla.wire.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -25,6 +26,7 @@ from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, Pr
 if TYPE_CHECKING:
     from ottla.client.connection import Connection
     from ottla.wire.messages.fetch import PartitionData
+    from ottla.wire.messages.metadata import MetadataResponseTopic
     from ottla.wire.messages.offsets import EpochEndOffset, ListOffsetsPartitionResponse
     from ottla.wire.messages.produce import PartitionProduceResponse
 
@@ -67,6 +69,16 @@ def values(data: PartitionData) -> list[str]:
     taken = bytes(data.records or b"")
     every = (record for entry in batch.entries(taken) for record in batch.iterate(taken, entry.position))
     return [bytes(record.value or b"").decode() for record in every]
+
+
+def metadata(broker: Connection, topic: str) -> MetadataResponse:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    return broker.ask(request, MetadataResponse)
+
+
+def metadata_of(broker: Connection, topic: str) -> MetadataResponseTopic:
+    """What a broker tells its clients of a topic."""
+    return metadata(broker, topic).topics[0]
 
 
 def list_offset(broker: Connection, topic: str, *, replica: int = -1) -> ListOffsetsPartitionResponse:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from scenarios import raw
 from waiting import wait_until
 
 from ottla.client.connection import Connection
 from ottla.cluster import znodes
 from ottla.errors import ErrorCode
-from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -83,8 +83,7 @@ class Stage:
 
     def is_known(self, topic: str, number: int) -> bool:
         """Whether a broker was told of a topic."""
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        (told,) = self.broker(number).ask(request, MetadataResponse).topics
+        told = raw.metadata_of(self.broker(number), topic)
         return told.error_code == ErrorCode.NONE and all(one.leader_id >= 0 for one in told.partitions)
 
     def create(self, name: str, *replicas: Sequence[int], **configs: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import judge
@@ -13,6 +15,8 @@ from scenarios import raw
 from scenarios.stage import SESSION_MS
 from waiting import wait_until
 
+from ottla.client.connection import Connection
+from ottla.client.failure import Failed
 from ottla.cluster import znodes
 from ottla.errors import ErrorCode
 
@@ -131,6 +135,38 @@ def make(stage: Stage, topic: str, *replicas: list[int], unless: ErrorCode) -> N
         return True
 
     wait_until(attempt, lambda: f"{topic} cannot be created: {refused}")
+
+
+def test_a_broker_that_starts_does_not_say_that_a_topic_is_gone(stage: Stage) -> None:
+    """The controller stands still and cannot tell it of the topic; clients that believed it would give up."""
+    topic = stage.topic([1, 2, 3])
+    stage.cluster.stop(3)
+    for number in (1, 2):
+        stage.cluster.pause(number)
+    starting = threading.Thread(target=stage.cluster.start, args=(3,))
+    starting.start()
+    codes: list[int] = []
+    brokers: list[set[int]] = []
+
+    def told() -> bool:
+        try:
+            with closing(Connection(("127.0.0.1", stage.cluster.port(3)))) as broker:
+                said = raw.metadata(broker, topic)
+                codes.append(said.topics[0].error_code)
+                brokers.append({one.node_id for one in said.brokers})
+        except Failed:  # it does not listen yet
+            return False
+        return codes[-1] == ErrorCode.NONE or len(codes) > 20
+
+    try:
+        wait_until(told, lambda: codes)
+    finally:
+        for number in (1, 2):
+            stage.cluster.resume(number)
+        starting.join()
+    assert set(codes) <= {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NONE}
+    assert all(3 in one for one in brokers), brokers
+    wait_until(lambda: stage.is_known(topic, 3), "it is told")
 
 
 def test_the_preferred_leader_leads_again_when_asked(stage: Stage) -> None:

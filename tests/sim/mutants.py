@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 from ottla.cluster.keeper import Check
+from ottla.coord.transactions.machine import TransactionMachine
 from ottla.errors import ErrorCode
+from ottla.log.log import Log
+from ottla.log.store import Store
+from ottla.replica.copying import Copy
 from ottla.replica.follower import Cut
 from ottla.replica.leader import Leader
 from ottla.replica.membership import Membership
+from ottla.replica.partition import Partition
 from ottla.sim.keeper import SimStore
 
 if TYPE_CHECKING:
@@ -76,10 +81,85 @@ def obey_every_controller() -> Iterator[None]:
         yield
 
 
-MUTANTS: list[Callable[[], Any]] = [
-    commit_without_followers,
-    commit_by_any_follower,
-    cut_to_the_high_watermark,
-    admit_whoever_fetches,
-    obey_every_controller,
+@contextmanager
+def no_last_fetched_epoch() -> Iterator[None]:
+    """Leader epochs: a follower does not say of which its last record is, so its leader cannot tell where they part."""
+    wanted = Copy.wanted
+
+    def silent(copy: Copy, size_max: int) -> Any:
+        asked = wanted(copy, size_max)
+        asked.last_fetched_epoch = -1
+        return asked
+
+    with mock.patch.object(Copy, "wanted", silent):
+        yield
+
+
+@contextmanager
+def no_check_epoch() -> Iterator[None]:
+    """Leader epochs: fetches count, whatever epoch they were meant for."""
+    with mock.patch.object(Partition, "check_epoch", return_value=None):
+        yield
+
+
+@contextmanager
+def read_what_is_not_decided() -> Iterator[None]:
+    """Transactions: what is replicated counts as stable, its transaction still open or not."""
+    with mock.patch.object(Log, "last_stable", lambda log, high: high):
+        yield
+
+
+@contextmanager
+def read_what_was_aborted() -> Iterator[None]:
+    """Transactions: nobody is told which were aborted."""
+    with mock.patch("ottla.handlers.fetch.aborted", return_value=[]):
+        yield
+
+
+@contextmanager
+def let_zombies_commit() -> Iterator[None]:
+    """Transactions: the coordinator does not look at the epochs of producers."""
+
+    def checked(machine: TransactionMachine, known: Any, producer_id: int, epoch: int) -> ErrorCode:
+        return ErrorCode.NONE if known is not None else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+    with mock.patch.object(TransactionMachine, "_checked", checked):
+        yield
+
+
+@contextmanager
+def keep_deleted_logs() -> Iterator[None]:
+    """Names: what a deleted topic had stays where it was."""
+    with mock.patch.object(Store, "delete", return_value=None):
+        yield
+
+
+@contextmanager
+def move_without_waiting() -> Iterator[None]:
+    """Reassignment: it counts as done although the new replicas have not caught up."""
+    with mock.patch("ottla.cluster.control.reassignments.is_complete", return_value=True):
+        yield
+
+
+class Mutant(NamedTuple):
+    """A fault, and what the stories are like in which it shows soon."""
+
+    fault: Callable[[], Any]
+    options: dict[str, Any]
+
+
+PLAIN: dict[str, Any] = {"cast": ()}
+TRANSACTIONS: dict[str, Any] = {"cast": ("transactions",), "rounds": 3}
+SEASONS: dict[str, Any] = {"cast": ("seasons",), "rounds": 2, "kinds": ("kill", "slow")}
+MUTANTS = [
+    Mutant(commit_without_followers, PLAIN),
+    Mutant(commit_by_any_follower, PLAIN),
+    Mutant(cut_to_the_high_watermark, PLAIN),
+    Mutant(admit_whoever_fetches, PLAIN),
+    Mutant(obey_every_controller, PLAIN),
+    Mutant(read_what_is_not_decided, TRANSACTIONS),
+    Mutant(read_what_was_aborted, TRANSACTIONS),
+    Mutant(let_zombies_commit, TRANSACTIONS),
+    Mutant(keep_deleted_logs, SEASONS),
+    Mutant(move_without_waiting, SEASONS),
 ]

@@ -15,12 +15,12 @@ class Scene:
     def __init__(self) -> None:
         self.wrong: list[str] = []
         self.transactions = Transactions(self.wrong.append)
-        self.term = self.transactions.takes_over()
+        self.transactions.takes_over(1)
         self.transaction = self.begin(b"v")
         self.logs = {ONE: {0: b"v"}, TWO: {0: b"v"}}
 
     def begin(self, value: bytes) -> Transaction:
-        made = self.transactions.begins(self.term)
+        made = self.transactions.begins(1)
         for partition in (ONE, TWO):
             self.transactions.writes(made, partition, [value])
             self.transactions.acknowledges(made, partition, [value])
@@ -92,14 +92,17 @@ def test_lost(scene: Scene) -> None:
 
 
 def test_zombie(scene: Scene) -> None:
-    scene.transactions.takes_over()
+    scene.transactions.takes_over(0)  # an answer that was overtaken
+    scene.transactions.asks(scene.begin(b"w"))
+    scene.transactions.takes_over(2)
     scene.commit(scene.transaction)
     assert scene.kinds == {"zombie"}
+    assert len(scene.wrong) == 1
 
 
 def test_who_asked_before_another_took_over_may_be_answered_after(scene: Scene) -> None:
     scene.transactions.asks(scene.transaction)
-    scene.transactions.takes_over()
+    scene.transactions.takes_over(2)
     scene.transactions.ends(scene.transaction, commit=True)
     assert scene.wrong == []
 

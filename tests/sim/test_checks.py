@@ -168,6 +168,21 @@ def test_v5_a_cut_below_what_is_committed(scene: Scene) -> None:
     assert "V5" in scene.kinds
 
 
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_log_begins_anew_only_after_its_replica_was_moved_away(scene: Scene, *, moved: bool) -> None:
+    scene.replicate(3, 3)
+    follower = scene.nodes[1].partition
+    follower.high = 3
+    scene.look()
+    for replicas in ([1], [1, 2]):
+        scene.write(isr=(1,))
+        topic = json.dumps({"partitions": {"0": replicas if moved else [1, 2]}}).encode()
+        scene.store.multi([Set("/brokers/topics/t", topic)], scene.session)
+    follower.log, follower.high = FakeLog(), 0
+    scene.look()
+    assert scene.kinds == (set() if moved else {"V3", "V5"})
+
+
 def test_v6_two_leaders(scene: Scene) -> None:
     scene.replicate(3, 3)
     scene.nodes[1].partition.led = True

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 OURS, THEIRS = "ottla", "kafka"
 PLACE: Final = ("topic", "partition", "offset")
-# Times as numbers, because Python's own know no microseconds before 1970 and no zone.
-EXACT: Final = (*PLACE, "key", "value", "unix_micros(timestamp) AS micros", "timestampType", "headers")
+# Times as numbers, because Python's own know no microseconds before 1970 and no zone. No time (-1 ms) is null in ours.
+MICROS: Final = "nullif(unix_micros(timestamp), -1000) AS micros"
+EXACT: Final = (*PLACE, "key", "value", MICROS, "timestampType", "headers")
 # Of every column whether it is null, too: a hash takes null for nothing, so that a key could pass for a value.
 HASH: Final = (
     "xxhash64(key, key IS NULL, value, value IS NULL, topic, partition, offset, timestamp, timestampType, "

@@ -5,6 +5,7 @@ compacted(broker, topic)         holes where older values of keys were
 transactional(broker, topic)     committed, aborted, one between the other
 open_transaction(broker, topic)  and one that nobody ends
 legacy(broker, topic)            messages of magic 0 and 1, put into the folder of a stopped broker
+timeless(broker, topic)          records without a timestamp
 large(broker, topic, records)    many, by the native encoder
 """
 
@@ -36,6 +37,7 @@ from ottla.client.producing import Sender
 from ottla.records import legacy as messages
 from ottla.records import native
 from ottla.records.batch import Record as Stored
+from ottla.records.batch import build
 from ottla.records.compress import Codec
 
 if TYPE_CHECKING:
@@ -193,6 +195,19 @@ def legacy(broker: Broker, topic: str) -> int:
     (broker.log_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)
     broker.start()
     return count
+
+
+def timeless(broker: Broker, topic: str) -> int:
+    """Two batches of records of which some have no time, as some clients write them."""
+    create(broker, topic, 1)
+    with Cluster(broker.bootstrap) as cluster:
+        sender = Sender(cluster)
+        for times in ((-1, 1, -1), (-1, 7, -1)):
+            records = [Stored(index, time, b"key", b"%d" % time) for index, time in enumerate(times)]
+            sender.send(Where(topic, 0), [build(records)])
+        sender.flush()
+        sender.close()
+    return 6
 
 
 def large(broker: Broker, topic: str, records: int, partitions: int = 4, chunk: int = 50_000) -> int:

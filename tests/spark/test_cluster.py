@@ -40,7 +40,7 @@ def killing(cluster: Cluster, number: Callable[[], int | None], when: Callable[[
 
     def work() -> None:
         try:
-            wait_until(when, "the work has begun")
+            wait_until(when, "the work has begun", seconds=300)
             victim = wait_until(number, "there is somebody to kill")
             assert victim is not None
             cluster.kill(victim, expire=True)

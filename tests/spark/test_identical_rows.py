@@ -18,6 +18,10 @@ from spark import filling
 from spark.comparing import OURS, THEIRS, alike, compare, rows, sums, table
 from spark.filling import NOW_MS
 
+from ottla.client.cluster import Cluster, TopicPartition
+from ottla.client.fetching import fetch
+from ottla.records.batch import entries, iterate
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -95,6 +99,34 @@ def test_an_open_transaction(spark: SparkSession, broker: Broker) -> None:
 def test_old_messages(spark: SparkSession, broker: Broker) -> None:
     found = compare(spark, broker.bootstrap, {"subscribe": "legacy"}, 200)
     assert {(row.partition, row.timestampType) for row in found} == {(0, -1), (1, 0)}
+    assert {(row.partition, row.micros is None) for row in found} == {(0, True), (1, False)}
+
+
+def test_no_time_is_null(spark: SparkSession, broker: Broker) -> None:
+    """The one difference: Spark's source says a millisecond before 1970."""
+    filling.timeless(broker, "timeless")
+    compare(spark, broker.bootstrap, {"subscribe": "timeless"}, 6)
+    times = {
+        form: [
+            row.micros
+            for row in table(spark, form, broker.bootstrap, {"subscribe": "timeless"})
+            .selectExpr("unix_micros(timestamp) AS micros")
+            .collect()
+        ]
+        for form in (OURS, THEIRS)
+    }
+    assert times[OURS] == [None, 1000, None, None, 7000, None]
+    assert times[THEIRS] == [-1000, 1000, -1000, -1000, 7000, -1000]
+    filling.create(broker, "timeless-copy", 1)
+    copied = table(spark, OURS, broker.bootstrap, {"subscribe": "timeless"}).coalesce(1)
+    sink = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "timeless-copy"}
+    copied.write.format(OURS).options(**sink).mode("append").save()
+    with Cluster(broker.bootstrap) as cluster:
+        where = TopicPartition("timeless-copy", 0)
+        pieces = list(fetch(cluster, where, start=0, stop=6, bytes_max=1 << 20, wait_ms=500))
+    found = [(piece.data, entry) for piece in pieces for entry in entries(piece.data)]
+    stored = [record.timestamp for data, entry in found for record in iterate(data, entry.position)]
+    assert stored == [-1, 1, -1, -1, 7, -1], "a query that copies passes them on as they are"
 
 
 def test_several_topics_and_an_empty_one(spark: SparkSession, broker: Broker) -> None:

@@ -117,6 +117,10 @@ class Connection:
             raise Failed(f"the broker at {self.name} is too old or too new: it does not take {api.name} as we send it")
         return chosen
 
+    def knows(self, key: int) -> bool:
+        """Whether the broker has this API at all."""
+        return key in self._versions
+
     def features(self) -> dict[str, int]:
         """What the cluster has agreed to use, such as transaction.version, with its level."""
         if self._features is None:

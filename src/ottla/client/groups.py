@@ -19,7 +19,13 @@ from ottla.wire.messages.commits import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from ottla.wire.messages.groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ottla.wire.messages.consumers import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from ottla.wire.messages.groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
 
 OFFSET_FETCH: Final = 9
+CONSUMER_GROUP_DESCRIBE: Final = 69
 NAMES_UNTIL: Final = 9  # of OffsetCommit and OffsetFetch; later versions say topics by id
 ALL_SINCE: Final = 2  # OffsetFetch of everything
 GROUPS_SINCE: Final = 8
@@ -133,6 +140,33 @@ def _commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Commi
                 check(f"group {group}, {topic.name} partition {one.partition_index}", one.error_code)
 
     cluster.retrying(attempt, what=f"committing offsets of {group}")
+
+
+class Membership(NamedTuple):
+    """Who joins a group: the kind of its members, now or when it had some, and how many there are."""
+
+    kind: str  # such as `consumer`; empty for a group that only keeps offsets
+    members: int
+
+
+def membership(cluster: Cluster, group: str) -> Membership:
+    """Who is in a group, or was; nobody, where there is no group of that name."""
+
+    def attempt() -> Membership:
+        connection = cluster.coordinator(group, GROUP)
+        (one,) = connection.ask(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse).groups
+        if one.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            check(f"group {group}", one.error_code)
+        if one.protocol_type or one.members or not connection.knows(CONSUMER_GROUP_DESCRIBE):
+            return Membership(one.protocol_type, len(one.members))
+        request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+        (new,) = connection.ask(request, ConsumerGroupDescribeResponse).groups
+        if new.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return Membership("", 0)
+        check(f"group {group}", new.error_code)
+        return Membership("consumer", len(new.members))
+
+    return cluster.retrying(attempt, what=f"looking at group {group}")
 
 
 def delete_group(cluster: Cluster, group: str) -> None:

@@ -25,7 +25,6 @@ from ottla.cluster.image import NO_LEADER, Broker, Image, Topic
 from ottla.cluster.plans import Legacy
 from ottla.cluster.topic_names import collision_key
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
-from ottla.config.client_metrics import OPTIONS as CLIENT_METRICS_OPTIONS
 from ottla.config.group import OPTIONS as GROUP_OPTIONS
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.errors import BrokerError, ErrorCode
@@ -368,7 +367,9 @@ class Standalone(Alone):
         async with self._deciding:
             await self.metadata.turns.pause()
             present = self.metadata.image.client_metrics.get(name, {})
-            after = alterations.changed_configs({} if replace else present, changes, CLIENT_METRICS_OPTIONS, {})
+            after = alterations.changed_configs(
+                {} if replace else present, changes, {}, {}
+            )  # no lists to append to, as in Kafka
             alterations.check_client_metrics(after)
             if validate_only or after == present:
                 return

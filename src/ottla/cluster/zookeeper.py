@@ -316,7 +316,8 @@ class ZooKeeper:
 
     def _revive(self) -> None:
         """kazoo's thread has ended, over a bug or a refusal: begin again."""
-        if self._client is not None and not self._client.connected:
+        under_way = self._reviving is not None and not self._reviving.done()
+        if self._client is not None and not self._client.connected and not under_way:
             logger.error("the client of ZooKeeper has ended, and begins again")
             self._reviving = asyncio.ensure_future(asyncio.to_thread(self._client.start_async))
 

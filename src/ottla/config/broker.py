@@ -165,7 +165,10 @@ class BrokerConfig(Table):
         differs="Kafka's 100 kB turns off the system's own tuning, and batches of 128 kB never arrive whole.",
     )
     socket_request_max_bytes: int = integer(
-        100 * MB, "Largest request; a longer one closes its connection.", least=1, importance=HIGH
+        100 * MB,
+        "Largest request; a longer one closes its connection. Without records 16 MiB is the most.",
+        least=1,
+        importance=HIGH,
     )
     socket_listen_backlog_size: int = integer(50, "Connections the system may hold before they are accepted.", least=1)
     connections_max_idle_ms: int = long(
@@ -210,8 +213,11 @@ class BrokerConfig(Table):
     ottla_metrics_clients_max: int = integer(
         5000, "Series of clients' own metrics that are kept and shown; 0 for none.", least=0
     )
-    ottla_client_metrics_enable: bool = boolean(
-        True, "Whether to take metrics that clients push (KIP-714), if there are subscriptions to them."
+    ottla_client_metrics: str = string(
+        "subscribed",
+        "When clients are told that they may push their metrics (KIP-714): while there is a subscription (subscribed),"
+        " also before there is one (always), or not at all (off). A client is told when it connects.",
+        choices=("subscribed", "always", "off"),
     )
     telemetry_max_bytes: int = integer(MB, "Largest push of a client's metrics.", least=1)
 

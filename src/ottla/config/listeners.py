@@ -84,7 +84,9 @@ def metrics_address(text: str) -> tuple[str, int | None] | None:
     option = "ottla.metrics.listener"
     if text.strip().lower() == "off":
         return None
-    host, _, port = text.strip().rpartition(":")
+    host, colon, port = text.strip().rpartition(":")
+    if not colon:
+        raise invalid(text, option, "Expected host:port, or off")
     if port == "auto":
         _, host, _ = parse(option, f"HTTP://{host}:0")
         return host, None

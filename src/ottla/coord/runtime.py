@@ -247,14 +247,24 @@ class Runtime(Generic[M]):
         return waiting
 
     def _limit(
-        self, uncommitted: asyncio.Future[None], waiting: Callable[[], Iterable[asyncio.Future[Any] | None]]
+        self,
+        uncommitted: asyncio.Future[None],
+        waiting: Callable[[], Iterable[asyncio.Future[Any] | None]],
+        *,
+        kept: bool = False,
     ) -> None:
-        """Tell those who still wait for a commit, when it takes too long."""
+        """Tell those who still wait for a commit, when it takes too long.
+
+        Nobody waits then, unless it is `kept`: while the high watermark stands still clients ask again and again, and
+        what they asked for must not pile up.
+        """
 
         def give_up() -> None:
             for future in waiting():
                 if future is not None and not future.done():
                     future.set_exception(BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            if not kept:
+                uncommitted.cancel()
 
         timer = asyncio.get_running_loop().call_later(self._patience_s, give_up)
         uncommitted.add_done_callback(lambda _: timer.cancel())
@@ -322,7 +332,8 @@ class Runtime(Generic[M]):
         # The answer to `token`, too, is then given to whoever waits for it.
         uncommitted.add_done_callback(lambda outcome: self._settle(shard, decision, outcome))
         if decision.replies:
-            self._limit(uncommitted, lambda: [shard.waiting.get(one) for one, _ in decision.replies])
+            tokens = [token for token, _ in decision.replies]
+            self._limit(uncommitted, lambda: map(shard.waiting.get, tokens), kept=bool(decision.effects))
         return None
 
     def _settle(self, shard: Shard[M], decision: Decision, outcome: asyncio.Future[None]) -> None:

@@ -16,7 +16,7 @@ from ottla.cluster import znodes
 from ottla.cluster.control.departure import depart
 from ottla.cluster.control.driver import Control
 from ottla.cluster.former_life import be_given_up
-from ottla.cluster.image import EMPTY
+from ottla.cluster.image import EMPTY, Broker
 from ottla.cluster.live_configs import LiveConfigs
 from ottla.cluster.member import Member, Place
 from ottla.cluster.metadata import Metadata
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.broker")
 
+EPOCH_MAX = 0x7FFFFFFF
 GIVEN_UP_S_MAX = 20.0  # beyond the session's time-out: how long a start after a crash waits for an election
 TOLD_S_MAX = 10.0  # how long a start waits for the controller's first words; after that clients wait instead
 
@@ -93,11 +94,15 @@ class Joined:
         self._put_away(known, malformed)
         store.write_meta(meta._replace(node_id=member.node_id, cluster_id=member.cluster_id))
         self._assemble(waits)
+        self.membership.awaited = {topic.name: topic.id for topic in known.topics.values()}
+        registered = znodes.image_of(await self.keeper.tree(znodes.BROKERS), malformed=set()).brokers
+        this = Broker(member.node_id, endpoints, config.broker_rack, -1)
+        self.membership.brokers = {**registered, this.id: this}
 
     def _assemble(self, waits: Waits) -> None:
         store, config, clock, metadata = self._store, self._config, self._clock, self.metadata
         self.peers = peers = Connections(config.inter_broker_listener_name or config.opened[0].name)
-        self.membership = Membership(self._broker_epoch, self._options.read_topic_configs)
+        self.membership = Membership(self._broker_epoch, self._options.read_topic_configs, self._read_controller_epoch)
         self.throttle = self._throttle(lambda: metadata.config.leader_replication_throttled_rate)
         incoming = self._throttle(lambda: metadata.config.follower_replication_throttled_rate)
         self._fetchers = Fetchers(peers, metadata, store, broker_epoch=self._broker_epoch, throttle=incoming)
@@ -126,6 +131,10 @@ class Joined:
         await self.controller.start()
         await self._be_told()
 
+    async def _read_controller_epoch(self) -> int:
+        data = (await self.keeper.get(znodes.CONTROLLER_EPOCH)).data
+        return int(data) if data.isdigit() else EPOCH_MAX  # what cannot be read refuses nobody
+
     async def _tell_of_directory(self) -> None:
         said = znodes.encode_log_dir_event(self.metadata.node_id)
         await self.keeper.create(znodes.LOG_DIR_EVENT_PREFIX, said, sequential=True)
@@ -150,8 +159,10 @@ class Joined:
         node_id, told = self.metadata.node_id, asyncio.Event()
 
         def look(_: Image | None, new: Image) -> None:
-            if node_id in new.brokers:
+            if node_id in new.brokers and not told.is_set():
                 told.set()
+                # What it does not tell of by then was deleted while this broker started.
+                asyncio.get_running_loop().call_later(TOLD_S_MAX, self.membership.awaited.clear)
 
         self.metadata.subscribe(look)
         try:

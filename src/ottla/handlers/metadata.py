@@ -68,6 +68,8 @@ def metadata_of_many(parts: Parts, call: Call, request: MetadataRequest) -> Step
         for topic in list(image.topics.values()):
             topics.append(describe(topic, request, view))
             yield
+        for name, topic_id in view.awaited.items():
+            topics.append(absent(name, topic_id, ErrorCode.LEADER_NOT_AVAILABLE))
         return respond(parts, call, request, topics)
     if BY_ID > call.version >= WITH_ID and any(one.name is None or any(one.topic_id) for one in request.topics):
         code = ErrorCode.INVALID_REQUEST  # the field was there before the meaning was
@@ -78,7 +80,11 @@ def metadata_of_many(parts: Parts, call: Call, request: MetadataRequest) -> Step
     wanted = unique(image, request.topics)
     yield
     if creates(parts, call, request):
-        missing = [one.name for one in wanted if one.name and not any(one.topic_id) and one.name not in image.topics]
+        missing = [
+            one.name
+            for one in wanted
+            if one.name and not any(one.topic_id) and one.name not in image.topics and one.name not in view.awaited
+        ]
         if missing:
             return create_then_respond(parts, call, request, wanted, missing)
     for one in wanted:
@@ -148,7 +154,10 @@ def respond(
 def brokers(parts: Parts, call: Call) -> list[tuple[int, str, int, str | None]]:
     """(node id, host, port, rack) of every broker that this client can reach."""
     found = []
-    for broker in parts.metadata.image.brokers.values():
+    known = parts.metadata.image.brokers
+    if not known and parts.membership is not None:  # the controller has not told us yet
+        known = parts.membership.brokers
+    for broker in known.values():
         reached = address(parts, call) if broker.id == parts.node_id else broker.endpoints.get(call.listener)
         if reached is not None:
             found.append((broker.id, *reached, broker.rack))
@@ -165,10 +174,14 @@ def find(image: Image, asked: MetadataRequestTopic, request: MetadataRequest, vi
     if name is None or topic_id != ZERO_UUID:  # who asks by id may leave the name empty
         name = image.names_by_id.get(topic_id)
         if name is None:
-            return absent(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+            awaited = topic_id in view.awaited.values()
+            code = ErrorCode.LEADER_NOT_AVAILABLE if awaited else ErrorCode.UNKNOWN_TOPIC_ID
+            return absent(None, topic_id, code)
     topic = image.topics.get(name)
     if topic is not None:
         return describe(topic, request, view)
+    if name in view.awaited:
+        return absent(name, view.awaited[name], ErrorCode.LEADER_NOT_AVAILABLE)
     try:
         check_name(name)
     except BrokerError as error:
@@ -183,10 +196,11 @@ def absent(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataRespon
 class View:
     """Who leads what, as one client sees it: by the listener that it dialled and the version that it speaks."""
 
-    __slots__ = ("_alive", "_listener", "_node_id", "_offline", "_version")
+    __slots__ = ("_alive", "_listener", "_node_id", "_offline", "_version", "awaited")
 
     def __init__(self, parts: Parts, call: Call) -> None:
         self._alive = parts.metadata.image.brokers
+        self.awaited = parts.membership.awaited if parts.membership is not None else {}
         self._listener = call.listener
         self._node_id = parts.node_id
         self._offline = parts.replicas.offline()  # hosted here, and their logs cannot be used

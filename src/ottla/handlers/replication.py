@@ -70,6 +70,7 @@ def member(parts: Parts) -> tuple[Membership, Assigned]:
 @handles(LeaderAndIsrRequest, for_members=True)
 async def leader_and_isr(parts: Parts, call: Call, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
     membership, replicas = member(parts)
+    await membership.verify(request.controller_epoch)
     async with membership.lock:
         code = await membership.check(request.controller_epoch, request.broker_epoch)
         if code is not ErrorCode.NONE:
@@ -160,6 +161,7 @@ async def configs_of(parts: Parts, names: Iterable[str]) -> dict[str, Mapping[st
 @handles(StopReplicaRequest, for_members=True)
 async def stop_replica(parts: Parts, call: Call, request: StopReplicaRequest) -> StopReplicaResponse:
     membership, replicas = member(parts)
+    await membership.verify(request.controller_epoch)
     async with membership.lock:
         code = await membership.check(request.controller_epoch, request.broker_epoch)
         if code is not ErrorCode.NONE:
@@ -209,6 +211,7 @@ def stops(version: int, request: StopReplicaRequest) -> list[StopReplicaTopicSta
 @handles(UpdateMetadataRequest, for_members=True)
 async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
     membership, _ = member(parts)
+    await membership.verify(request.controller_epoch)
     async with membership.lock:
         code = await membership.check(request.controller_epoch, request.broker_epoch)
         if code is not ErrorCode.NONE:
@@ -236,6 +239,7 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
         gone = [name for name in gone if name in new.topics]
         new = new.without_topics(*gone) if gone else new
         parts.metadata.publish(new.with_topics(*put) if put else new)
+        membership.told(list(membership.awaited) if request.type == FULL else [told.topic_name for told in states])
         return UpdateMetadataResponse(error_code=0)
 
 

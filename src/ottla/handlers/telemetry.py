@@ -1,7 +1,7 @@
 """Metrics that clients push: GetTelemetrySubscriptions (71), PushTelemetry (72), v0.
 
-They are in ApiVersions while somebody takes the metrics (`ottla.client.metrics.enable`); clients of today push by
-themselves when they are.
+They are in ApiVersions while somebody wants the metrics (`ottla.client.metrics`): clients of today push by themselves
+when they are.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ottla.errors import ErrorCode
-from ottla.handlers.call import Call, Parts, handles, served
+from ottla.handlers.call import TELEMETRY, Call, Parts, handles, served
 from ottla.wire.messages.metadata import (
     ApiVersion,
     ApiVersionsRequest,
@@ -48,7 +48,10 @@ def unsupported(parts: Parts) -> ApiVersionsResponse:
 
 
 def keys(parts: Parts) -> list[ApiVersion]:
+    telemetry = None if parts is None else parts.telemetry
+    silent = frozenset() if telemetry is not None and telemetry.wanted else TELEMETRY
     return [
         ApiVersion(api_key=one.key, min_version=one.versions[0], max_version=one.versions[1])
         for one in sorted(served(parts).values(), key=lambda one: one.key)
+        if one.key not in silent
     ]

@@ -125,9 +125,14 @@ def read_topic_id(disk: Disk, folder: str) -> bytes | None:
     return topic_id
 
 
-def write_topic_id(disk: Disk, folder: str, topic_id: bytes) -> None:
-    text = f"version: 0\ntopic_id: {id_to_text(topic_id)}"
-    disk.write(os.path.join(folder, PARTITION_METADATA), text.encode())
+def write_topic_id(disk: Disk, folder: str, topic_id: bytes, *, new: bool = False) -> None:
+    """`new`: there is no such file yet, so nobody can read the old one."""
+    data = f"version: 0\ntopic_id: {id_to_text(topic_id)}".encode()
+    path = os.path.join(folder, PARTITION_METADATA)
+    if new:
+        disk.append(path, data)
+    else:
+        disk.write(path, data)
 
 
 def id_to_text(value: bytes) -> str:

@@ -227,7 +227,7 @@ def swap(log: Log, planned: Sequence[Segment], cleaned: Cleaned) -> bool:
 
     A failure on the way is undone; if that fails too, this log is not served until the next start.
     """
-    stem = stem_of(str(log.folder), cleaned.base)
+    stem = stem_of(log.path, cleaned.base)
     old = [segment for segment in planned if segment.base in cleaned.replaced]
     at = next((at for at, segment in enumerate(log.segments) if segment is old[0]), -1)
     current = log.segments[at : at + len(old)] if at >= 0 else []
@@ -245,7 +245,7 @@ def swap(log: Log, planned: Sequence[Segment], cleaned: Cleaned) -> bool:
         segment.close()
     log.doomed += old
     new = Segment.open(
-        str(log.folder),
+        log.path,
         cleaned.base,
         log.disk,
         log.config,

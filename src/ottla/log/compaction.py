@@ -130,7 +130,7 @@ def plan(log: Log, first_dirty: int, first_uncleanable: int, config: BrokerConfi
     ]
     memory = config.log_cleaner_dedupe_buffer_size / config.log_cleaner_threads
     return Plan(
-        folder=str(log.folder),
+        folder=log.path,
         sources=tuple(sources),
         first_dirty=first_dirty,
         first_uncleanable=first_uncleanable,

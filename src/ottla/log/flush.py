@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -105,6 +106,11 @@ class Flusher:
             # One who gives up does not end the flush for the others.
             await asyncio.shield(self._running.get(log) or self._begin(log))
 
+    def begin(self, log: Log) -> None:
+        """Have what a log owes forced to disk, whether anybody waits for it or not."""
+        if log not in self._running:
+            self._begin(log)
+
     def _begin(self, log: Log) -> asyncio.Task[None]:
         async def run() -> None:
             try:
@@ -113,7 +119,13 @@ class Flusher:
                 del self._running[log]  # before anybody who waits can look again
 
         task = self._running[log] = asyncio.get_running_loop().create_task(run())
+        task.add_done_callback(partial(self._go_on, log))
         return task
+
+    def _go_on(self, log: Log, done: asyncio.Task[None]) -> None:
+        """Force what has come meanwhile. After a failure housekeeping tries again."""
+        if not done.cancelled() and done.exception() is None and log.fault is None and log.owed > log.recovery_point:
+            self.begin(log)
 
     async def flush(self, log: Log, plan: Flush | None = None) -> None:
         """Force a log to disk in a thread: all of it, or what was planned."""

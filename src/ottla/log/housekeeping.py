@@ -187,19 +187,21 @@ class Housekeeping:
     # Looking.
 
     async def look(self) -> None:
-        """Notice when a full disk has space again, and when somebody has removed a partition's folder."""
+        """Notice when a full disk has space again, and open the logs that it kept shut; notice removed folders."""
         for directory in self._store.directories:
             if directory.full:
                 with self._steps.attempt("look for space", directory):
                     directory.look_for_space()
+        with self._steps.attempt("opening logs again"):
+            await self._store.open_again()
         if not self._is_due("folders", self._store.config.replica_high_watermark_checkpoint_interval_ms):
             return
         logs = self._store.logs.values()
-        changed = [(log, str(log.folder)) for log in logs if log.fault is None and self._seen.get(log) != log.end]
+        changed = [(log, log.path) for log in logs if log.fault is None and self._seen.get(log) != log.end]
         self._seen = {log: log.end for log in logs}
         missing = await asyncio.get_running_loop().run_in_executor(None, _missing, changed)
         for log, folder in missing:
-            if log.fault is None and str(log.folder) == folder:  # else it was deleted or moved just now
+            if log.fault is None and log.path == folder:  # else it was deleted or moved just now
                 log.fault = f"the folder {folder} is gone"
                 logger.error("partition offline, its folder is gone", extra={"folder": folder})
 

@@ -33,7 +33,7 @@ from ottla.records.place import rebase
 from ottla.records.validate import validate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ottla.config.topic import TopicConfig
     from ottla.log.directory import Directory
@@ -75,6 +75,8 @@ class Log:
         self.flushed_ms = loaded.now_ms
         self.cuts = 0  # grows when something was cut off the end or it was moved: a copy made before is worth nothing
         self.owed = 0  # offset up to which `flush.messages` wants it on disk before anything is acknowledged
+        self.held: int | None = None  # from here on nobody reads what `flush.messages` wants on disk, until it is there
+        self.on_forced: Callable[[int], None] | None = None  # told from where on more can be read than before
         self.compacted: int | None = None  # where the part begins that compaction has not seen
         self._high: int | None = None
         self._doubtful = False  # whether the disk was full when it was last forced there
@@ -86,7 +88,7 @@ class Log:
         """Live in a folder, at first and after a move from another directory."""
         self.directory = directory
         self.disk = directory.disk
-        self.folder = Path(folder)
+        self.path = folder
         self.segments: list[Segment] = loaded.segments
         self.active: Segment = loaded.segments[-1]
         self.start: int = loaded.start
@@ -111,17 +113,30 @@ class Log:
         self.active.reconfigure(config)
 
     @property
+    def folder(self) -> Path:
+        """The same as `path`, for people: to make one takes longer than to find a log."""
+        return Path(self.path)
+
+    @property
     def size(self) -> int:
         return sum(segment.size for segment in self.segments)
 
     @property
     def high(self) -> int:
         """The high watermark, as last set, or the end of the log after `commit_all`."""
-        return self.end if self._high is None else min(self._high, self.end)
+        return self.settled_end if self._high is None else min(self._high, self.end)
 
     @high.setter
     def high(self, offset: int) -> None:
         self._high = offset
+
+    @property
+    def settled_end(self) -> int:
+        """Up to where a power cut takes nothing back that `flush.messages` asked for. Apache Kafka forces a log to disk
+        inside of the append, so nobody reads more there either."""
+        if self.held is None or self.owed <= self.recovery_point:
+            return self.end
+        return min(self.end, max(self.held, self.recovery_point))
 
     def commit_all(self) -> None:
         """There is no other replica: from now on the high watermark is the end of the log."""
@@ -192,7 +207,7 @@ class Log:
         if header.producer_id >= 0:
             self._note_producer(header, base, last, max_timestamp, marker)
         if last - self.recovery_point >= self._flush_messages - 1:
-            self.owed = last + 1
+            self._owe(base)
         return _new(Appended, (base, last, append_time, self.start, False))
 
     def _append_messages(
@@ -205,7 +220,7 @@ class Log:
         return Appended(base, last, append_time, self.start, False)
 
     def _append_run(self, data: bytes | memoryview, entries: list[batch.Entry], now_ms: int) -> None:
-        last = entries[-1].last_offset
+        base, last = self.end, entries[-1].last_offset
         max_timestamp = max(entry.max_timestamp for entry in entries)
         sizes = [(entry.size, entry.last_offset, entry.max_timestamp) for entry in entries]
         try:
@@ -214,7 +229,13 @@ class Log:
             raise self.directory.refusal(error) from error
         self.end = last + 1
         if last - self.recovery_point >= self._flush_messages - 1:
-            self.owed = last + 1
+            self._owe(base)
+
+    def _owe(self, base: int) -> None:
+        """Everything must be on disk before what was appended at `base` is acknowledged, or read."""
+        self.owed = self.end
+        if self.held is None:
+            self.held = base
 
     def replicate(self, data: memoryview, *, now_ms: int) -> int:
         """Append batches as a leader sent them, offsets and epochs as they are. Returns the new end.
@@ -281,7 +302,7 @@ class Log:
         if self.owed > self.recovery_point:
             # Else a power cut could take the end of this segment and leave the beginning of the next: a hole.
             self.flush(self.flushed_ms)
-        new = Segment.create(str(self.folder), self.end, self.disk, self.config, now_ms=now_ms)
+        new = Segment.create(self.path, self.end, self.disk, self.config, now_ms=now_ms)
         self.segments.append(new)
         self.active = new
         self._rolled.append(old)
@@ -459,13 +480,17 @@ class Log:
     # Truncating.
 
     def truncate(self, offset: int, *, now_ms: int) -> None:
-        """Cut off everything at or above `offset`, as a follower does to agree with its leader."""
+        """Cut off everything at or above `offset`, as a follower does to agree with its leader.
+
+        It is forced to disk before anything else is written: else a loss of power could bring back what was cut off in
+        place of what came after it, below a high watermark that is stored already.
+        """
         if offset >= self.end:
             self.epochs.cut_end(offset)  # one in which nothing was written may be unknown to the leader
             return
         try:
             if offset < self.segments[0].base:
-                self._restart(offset, now_ms)
+                self.restart(offset, now_ms=now_ms)
                 return
             keep = self._at(offset) + 1
             self._remove(self.segments[keep:])
@@ -476,6 +501,14 @@ class Log:
             self._settle(now_ms)
         except OSError as error:
             raise self.directory.refusal(error) from error
+        self._force_cut()
+
+    def _force_cut(self) -> None:
+        try:
+            self.disk.sync_folder(self.folder)
+            self.disk.sync(self.active.file.fd)
+        except OSError as error:
+            raise self.sync_failed(error) from error
 
     def restart(self, offset: int, *, now_ms: int) -> None:
         """Throw everything away and begin at `offset`, as a follower does whose leader has nothing older."""
@@ -483,10 +516,11 @@ class Log:
             self._restart(offset, now_ms)
         except OSError as error:
             raise self.directory.refusal(error) from error
+        self._force_cut()
 
     def _restart(self, offset: int, now_ms: int) -> None:
         self._remove(self.segments)
-        self.active = Segment.create(str(self.folder), offset, self.disk, self.config, now_ms=now_ms)
+        self.active = Segment.create(self.path, offset, self.disk, self.config, now_ms=now_ms)
         self.segments = [self.active]
         self.start = self.end = offset
         if self._high is not None:
@@ -509,6 +543,8 @@ class Log:
         self.recovery_point = min(self.recovery_point, self.end)
         self._durable = min(self._durable, self.end)
         self.owed = min(self.owed, self.end)
+        if self.owed <= self.recovery_point:
+            self.held = None
         self.epochs.cut_end(self.end)
         self.epochs.flush()
         replay(self.segments, self.producers, start=self.start, end=self.end, now_ms=now_ms)
@@ -530,7 +566,7 @@ class Log:
         indexes = [segment.stem + suffix for segment in self._rolled for suffix in SUFFIXES if suffix != LOG_SUFFIX]
         folders: tuple[str, ...] = ()
         if self._durable <= chosen[-1].base:
-            folders = (str(self.folder), self.directory.path)  # new files, perhaps in a new folder
+            folders = (self.path, self.directory.path)  # new files, perhaps in a new folder
         files, sizes = tuple(segment.file for segment in chosen), tuple(segment.size for segment in chosen)
         return Flush(self.disk, files, tuple(indexes), folders, end, self.cuts, sizes if self._doubtful else ())
 
@@ -574,13 +610,19 @@ class Log:
             self._doubtful = self._doubtful and not flush.sizes
             forced = set(flush.indexes)
             self._rolled = [segment for segment in self._rolled if segment.stem + OFFSET_SUFFIX not in forced]
+            before = self.settled_end
             self.recovery_point = max(self.recovery_point, flush.end)
             self._durable = max(self._durable, flush.end)
             self.flushed_ms = now_ms
+            if self.held is not None:
+                if self.owed <= self.recovery_point:
+                    self.held = None
+                if self.on_forced is not None:
+                    self.on_forced(before)
 
     def set_topic_id(self, topic_id: bytes) -> None:
         if topic_id != self.topic_id:
-            write_topic_id(self.disk, str(self.folder), topic_id)
+            write_topic_id(self.disk, self.path, topic_id)
             self.topic_id = topic_id
 
     def close(self) -> None:
@@ -600,7 +642,7 @@ class Log:
             self.active.transactions.force()  # unlike the other small files, it has no checksum
         counts = {segment.base: len(segment.transactions.entries) for segment in self.segments if segment.aborts}
         if counts != self._aborts:
-            write_counts(self.disk, str(self.folder), counts)
+            write_counts(self.disk, self.path, counts)
             self._aborts = counts
         self.epochs.flush(self.end)
         self._snapshot()

@@ -78,9 +78,9 @@ def create(
     """An empty log in a new folder. On OSError there is no folder."""
     disk.make_folder(folder)
     try:
-        segment = Segment.create(folder, 0, disk, config, now_ms=now_ms)
+        segment = Segment.create(folder, 0, disk, config, now_ms=now_ms, new=True)
         if any(topic_id):  # the controller of a cluster before 2.8 gives none
-            write_topic_id(disk, folder, topic_id)
+            write_topic_id(disk, folder, topic_id, new=True)
     except OSError:
         disk.remove_folder(folder)
         raise
@@ -150,6 +150,18 @@ def load(
     recovery_point = end if clean and not rebuilt else min(recovery_point, end)
     topic_id = _topic_id(disk, folder)
     return Loaded(segments, start, end, recovery_point, epochs, producers, topic_id, now_ms, aborts)
+
+
+def force(loaded: Loaded, disk: Disk, folder: str) -> None:
+    """Force records to disk that the last process may not have forced: else they are read, and a power cut takes them.
+
+    The recovery point stays, since indexes are not forced.
+    """
+    for segment in loaded.segments:
+        if segment.end > loaded.recovery_point:
+            disk.sync(segment.file.fd)
+    for path in (folder, os.path.dirname(folder)):
+        disk.sync_folder(path)
 
 
 def _read_transactions(

@@ -135,12 +135,15 @@ class Segment:
         self._preallocated = False
 
     @classmethod
-    def create(cls, folder: str, base: int, disk: Disk, config: TopicConfig, *, now_ms: int) -> Segment:
-        """A new segment with its files. What lies there under the same names is emptied."""
+    def create(
+        cls, folder: str, base: int, disk: Disk, config: TopicConfig, *, now_ms: int, new: bool = False
+    ) -> Segment:
+        """A new segment with its files. What lies there under the same names is emptied; a new folder has nothing."""
         stem = stem_of(folder, base)
         segment = cls(stem, base, disk, config, size=0, now_ms=now_ms)
         file = OPEN_FILES.open(disk, stem + LOG_SUFFIX, create=True)
-        disk.cut(file.fd, config.segment_bytes if config.preallocate else 0)
+        if config.preallocate or not new:
+            disk.cut(file.fd, config.segment_bytes if config.preallocate else 0)
         segment._preallocated = config.preallocate
         segment.offsets = OffsetIndex(stem, base, disk, config.segment_index_bytes)
         segment.times = TimeIndex(stem, base, disk, config.segment_index_bytes)

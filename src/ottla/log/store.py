@@ -16,7 +16,7 @@ import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.clock import steady_ms
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config import BrokerConfig, TopicConfig
     from ottla.disk import Disk, Entry
+    from ottla.log.recovery import Loaded
 
     Key = tuple[str, int]
 
@@ -74,6 +75,17 @@ class Usage(NamedTuple):
     futures: Mapping[tuple[str, int], int]  # of partitions that are being moved here, as far as they are copied
 
 
+class Unopened(NamedTuple):
+    """A log that could not be opened at the start, and how to try again."""
+
+    directory: Directory
+    folder: str
+    clean: bool
+    load: Callable[[], Loaded]  # in a thread
+    adopt: Callable[[Loaded], None]
+    passes: bool = False  # whether its trouble is one that passes
+
+
 class Store:
     def __init__(self, dirs: Sequence[str | Path], disk: Disk, clock: Clock, config: BrokerConfig) -> None:
         self.disk = disk
@@ -82,6 +94,8 @@ class Store:
         self.directories = [Directory(os.path.abspath(path), disk) for path in dirs]
         self.logs: dict[tuple[str, int], Log] = {}
         self.broken: dict[tuple[str, int], str] = {}  # logs that could not be opened, and why
+        self._unopened: dict[Key, Unopened] = {}
+        self.on_opened: Callable[[Log], None] | None = None  # told of a log that could be opened after all
         self.moves: dict[tuple[str, int], Move] = {}
         self.preferred: dict[tuple[str, int], Directory] = {}  # where partitions go that are not here yet
         self.recovered_s = 0.0  # how long opening took
@@ -138,49 +152,80 @@ class Store:
                 self.disk.rename(path, os.path.join(directory.path, aside(*name[:2], self._unique(), STRAY)))
                 folders.remove((path, name))
 
-        def load(folder: tuple[str, Name]) -> Log | None:
+        def load(folder: tuple[str, Name]) -> Loaded:
             path, (topic, partition, _) = folder
             config, key = config_for(topic), (topic, partition)
-            try:
-                loaded = recovery.load(
-                    path,
-                    self.disk,
-                    config,
-                    clean=clean,
-                    recovery_point=said[RECOVERY_POINTS].get(key, 0),
-                    start=said[LOG_STARTS].get(key, 0),
-                    now_ms=now_ms,
-                    expiration_ms=self.config.producer_id_expiration_ms,
-                    whole_from=said[COMPACTED].get(key, 0) if self._replicated else None,
-                )
-            except Exception as error:  # whatever it is, it is the trouble of this log
-                self._give_up(directory, path, key, error)
-                return None
-            log = Log(directory, path, topic, partition, config, loaded)
-            log.compacted = said[COMPACTED].get(key)
+            loaded = recovery.load(
+                path,
+                self.disk,
+                config,
+                clean=clean,
+                recovery_point=said[RECOVERY_POINTS].get(key, 0),
+                start=said[LOG_STARTS].get(key, 0),
+                now_ms=now_ms,
+                expiration_ms=self.config.producer_id_expiration_ms,
+                whole_from=said[COMPACTED].get(key, 0) if self._replicated else None,
+            )
+            if loaded.end - loaded.recovery_point >= config.flush_messages:
+                recovery.force(loaded, self.disk, path)
+            return loaded
+
+        def adopt(folder: tuple[str, Name], loaded: Loaded) -> None:
+            path, (topic, partition, _) = folder
+            log = Log(directory, path, topic, partition, config_for(topic), loaded)
+            log.compacted = said[COMPACTED].get((topic, partition))
             if self._replicated:
-                log.high = max(said[HIGH_WATERMARKS].get(key, 0), log.start)
+                log.high = max(said[HIGH_WATERMARKS].get((topic, partition), 0), log.start)
             log.flushed_ms = steady_ms(self.clock)
-            return log
+            self.logs[topic, partition] = log
+
+        def attempt(folder: tuple[str, Name]) -> Loaded | None:
+            try:
+                return load(folder)
+            except Exception as error:  # whatever it is, it is the trouble of this log
+                again = Unopened(directory, folder[0], clean, partial(load, folder), partial(adopt, folder))
+                self._give_up(again, folder[1][:2], error)
+                return None
 
         if clean or len(folders) < 2:
-            logs = [load(folder) for folder in folders]
+            found = [attempt(folder) for folder in folders]
         else:
             with ThreadPoolExecutor(self.config.num_recovery_threads_per_data_dir) as threads:
-                logs = list(threads.map(load, folders))
-        for log in logs:
-            if log is not None:
-                self.logs[log.topic, log.index] = log
+                found = list(threads.map(attempt, folders))
+        for folder, loaded in zip(folders, found, strict=True):
+            if loaded is not None:
+                adopt(folder, loaded)
 
-    def _give_up(self, directory: Directory, folder: str, key: tuple[str, int], error: Exception) -> None:
+    def _give_up(self, unopened: Unopened, key: Key, error: Exception) -> None:
         """A log that cannot be opened is offline; the others are served. A broken device takes its directory along."""
         if isinstance(error, OSError):
-            directory.refusal(error)
-            if not directory.online:
+            unopened.directory.refusal(error)
+            if not unopened.directory.online:
                 raise error
         reason = str(error) if isinstance(error, (OSError, recovery.UnusableError)) else repr(error)
+        passes = isinstance(error, OSError) and error.errno in FULL | WANTING
         self.broken[key] = reason
-        logger.error("log offline", extra={"folder": folder, "reason": reason})
+        self._unopened[key] = unopened._replace(passes=passes)
+        logger.error("log offline", extra={"folder": unopened.folder, "reason": reason})
+
+    async def open_again(self) -> None:
+        """Try the logs again for which there was no room, or no file left, when the others were opened."""
+        for key, unopened in list(self._unopened.items()):
+            directory = unopened.directory
+            if not unopened.passes or directory.full or not directory.online:
+                continue
+            try:
+                loaded = await asyncio.get_running_loop().run_in_executor(None, unopened.load)
+            except OSError as error:
+                if error.errno not in FULL | WANTING:
+                    self._unopened[key] = unopened._replace(passes=False)
+                directory.refusal(error)
+                continue
+            unopened.adopt(loaded)
+            del self.broken[key], self._unopened[key]
+            logger.info("log online", extra={"folder": unopened.folder})
+            if self.on_opened is not None:
+                self.on_opened(self.logs[key])
 
     # Whose directories these are.
 
@@ -295,7 +340,7 @@ class Store:
 
     def delete(self, log: Log) -> None:
         """Delete a partition: gone at once under its name, its files after `file.delete.delay.ms`."""
-        key, directory, folder = (log.topic, log.index), log.directory, str(log.folder)
+        key, directory, folder = (log.topic, log.index), log.directory, log.path
         self._forget(log)
         try:
             self._put_away(key, folder, directory, DELETE, log.config.file_delete_delay_ms)
@@ -331,7 +376,7 @@ class Store:
         for log in list(logs):
             self._forget(log)
             try:
-                path = self._put_away((log.topic, log.index), str(log.folder), log.directory, STRAY, 0)
+                path = self._put_away((log.topic, log.index), log.path, log.directory, STRAY, 0)
             except OSError as error:
                 raise log.directory.refusal(error) from error
             logger.warning("log is not part of the cluster, set aside", extra={"log": repr(log), "folder": path})
@@ -419,7 +464,7 @@ class Store:
             name: offset for name in (LOG_STARTS, HIGH_WATERMARKS, COMPACTED) if (offset := SAYS[name](log)) is not None
         }
         directory.ledger.make_way(key, directory.logs, said)
-        folder, old_folder = os.path.join(directory.path, log.folder.name), str(log.folder)
+        folder, old_folder = os.path.join(directory.path, log.folder.name), log.path
         self.disk.rename(move.folder, folder)
         try:
             loaded = recovery.load(
@@ -488,6 +533,9 @@ class Store:
         if not self._opened:  # then nothing here is ours to say: the folders are as whoever was here before left them
             return
         unforced = await self._flush_all()
+        unforced |= {
+            one.directory for one in self._unopened.values() if not one.clean
+        }  # they need their recovery still
         for directory in self.directories:
             with self._steps.attempt("clean stop", directory) as attempt:
                 for name in SAYS if directory.online else ():

@@ -10,6 +10,7 @@ catalogue.
 
 from __future__ import annotations
 
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Final
 
 from ottla.metrics.catalogue import FAMILIES
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPEN: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LINES_AT_ONCE: Final = 1000
+UNUSUAL: Final = {inf: "+Inf", -inf: "-Inf"}
 
 
 class Page:
@@ -47,7 +49,8 @@ class Page:
         if isinstance(value, Distribution):
             lines += histogram(family.name, labels, value)
         else:
-            lines.append(f"{family.name}{braced(labels)} {value}")
+            number = value if isinstance(value, int) or isfinite(value) else UNUSUAL.get(value, "NaN")
+            lines.append(f"{family.name}{braced(labels)} {number}")
 
     def text(self, *, openly: bool = False) -> Iterator[str]:
         """The whole page, in pieces."""

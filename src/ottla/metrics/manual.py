@@ -67,8 +67,10 @@ a topic with each topic of its name.
 CLIENTS = """## Metrics that clients push (KIP-714)
 
 Java clients from 3.7 and librdkafka from 2.5 on push their own metrics to brokers that list the two APIs and have a
-subscription that matches them. Brokers list them while `ottla.client.metrics.enable` is true. A subscription is a
-resource of the kind `client-metrics`:
+subscription that matches them. Brokers list them while there is a subscription; a client looks when it connects, so
+those that were connected before the first subscription push after they have connected again. With
+`ottla.client.metrics=always` brokers list them from the start, with `off` never. A subscription is a resource of the
+kind `client-metrics`:
 
 ```
 kafka-client-metrics.sh --bootstrap-server localhost:9092 --alter --name all \\

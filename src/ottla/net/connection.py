@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import logging
 import mmap
-from bisect import bisect_left
 from collections import deque
 from functools import partial
 from struct import Struct
@@ -33,7 +32,6 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.clock import monotonic
 from ottla.errors import Hangup
-from ottla.net.counts import BOUNDS
 from ottla.net.outbox import Outbox, Part, size_of
 from ottla.net.turns import TURN_S, Turns
 from ottla.wire.frame import carries_records
@@ -166,6 +164,7 @@ class Connection:
         "_writing",
         "active_at",
         "arrived",
+        "begun",
         "closed",
         "dialled",
         "host",
@@ -199,7 +198,7 @@ class Connection:
         self.dialled: tuple[str, int] = (plain(local[0]), local[1])
         self.software = ("unknown", "unknown")  # until the client says it
         self.active_at = loop.time()
-        self.arrived = 0.0  # when the bytes came whose frames are handled
+        self.arrived = self.begun = 0.0  # when the frame that is handled came, and when its turn began
         self.unsent: list[Times] = []  # of answers that the socket has not taken yet
         self.closed = False
         self._closing = False  # no more requests are read; the connection ends when the last answer has left
@@ -221,7 +220,6 @@ class Connection:
 
     def _readable(self) -> None:
         self.active_at = self._loop.time()
-        self.arrived = monotonic()
         held = self._held
         if held is None and self._expected:
             held = self._held = self._receiver.take(self._expected)
@@ -239,6 +237,7 @@ class Connection:
             self.close()
             return
         if held is None and self._slow:
+            self.arrived = monotonic()
             self._wait(self._receiver.shared[:size])
             return
         try:
@@ -265,9 +264,12 @@ class Connection:
         (length,) = LENGTH.unpack_from(held)
         return min(4 + int(length), len(held), self._held_size + SPARE_SIZE_MAX)
 
-    def _consume(self, data: memoryview) -> None:
-        """Handle the whole frames in data, for one turn; keep the rest."""
+    def _consume(self, data: memoryview, *, fresh: bool = True) -> None:
+        """Handle the whole frames in data, for one turn; keep the rest. `fresh`: they have not waited for it."""
         position, size, started = 0, len(data), monotonic()
+        self.begun = started
+        if fresh:
+            self.arrived = started
         turn_s = self._receiver.turns.turn_s()
         while size - position >= 4:
             if self._stopped():
@@ -278,10 +280,12 @@ class Connection:
             end = position + 4 + length
             if end > size:
                 break
-            if position and monotonic() - started >= turn_s:
-                self._slow = True
-                self._wait(data[position:])
-                return
+            if position:
+                self.begun = monotonic()
+                if self.begun - started >= turn_s:
+                    self._slow = True
+                    self._wait(data[position:])
+                    return
             self._frame(data[position + 4 : end])
             position = end
             if self.closed or self._closing:
@@ -312,7 +316,7 @@ class Connection:
             return  # whatever stopped it has it line up again
         backlog, self._backlog = self._backlog, None
         try:
-            self._consume(backlog)
+            self._consume(backlog, fresh=False)
         except Exception as error:
             self._end_with(error)
             return
@@ -357,6 +361,7 @@ class Connection:
         self._held, self._held_size = None, 0
         self._expected = 4 + length if LARGE_SIZE <= length < SPARE_SIZE_MAX else 0
         if self._slow and arrived < LARGE_SIZE:
+            self.arrived = monotonic()
             self._wait(held[:arrived])
         else:
             self._consume(held[:arrived])
@@ -413,10 +418,9 @@ class Connection:
             answer.fault = str(reason)
         answer.ready = True
         if answer.times is not None:
-            counts, arrived, handled = answer.times
+            counts, arrived, begun, handled, _, weight = answer.times
             now = monotonic()
-            counts.remote_s += now - handled
-            answer.times = counts, arrived, now
+            answer.times = counts, arrived, begun, now, now - handled, weight
         self._waiting_size += size_of(answer.parts or ())
         if self._answers[0] is answer:
             self._flush()
@@ -478,9 +482,8 @@ class Connection:
         unsent = self.unsent
         if unsent and (everything or len(unsent) > UNSENT_MAX):
             now = monotonic()
-            for counts, arrived, handled in unsent:
-                counts.send_s += now - handled
-                counts.buckets[bisect_left(BOUNDS, now - arrived)] += 1
+            for times in unsent:
+                times[0].add(times, now)
             unsent.clear()
 
     # ------------------------------------------------------------------ end

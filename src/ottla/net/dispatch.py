@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from bisect import bisect_left
 from collections import Counter
 from struct import Struct
 from types import GeneratorType
@@ -27,11 +26,11 @@ from ottla.clock import monotonic
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.call import Call, served
 from ottla.net.connection import Deferred, is_own
-from ottla.net.counts import BOUNDS, Counts, fault_finder
+from ottla.net.counts import Counts, fault_finder, faults
 from ottla.net.turns import TURN_S, Lane, walk
 from ottla.wire import apis, codec
 from ottla.wire.codec import DecodeError
-from ottla.wire.decoding import RECORDS_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX, has_records
+from ottla.wire.decoding import MEMBERS_ELEMENTS_MAX, RECORDS_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX, has_records
 from ottla.wire.frame import parse_header, response_header
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Route:
         "elements_max",
         "encode",
         "exclusive_size",
-        "faults",
+        "faulty",
         "handler",
         "lane",
         "large_size",
@@ -83,11 +82,11 @@ class Route:
         "version",
     )
 
-    def __init__(self, key: int, version: int, handler: Callable[..., Any]) -> None:
+    def __init__(self, key: int, version: int, handler: Callable[..., Any], *, for_members: bool = False) -> None:
         api = apis.BY_KEY[key]
         self.version = version
         self.counts = Counts(key, version)
-        self.faults = fault_finder(api.response, key)
+        self.faulty = fault_finder(api.response, key)
         self.reading = key in READING
         self.handler = handler
         self.request = api.request
@@ -103,6 +102,8 @@ class Route:
         if self.lane:
             self.large_size, self.exclusive_size = LARGE_CHANGE_SIZE, SMALL_CHANGE_SIZE
         self.elements_max = RECORDS_ELEMENTS_MAX if records else REQUEST_ELEMENTS_MAX
+        if for_members:
+            self.elements_max = MEMBERS_ELEMENTS_MAX
 
 
 class Dispatch:
@@ -121,7 +122,6 @@ class Dispatch:
         return [route.counts for route in self._routes.values()]
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer:
-        started = monotonic()
         try:
             key, version, correlation, client_id, position = parse_header(frame)
             route = self._routes.get(key << 16 | (version & 0xFFFF)) or self._route(key, version)
@@ -133,7 +133,7 @@ class Dispatch:
             if len(frame) > route.large_size:
                 kept = frame if is_own(frame) else bytes(frame)
                 steps = self._decode_and_answer(route, call, correlation, kept, position)
-                return timed(route, connection, started, self._slice(route, steps, self._lanes[route.lane]))
+                return timed(route, connection, self._slice(route, steps, self._lanes[route.lane]))
             request, _ = route.decode(frame, position, route.elements_max)
         except DecodeError as error:
             raise unreadable(error) from None
@@ -148,11 +148,11 @@ class Dispatch:
             response = failure(route, request, error)
         if response.__class__ is route.response:
             parts = self._encode(route, correlation, response)
-            counts, arrived, now = route.counts, connection.arrived, monotonic()
+            counts = route.counts
             counts.requests += 1
-            counts.queue_s += started - arrived
-            counts.local_s += now - started
-            connection.unsent.append((counts, arrived, now))
+            if not counts.requests & counts.untimed:
+                weight = counts.untimed + 1
+                connection.unsent.append((counts, connection.arrived, connection.begun, monotonic(), 0.0, weight))
             return parts
         answer: Answer = None
         if response.__class__ is GeneratorType:
@@ -161,7 +161,7 @@ class Dispatch:
         elif response is not None:
             exclusive = len(frame) >= route.exclusive_size
             answer = self._later(route, correlation, request, response, exclusive=exclusive)
-        return timed(route, connection, started, answer)
+        return timed(route, connection, answer)
 
     def _slice(self, route: Route, steps: Steps[list[Part] | None], lane: Lane) -> Answer:
         """The answer, if it takes no longer than a turn; else it comes later, in slices."""
@@ -233,8 +233,8 @@ class Dispatch:
     def _encode(self, route: Route, correlation: int, response: Any) -> list[Part]:
         try:
             parts = route.encode(response)
-            if faults := route.faults(response):
-                self._note(route, faults)
+            if route.faulty(response):
+                self._note(route, response)
         except Exception:  # a handler put something into its answer that the wire has no place for
             raise unencodable(route) from None
         if len(parts) > 1:
@@ -245,14 +245,16 @@ class Dispatch:
     def _encode_slowly(self, route: Route, response: Any) -> Steps[list[Part]]:
         try:
             parts: list[Part] = yield from codec.slicing_encoder(route.response, route.version)(response)
-            self._note(route, route.faults(response))
+            if route.faulty(response):
+                self._note(route, response)
         except Exception:
             raise unencodable(route) from None
         return parts
 
-    def _note(self, route: Route, faults: list[int]) -> None:
-        for code in faults:
-            self.errors[route.counts.key, code] += 1
+    def _note(self, route: Route, response: Any) -> None:
+        key = route.counts.key
+        for code in faults(response, key):
+            self.errors[key, code] += 1
 
     def _route(self, key: int, version: int) -> Route | None:
         """Build the route; None for an ApiVersions request that must step down to version 0."""
@@ -264,7 +266,8 @@ class Dispatch:
             if key == API_VERSIONS:
                 return None
             raise Hangup(f"API {key} is served from version {low} to {high}, asked for was {version}")
-        self._routes[key << 16 | version] = route = Route(key, version, registered.function)
+        route = Route(key, version, registered.function, for_members=registered.for_members)
+        self._routes[key << 16 | version] = route
         return route
 
     def _step_down(self, correlation: int) -> list[Part]:
@@ -280,18 +283,17 @@ class Dispatch:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def timed(route: Route, connection: Connection, started: float, answer: Answer) -> Answer:
-    """Count a request, and have the rest of its time counted when its answer has left."""
-    counts, arrived, now = route.counts, connection.arrived, monotonic()
-    counts.requests += 1
-    counts.queue_s += started - arrived
-    counts.local_s += now - started
+def timed(route: Route, connection: Connection, answer: Answer) -> Answer:
+    """Have a request counted when its answer has left; at once if there is none."""
+    now = monotonic()
+    route.counts.requests += 1
+    times = route.counts, connection.arrived, connection.begun, now, 0.0, 1
     if answer is None:
-        counts.buckets[bisect_left(BOUNDS, now - arrived)] += 1
+        route.counts.add(times, now)
     elif isinstance(answer, Deferred):
-        answer.times = counts, arrived, now
+        answer.times = times
     else:
-        connection.unsent.append((counts, arrived, now))
+        connection.unsent.append(times)
     return answer
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Image, Topic
     from ottla.cluster.image import Partition as State
     from ottla.cluster.metadata import Metadata
+    from ottla.log.log import Log
     from ottla.log.store import Store
     from ottla.replica.waits import Waits
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.replicas")
 
+UNLOOKED_MAX = 10  # logs between two looks at the limit of open files
 TOO_MANY = "no more files can be opened: raise the limit (ulimit -n, or LimitNOFILE of the service)"
 
 
@@ -55,6 +57,7 @@ class Assigned(Replicas):
         self._fetchers = fetchers
         self._proposals = proposals
         self._cramped = False  # whether it was said that the limit of open files is reached
+        self._files_left = 0  # so many more logs can be made before the limit of open files is looked at again
 
     def apply(self, old: Image | None, new: Image) -> None:
         for name in new.topics_changed_since(old):
@@ -78,6 +81,10 @@ class Assigned(Replicas):
             if state.leader_epoch > partition.epoch and state.leader != self._metadata.node_id:
                 partition.follow(partition.epoch, NOBODY)
                 self._tell(partition)
+
+    def find(self, log: Log) -> None:
+        """A log could be opened after all: the controller says what it is for, when it is asked to."""
+        self._lost.discard((log.topic, log.index))
 
     def _another_chance(self, topic: Topic, index: int) -> Partition:
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # the controller has not told us to host it
@@ -127,6 +134,7 @@ class Assigned(Replicas):
                 now_ms=now_ms,
                 lag_ms=self._metadata.config.replica_lag_time_max_ms,
                 epoch_of=self._epoch_of,
+                own_end=log.settled_end,
             )
         else:
             followers.lead(
@@ -187,11 +195,8 @@ class Assigned(Replicas):
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
         if found is not None and any(topic.id) and any(found.topic_id) and found.topic_id != topic.id:
             raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        if found is None and descriptors.left() < DESCRIPTORS_SPARE:
-            if not self._cramped:
-                logger.error("cannot host %s-%d and others: %s", topic.name, state.index, TOO_MANY)
-            self._cramped = True
-            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, TOO_MANY)
+        if found is None:
+            self._check_files(topic, state)
         log = self._log(topic, state, NOBODY)  # its epochs are those of the records it will get
         if found is None:
             log.high = 0
@@ -210,6 +215,19 @@ class Assigned(Replicas):
         if any(log.topic_id):
             self._by_id[log.topic_id] = hosted
         return partition
+
+    def _check_files(self, topic: Topic, state: State) -> None:
+        """Refuse a log that might take the last files that can be opened. Not looked at for each of thousands."""
+        self._files_left -= 1
+        if self._files_left >= 0:
+            return
+        left = descriptors.left()
+        if left < DESCRIPTORS_SPARE:
+            if not self._cramped:
+                logger.error("cannot host %s-%d and others: %s", topic.name, state.index, TOO_MANY)
+            self._cramped = True
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, TOO_MANY)
+        self._files_left = min(left - DESCRIPTORS_SPARE, UNLOOKED_MAX)
 
     def _adopt(self, partition: Partition, topic: Topic) -> bool:
         """A topic that had no id may have been given one."""

@@ -140,7 +140,7 @@ class Fetcher:
         self._me = owner.metadata.node_id
         self._copies: dict[Key, Copy] = {}
         self._paused: set[Key] = set()
-        self._nameless: set[Key] = set()  # those whose topics have no id
+        self._nameless: set[Key] = set()  # those whose topics have no id, or none that the leader knows
         self._by_id: dict[tuple[bytes, int], Copy] = {}  # a name may stand for one topic after another
         self._changed: dict[Key, Copy] = {}  # to be named in the next request
         self._forgotten: dict[tuple[str, int, bytes], Copy] = {}  # in the session, and no longer wanted there
@@ -362,6 +362,10 @@ class Fetcher:
 
     def _take_one(self, copy: Copy, data: PartitionData) -> None:
         if data.error_code in SETTLING and copy.failures < SETTLING_TRIES:
+            self._pause(copy)
+            return
+        if data.error_code == ErrorCode.UNKNOWN_TOPIC_ID and self._session.by_id:
+            self._nameless.add((copy.topic, copy.index))
             self._pause(copy)
             return
         throttle, throttled = self._owner.throttle, copy.is_throttled(self._me)

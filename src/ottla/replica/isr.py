@@ -3,7 +3,8 @@
 A proposal stays a proposal until it is answered: the leader counts with both sets meanwhile, so nothing is lost however
 long the controller takes. What is not answered is asked again, also of the next controller: as soon as there is one the
 former is not waited for, which may have been stopped without closing its connections. Only an answer that says that
-the proposal was not and will not be taken up ends it; after any other the truth comes with LeaderAndIsr.
+the proposal was not and will not be taken up ends it; after any other the truth comes with LeaderAndIsr. A controller
+of a release before 2.8 keeps no topic ids: what it does not know by id is asked again by name.
 
 So a leader that is cut off from the controller, or has lost its session, cannot shorten its in-sync set by itself: a
 record that its followers do not fetch any more is not acknowledged.
@@ -67,6 +68,7 @@ class Proposals:
         self._clock = clock
         self._broker_epoch = broker_epoch
         self._open: dict[Key, tuple[Partition, Proposal]] = {}
+        self._named: dict[Key, Proposal] = {}  # those to ask for by name
         self._asked: int | None = None  # the controller that has not answered yet
         self._wanted = asyncio.Event()
         self._steps = Steps("ottla.isr")
@@ -127,13 +129,14 @@ class Proposals:
         controller = image.brokers.get(image.controller_id)
         if controller is None:
             raise PeerError("there is no controller")
-        nameless = any(not any(partition.topic_id) for partition, _ in sent.values())
+        self._named = {key: one for key, one in self._named.items() if key in sent and sent[key][1] is one}
+        by_name = bool(self._named) or any(not any(partition.topic_id) for partition, _ in sent.values())
         self._asked = controller.id
         try:
             answer = await self._peers.ask(
                 controller,
                 request(self._metadata.node_id, self._broker_epoch(), sent),
-                version=NAMED if nameless else None,
+                version=NAMED if by_name else None,
                 timeout_s=TIMEOUT_S,
                 client_id=str(self._metadata.node_id),
                 channel=CHANNEL,
@@ -142,11 +145,13 @@ class Proposals:
             self._asked = None
         if answer.error_code:
             raise BrokerError(ErrorCode(answer.error_code))
-        again = self._settle(answer, sent)
+        again = self._settle(answer, sent, by_name=by_name)
         if again:
             raise BrokerError(again, f"{again.name} for some partitions")
 
-    def _settle(self, answer: AlterPartitionResponse, sent: dict[Key, tuple[Partition, Proposal]]) -> ErrorCode:
+    def _settle(
+        self, answer: AlterPartitionResponse, sent: dict[Key, tuple[Partition, Proposal]], *, by_name: bool
+    ) -> ErrorCode:
         """Take in the answers. Returns why some have to be asked again, NONE if none has."""
         again = ErrorCode.NONE
         names = {partition.topic_id: partition.topic for partition, _ in sent.values()}
@@ -161,7 +166,9 @@ class Proposals:
                 again = ErrorCode.UNKNOWN_SERVER_ERROR
                 continue
             code = ErrorCode(told.error_code)
-            if code is ErrorCode.NONE or code in UNTOUCHED or code in OUTDATED:
+            if code is ErrorCode.UNKNOWN_TOPIC_ID and not by_name:
+                self._named[key] = proposal
+            elif code is ErrorCode.NONE or code in UNTOUCHED or code in OUTDATED:
                 if self._open.get(key) == (partition, proposal):
                     del self._open[key]
                 if is_open(partition, proposal):

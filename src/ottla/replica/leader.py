@@ -3,6 +3,7 @@
     isr          the in-sync set that the cluster agreed on (the state znode at `version`)
     proposal     a set that the controller was asked for and has not answered
     maximal      the union of both: every broker that may be in sync, whichever way the answer turns out
+    own_end      up to where the leader's own log counts: its end, unless `flush.messages` wants it on disk first
     high         the high watermark, the lowest log end over the maximal set
 
 The high watermark never goes back, so a record that was readable stays readable. It is a minimum over the MAXIMAL set:
@@ -91,10 +92,12 @@ class Leader:
         now_ms: int,
         lag_ms: int,
         epoch_of: Callable[[int], int | None],
+        own_end: int | None = None,
     ) -> None:
         """`epoch_of` tells the current epoch of a live broker, UNKNOWN when only its being alive is known."""
         self.me = me
         self.end = end
+        self.own_end = end if own_end is None else own_end
         self.high = min(high, end)
         self.followers: dict[int, Follower] = {}
         self.isr: tuple[int, ...] = ()
@@ -146,11 +149,16 @@ class Leader:
 
     # What happens to the log.
 
-    def appended(self, end: int, now_ms: int) -> bool:
+    def appended(self, end: int, now_ms: int, *, own_end: int | None = None) -> bool:
         for follower in self.followers.values():
             if follower.end == self.end and follower.session is not None:
                 follower.caught_up_ms = follower.fetched_ms = follower.session.used_ms  # it had everything then
         self.end = end
+        return self.forced(end if own_end is None else own_end, now_ms)
+
+    def forced(self, own_end: int, now_ms: int) -> bool:
+        """More of the leader's own log counts."""
+        self.own_end = own_end
         return self.advance(now_ms)
 
     def fetched(self, replica: int, offset: int, *, start: int, broker_epoch: int, now_ms: int) -> bool:
@@ -160,7 +168,7 @@ class Leader:
 
     def advance(self, now_ms: int) -> bool:
         """Move the high watermark up as far as it may go."""
-        high, maximal = self.end, self.maximal
+        high, maximal = self.own_end, self.maximal
         for replica, follower in self.followers.items():
             if follower.end < high and (
                 replica in maximal

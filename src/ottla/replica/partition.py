@@ -4,9 +4,11 @@
     led, followers             it leads others: `leader.Leader` says what is committed
     not led                    it follows another broker, or nobody for now: the fetcher moves the high watermark
 
+With `flush.messages` the log counts only as far as it is on disk: its flushes move the high watermark, too.
+
 The high watermark is stored in one place, `log.high`. Who reads up to the end of the log (followers, the debugging
 consumer) waits in `waits`, which every append wakes; who reads up to the high watermark waits in `commit_waits`. For
-the only replica both ends are one, and all of them are in `waits`.
+the only replica without `flush.messages` both ends are one, and all of them are in `waits`.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 NOBODY = -1
 ALL = -1  # acks: every replica that is in sync
 SIZE_MAX = 0x7FFFFFFF
+UNLIMITED = (1 << 63) - 1  # `flush.messages` that asks for nothing
 COMMITS_KEPT = 1000
 
 
@@ -98,6 +101,7 @@ class Partition:
         self._count = 0
         self._site: Site | None = None
         self.led = False
+        log.on_forced = self._forced
         if led:
             self.lead(epoch)
 
@@ -115,6 +119,8 @@ class Partition:
             self.log.high = followers.high
         self._release()
         self.wake()
+        if self.log.held is not None:
+            self._force()
 
     def follow(self, epoch: int, leader_id: int) -> None:
         """Follow another broker, or nobody: what waits to be committed here will not be by us."""
@@ -163,7 +169,8 @@ class Partition:
             traffic.bytes_in += len(data)
         if followers is not None:
             assert self._site is not None
-            if followers.appended(self.log.end, steady_ms(self._site.clock)):
+            own_end = None if self.log.held is None else self.log.settled_end
+            if followers.appended(self.log.end, steady_ms(self._site.clock), own_end=own_end):
                 self._moved(followers.high)
             if not appended.duplicate:
                 for session, watched in self.watchers.values():
@@ -172,7 +179,28 @@ class Partition:
             size = len(data)
             for wait in self.waits:
                 wait.grow(self, size)
+        if self.log.held is not None:
+            self._force()
+        elif followers is None:
+            for wait in self.commit_waits:
+                wait.grow(self, len(data))
         return appended
+
+    def _force(self) -> None:
+        """Have forced to disk what `flush.messages` wants there, before anybody reads it."""
+        if self.flusher is None:
+            self.log.flush(self.log.flushed_ms)
+        elif self.log.fault is None:
+            self.flusher.begin(self.log)
+
+    def _forced(self, before: int) -> None:
+        """What lies behind `before` is on disk."""
+        if not self.led:
+            return
+        if self.followers is None:
+            self._announce(before, self.log.high)
+        elif self._site is not None and self.followers.forced(self.log.settled_end, steady_ms(self._site.clock)):
+            self._moved(self.followers.high)
 
     def replicate(self, data: memoryview, *, now_ms: int) -> None:
         """As a follower: append what the leader sent."""
@@ -287,6 +315,10 @@ class Partition:
 
     def _moved(self, high: int) -> None:
         before, self.log.high = self.log.high, high
+        self._announce(before, high)
+
+    def _announce(self, before: int, high: int) -> None:
+        """Tell everybody that the high watermark has moved."""
         if self._commits:
             self._release()
         for session, watched in self.watchers.values():
@@ -326,7 +358,7 @@ class Partition:
 
     def expect(self, wait: Wait, *, to_end: bool) -> None:
         """Have this wait told what comes: every append, or only what is committed."""
-        alone = self.led and self.followers is None
+        alone = self.led and self.followers is None and self.log.config.flush_messages == UNLIMITED
         (self.waits if to_end or alone else self.commit_waits).append(wait)
 
     def forget(self, wait: Wait) -> None:

@@ -48,6 +48,7 @@ class Replicas:
         self.waits = waits
         self._metadata = metadata
         self._store = store
+        store.on_opened = self.find
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[bytes, dict[int, Partition]] = {}
         self._lost: set[tuple[str, int]] = set()
@@ -62,6 +63,15 @@ class Replicas:
     def lose(self, partitions: Iterable[tuple[str, int]]) -> None:
         """These have logs in a directory that could not be read at start: they wait for it, and are not begun anew."""
         self._lost.update(partitions)
+
+    def find(self, log: Log) -> None:
+        """A log could be opened after all: serve it, if its topic is still there."""
+        self._lost.discard((log.topic, log.index))
+        topic = self._metadata.image.topics.get(log.topic)
+        if topic is None or log.index >= len(topic.partitions):
+            self._store.set_aside([log])
+        else:
+            self._host(topic)
 
     def offline(self) -> frozenset[tuple[str, int]]:
         """The partitions that should be served here and cannot be."""

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    def __init__(self, number: int, term: int) -> None:
+    def __init__(self, number: int, epoch: int) -> None:
         self.number = number
-        self.term = term  # of its producer
+        self.epoch = epoch  # of its producer
         self.values: set[tuple[Partition, bytes]] = set()
         self.acknowledged: set[tuple[Partition, bytes]] = set()
         self.offset: int | None = None
@@ -43,18 +43,17 @@ class Transactions:
         self.begun: list[Transaction] = []
         self.of: dict[tuple[Partition, bytes], Transaction] = {}
         self.read: dict[Partition, dict[int, bytes]] = {}
-        self._term = 0
+        self._epoch = -1
         self._wrong = wrong
 
     # Producers.
 
-    def takes_over(self) -> int:
-        """A producer was told that it is the one from now on."""
-        self._term += 1
-        return self._term
+    def takes_over(self, epoch: int) -> None:
+        """A producer was told that it is the one from now on. Answers may overtake each other, epochs do not."""
+        self._epoch = max(self._epoch, epoch)
 
-    def begins(self, term: int) -> Transaction:
-        made = Transaction(len(self.begun), term)
+    def begins(self, epoch: int) -> Transaction:
+        made = Transaction(len(self.begun), epoch)
         self.begun.append(made)
         return made
 
@@ -69,7 +68,7 @@ class Transactions:
     def asks(self, transaction: Transaction) -> None:
         """Its producer is about to ask for the commit, perhaps not for the first time."""
         if not transaction.asked:
-            transaction.asked, transaction.fenced = True, transaction.term < self._term
+            transaction.asked, transaction.fenced = True, transaction.epoch < self._epoch
 
     def ends(self, transaction: Transaction, *, commit: bool) -> None:
         """Its end was acknowledged; or it was given up, which is an abort if nobody had asked for the commit."""

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.cluster.keeper import NoNode
+from ottla.sim import seasons
 from ottla.sim.atomic import Transactions
 from ottla.sim.clients import Producer, Reader
 from ottla.sim.members import Ledger, Member
+from ottla.sim.seasons import Gardener
 from ottla.sim.transactions import CommittedReader, Coordinators, TransactionalProducer
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from random import Random
     from typing import Any
 
@@ -22,29 +25,40 @@ if TYPE_CHECKING:
     from ottla.sim.world import World
 
 GROUP = "readers"
+PARTS = {"transactions": 0.5, "seasons": 0.4}  # how likely each is
 
 
 class Cast:
-    def __init__(self, world: World, chance: Random) -> None:
+    def __init__(self, world: World, chance: Random, parts: Sequence[str] | None = None) -> None:
         self.world = world
         client, history, partitions = world.client, world.history, world.partitions
         self.ledger = Ledger(world.fail)
         self.transactions = Transactions(world.fail)
-        self.writers: list[Producer | TransactionalProducer] = [
+        self.writers: list[Producer | TransactionalProducer | Gardener] = [
             Producer(client(name), history, partitions, pause_s=0.3) for name in ("p1", "p2")
         ]
         self.readers: list[Reader] = [Reader(client("r1"), history, partitions)]
         self.members = [Member(client(name), history, self.ledger, GROUP, partitions) for name in ("g1", "g2")]
-        self.transacts = chance.random() < 0.5
-        if self.transacts:
+        by_chance = [part for part, likely in PARTS.items() if chance.random() < likely]
+        self.parts = by_chance if parts is None else parts
+        if "transactions" in self.parts:
             newer = chance.random() < 0.5
             self.writers += [
                 TransactionalProducer(client(name), history, self.transactions, partitions, newer=newer)
                 for name in ("t1", "t2")
             ]
             self.readers.append(CommittedReader(client("r2"), history, partitions, self.transactions))
+        if "seasons" in self.parts:
+            world.checks.deletable.add(seasons.NAME)
+            self.writers.append(Gardener(client("a1"), world.fail, self._planted))
         self._works: list[asyncio.Task[Any]] = []
         self._others: list[asyncio.Task[Any]] = []
+
+    def _planted(self) -> seasons.Planted | None:
+        try:
+            return seasons.planted_in(self.world.store.get(f"/brokers/topics/{seasons.NAME}").data)
+        except NoNode:
+            return None
 
     def begin(self) -> None:
         run = self.world.in_process
@@ -75,7 +89,7 @@ class Cast:
                 self.world.fail(f"V9 {client.refused[0]}")
         for other in self._others:
             other.cancel()
-        if self.transacts:
+        if "transactions" in self.parts:
             offset = await self.world.in_process(
                 "admin", Coordinators(self.world.client("admin")).offset(self.world.partitions[0])
             )

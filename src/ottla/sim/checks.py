@@ -73,6 +73,8 @@ class Checks:
         self._of: dict[Process, Node] = {}
         self._seen: dict[tuple[int, Key], Seen] = {}
         self._verified: dict[tuple[int, Key], int] = {}
+        self._logs: dict[tuple[int, Key], Any] = {}  # the logs of those that were seen
+        self._released: set[tuple[int, Key]] = set()  # replicas that were moved away: their logs may begin anew
         self._leaders: dict[tuple[Key, int], int] = {}
         self._isrs: dict[tuple[Key, int], tuple[int, ...]] = {}  # the last in-sync set of each epoch
         self._assigned: dict[str, dict[str, list[int]]] = {}
@@ -106,6 +108,11 @@ class Checks:
 
     def _look(self, node: Node, key: Key, partition: Any, seen: Seen, before: Seen | None) -> None:
         place = (node.number, key)
+        if self._logs.get(place) is not partition.log and place in self._released:
+            self._released.discard(place)
+            self._verified.pop(place, None)
+            before = None
+        self._logs[place] = partition.log
         self._seen[place] = seen
         self.ends[place] = seen.end
         name = f"{node.name} {key[0]}-{key[1]}"
@@ -166,6 +173,13 @@ class Checks:
 
     # The store.
 
+    def is_whole(self) -> bool:
+        """Whether every partition has a leader and every replica of it is in sync."""
+        return all(
+            state.leader >= 0 and len(state.isr) == len(self._assigned.get(topic, {}).get(str(index), ()))
+            for (topic, index), state in self.states.items()
+        )
+
     def _changed(self, zxid: int, path: str, node: Znode | None) -> None:
         parts = path.split("/")
         if parts[1:3] != ["brokers", "topics"] or len(parts) < 4:
@@ -177,16 +191,24 @@ class Checks:
                     self._wrong(f"V15 {topic}: deleted, and nobody asked for it")
                 self._forget(topic)
             else:
-                self._assigned[topic] = json.loads(node.data)["partitions"]
+                self._assign(topic, json.loads(node.data))
         elif len(parts) == 7 and node is not None:
             self._state((topic, int(parts[5])), node.data)
 
+    def _assign(self, topic: str, said: dict[str, Any]) -> None:
+        before, self._assigned[topic] = self._assigned.get(topic, {}), said["partitions"]
+        leaving = {index: set(brokers) for index, brokers in said.get("removing_replicas", {}).items()}
+        for index, brokers in before.items():
+            gone = set(brokers) - set(said["partitions"].get(index, ())) | leaving.get(index, set())
+            self._released.update((broker, (topic, int(index))) for broker in gone)
+
     def _forget(self, topic: str) -> None:
         self._assigned.pop(topic, None)
+        self._released = {place for place in self._released if place[1][0] != topic}
         for known in (self.truths, self.states):
             for key in [key for key in known if key[0] == topic]:
                 del known[key]
-        for places in (self._seen, self._verified, self.ends):
+        for places in (self._seen, self._verified, self.ends, self._logs):
             for place in [place for place in places if place[1][0] == topic]:
                 del places[place]
         for epochs in (self._leaders, self._isrs):

@@ -109,6 +109,10 @@ class SimStore:
             session.heard = self.loop.time()
             self._watch_over(session)
 
+    def expire_of(self, host: str) -> None:
+        for session in [one for one in self.sessions.values() if one.client.host == host]:
+            self.expire(session.number)
+
     def expire(self, number: int) -> None:
         """The session ends, and what it created goes with it."""
         session = self.sessions.pop(number, None)

@@ -121,7 +121,6 @@ class TransactionalProducer:
         self._newer = newer
         self._coordinators = Coordinators(client)
         self._producer: tuple[int, int] | None = None
-        self._term = 0
         self._count = 0
         self._sequences: dict[Partition, int] = {}
 
@@ -130,13 +129,12 @@ class TransactionalProducer:
         chance = self.client.chance
         while not self.stopping:
             try:
-                if self._producer is None:
-                    await self._begin()
-                await self._transact(self.transactions.begins(self._term))
+                _, epoch = self._producer or await self._begin()
+                await self._transact(self.transactions.begins(epoch))
             except Fenced:
                 self._producer = None
                 await asyncio.sleep(chance.expovariate(1 / 3))
-            await asyncio.sleep(chance.expovariate(2))
+            await asyncio.sleep(chance.expovariate(1))
 
     async def _until(self, ask: Callable[[], Any], code_of: Callable[[Any], int], kind: int) -> Any:
         """Ask until the answer is one. Fenced when it says that this producer is not to go on."""
@@ -162,12 +160,14 @@ class TransactionalProducer:
     ) -> Any:
         return await self._until(lambda: self._coordinators.ask(kind, request, version), code_of, kind)
 
-    async def _begin(self) -> None:
+    async def _begin(self) -> tuple[int, int]:
         request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=TIMEOUT_MS)
         answer = await self._coordinate(request, 4, error_code)
         self._become(answer.producer_id, answer.producer_epoch)
-        self._term = self.transactions.takes_over()
+        self.client.loop.note(f"{self.client.name} transacts with epoch {answer.producer_epoch}")
+        self.transactions.takes_over(answer.producer_epoch)
         self._coordinators.lost = 0
+        return answer.producer_id, answer.producer_epoch
 
     def _become(self, producer_id: int, epoch: int) -> None:
         if self._producer != (producer_id, epoch):
@@ -185,6 +185,7 @@ class TransactionalProducer:
             commit = chance.random() < 0.7
             if commit:
                 self.transactions.asks(transaction)
+            self.client.loop.note(f"{self.client.name} ends {transaction}, commit={commit}")
             await self._end(transaction, commit=commit)
         except Fenced:
             self.transactions.ends(transaction, commit=False)

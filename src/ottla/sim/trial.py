@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.sim.loop import Deadlock
 from ottla.sim.world import World, Wrong
@@ -28,10 +28,10 @@ class Outcome(NamedTuple):
         return f"seed {self.seed}: {result} ({self.seconds:.0f} s, {self.acked} acknowledged, {self.digest:08x})"
 
 
-def tell(seed: int, *, trace: Callable[[str], None] | None = None) -> Outcome:
-    """Tell the story of a seed."""
+def tell(seed: int, *, trace: Callable[[str], None] | None = None, **options: Any) -> Outcome:
+    """Tell the story of a seed. `options` are those of `World`, for another story of the same seed."""
     with tempfile.TemporaryDirectory(prefix="ottla-sim-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        world = World(seed, Path(folder), trace=trace)
+        world = World(seed, Path(folder), trace=trace, **options)
         began = world.loop.time()
         wrong = None
         try:

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING
 from ottla.sim.keeper import HOST
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ottla.sim.node import Node
     from ottla.sim.world import World
 
-CLIENTS = ("p1", "p2", "r1", "g1", "g2")
+CLIENTS = ("p1", "p2", "r1", "g1", "g2")  # of every story
 
 
 class Trouble:
-    def __init__(self, world: World, rounds: int) -> None:
+    def __init__(self, world: World, rounds: int, kinds: Sequence[str] = ()) -> None:
+        """`kinds`: only these, in place of all."""
         self.world = world
         self.rounds = rounds
         self.kinds: dict[str, Callable[[], Awaitable[None]]] = {
@@ -35,6 +36,7 @@ class Trouble:
             "cut store": self.cut_store,
             "cut one way": self.cut_one_way,
             "isolate": self.isolate,
+            "depose": self.depose,
             "reset": self.reset,
             "slow": self.slow,
             "store away": self.store_away,
@@ -44,6 +46,8 @@ class Trouble:
             "clock": self.clock,
             "full": self.full,
         }
+        if kinds:
+            self.kinds = {kind: self.kinds[kind] for kind in kinds}
         self._chance = world.chance
         self._busy: set[str] = set()  # nodes to which something is happening
 
@@ -51,7 +55,8 @@ class Trouble:
         """Several rounds of trouble; in each, one to three at the same time."""
         await asyncio.sleep(self._chance.uniform(0.5, 3))
         for _ in range(self.rounds):
-            kinds = self._chance.sample(sorted(self.kinds), self._chance.choice((1, 1, 2, 2, 3)))
+            count = self._chance.choice((1, 1, 2, 2, 3))
+            kinds = self._chance.sample(sorted(self.kinds), min(count, len(self.kinds)))
             if "outage" in kinds:
                 kinds = ["outage"]
                 await self._whole()
@@ -117,8 +122,7 @@ class Trouble:
         await self._whole()
 
     def _is_whole(self) -> bool:
-        states = self.world.checks.states.values()
-        return bool(states) and all(len(one.isr) == 3 for one in states)
+        return bool(self.world.checks.states) and self.world.checks.is_whole()
 
     async def _whole(self) -> None:
         """Wait until every replica is in sync, but not for ever: the end of the story is the place to complain."""
@@ -195,6 +199,24 @@ class Trouble:
         name = self._chance.choice(self.world.nodes).name
         others = [HOST, *(node.name for node in self.world.nodes if node.name != name)]
         await self._cut(*((name, other) for other in others), *((other, name) for other in others))
+
+    async def depose(self) -> None:
+        """A leader writes what nobody copies; then its session ends, others lead for a moment, and it is back."""
+        leaders = sorted({one.leader for one in self.world.checks.states.values() if one.leader >= 0})
+        if not leaders:
+            return
+        number = self._chance.choice(leaders)
+        name, others = f"b{number}", [node.name for node in self.world.nodes if node.number != number]
+        ways = [way for other in others for way in ((name, other), (other, name))]
+        for way in ways:
+            self.world.network.cut(*way)
+        self.world.loop.note(f"{name} is on its own")
+        await asyncio.sleep(self._chance.uniform(0.2, 1))
+        self.world.store.expire_of(name)
+        await asyncio.sleep(self._chance.uniform(0.1, 1.5))
+        for way in ways:
+            self.world.network.heal(*way)
+        self.world.loop.note(f"{name} is back")
 
     async def reset(self) -> None:
         one, other = self._two()

@@ -70,6 +70,7 @@ class Telemetry:
         *,
         size_max: int,
         series_max: int,
+        always: bool = False,
     ) -> None:
         self.size_max = size_max
         self.pushes: Counter[str] = Counter()  # by the error they were answered with
@@ -78,12 +79,18 @@ class Telemetry:
         self._configs = configs
         self._new_id = new_id
         self._series_max = series_max
+        self._always = always
         self._series = 0
         self._instances: dict[str, Instance] = {}  # in the order of their last use
 
     def __len__(self) -> int:
         self._forget_silent()
         return len(self._instances)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether clients are to know of it: most push by themselves if they may, and some say so in their logs."""
+        return self._always or bool(self._configs())
 
     def new_id(self) -> bytes:
         """The id of a client that has none yet."""

@@ -37,6 +37,10 @@ REQUEST_ELEMENTS_MAX: Final = 1 << 16
 """The same for a request: several times the partitions of the largest broker. With what is answered to each it is some
 tens of megabytes, and some tens of milliseconds to free them, which nothing can interrupt."""
 
+MEMBERS_ELEMENTS_MAX: Final = 1 << 19
+"""The same for what brokers say to each other. A controller tells of all partitions in one request, and each has its
+replicas: these are 75,000 partitions with three replicas."""
+
 RECORDS_ELEMENTS_MAX: Final = 1 << 14
 """The same for a request that carries records. It is lent for one turn, so it is read in one go."""
 

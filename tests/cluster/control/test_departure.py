@@ -10,6 +10,7 @@ from ottla.cluster.control.departure import depart
 from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.image import Broker
 from ottla.config import load
+from ottla.wire.messages.metadata import ApiVersionsRequest
 from ottla.wire.messages.peers import ControlledShutdownResponse, RemainingPartition
 
 
@@ -21,6 +22,8 @@ class Controller:
         self.asked = 0
 
     async def ask(self, broker: Broker, request: object, **options: object) -> ControlledShutdownResponse:
+        if isinstance(request, ApiVersionsRequest):
+            return ControlledShutdownResponse(error_code=0, remaining_partitions=[])
         self.asked += 1
         left = [RemainingPartition(topic_name="t", partition_index=index) for index in range(self.remaining)]
         self.remaining -= 1

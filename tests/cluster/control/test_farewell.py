@@ -20,6 +20,7 @@ from ottla.config import load
 from ottla.disk import RealDisk
 from ottla.sim.clock import SimClock
 from ottla.sim.loop import SimLoop, make_loop
+from ottla.wire.messages.metadata import ApiVersionsRequest
 from ottla.wire.messages.peers import ControlledShutdownResponse
 
 if TYPE_CHECKING:
@@ -58,10 +59,14 @@ class Controller:
     def __init__(self) -> None:
         self.asked = 0
         self.first: Callable[[], Coroutine[Any, Any, None]] = answer
+        self.alive: Callable[[], Coroutine[Any, Any, None]] = answer
 
     async def ask(self, broker: Broker, request: Any, **rest: Any) -> ControlledShutdownResponse:
-        self.asked += 1
-        await self.first()
+        if isinstance(request, ApiVersionsRequest):
+            await self.alive()
+        else:
+            self.asked += 1
+            await self.first()
         return ControlledShutdownResponse(error_code=0, remaining_partitions=[])
 
     def close_channel(self, broker_id: int, channel: str) -> None:
@@ -114,6 +119,45 @@ def test_nor_is_a_controller_whose_store_has_gone(loop: SimLoop) -> None:
         assert not await left(store, controller)
         assert controller.asked == 1
         assert loop.time() - began < FEW_S
+
+    loop.run_until_complete(story())
+
+
+def test_a_controller_that_answers_nothing_is_not_waited_for(loop: SimLoop) -> None:
+    """A process that was stopped keeps its connections, and its session for a while."""
+
+    async def story() -> None:
+        store, controller = await made(), Controller()
+        controller.first = controller.alive = be_silent
+        began = loop.time()
+        assert not await left(store, controller)
+        assert controller.asked == 1
+        assert loop.time() - began < 2 * FEW_S
+
+    loop.run_until_complete(story())
+
+
+def test_a_controller_that_is_busy_is_waited_for(loop: SimLoop) -> None:
+    async def story() -> None:
+        store, controller = await made(), Controller()
+
+        async def be_slow() -> None:
+            await asyncio.sleep(20.0)
+
+        controller.first = be_slow
+        assert await left(store, controller)
+        assert controller.asked == 1
+
+    loop.run_until_complete(story())
+
+
+def test_a_controller_that_comes_to_no_end_is_not_waited_for_without_end(loop: SimLoop) -> None:
+    async def story() -> None:
+        store, controller = await made(), Controller()
+        controller.first = be_silent
+        began = loop.time()
+        assert not await left(store, controller)
+        assert loop.time() - began <= departure.LEAVE_S_MAX + 1
 
     loop.run_until_complete(story())
 

@@ -221,3 +221,14 @@ def test_a_coordinator_here_is_believed_when_what_it_says_is_committed() -> None
         assert asked.verification.admit(a_partition(), "x", (7, 0), adds=False) is ErrorCode.NONE
 
     play(story)
+
+
+def test_a_producer_and_its_zombie_each_get_their_own_verdict() -> None:
+    async def story(asked: Asked) -> None:
+        partition = a_partition()
+        codes = await asyncio.gather(*(asked.admitted(partition, epoch=epoch) for epoch in (0, 1)))
+        assert codes == [ErrorCode.NONE, ErrorCode.NONE]
+        assert len(asked.requests) == 2, "neither pushes out what the other is waiting for"
+        assert not asked.verification._checks
+
+    play(story)

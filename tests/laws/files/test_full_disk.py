@@ -9,6 +9,9 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from compat.raw import Raw, create_topic, fetch, produce
+from compat.raw import batch as raw_batch
+from handlers.conftest import port_of
 from log.making import (
     NOW_MS,
     TOPIC_ID,
@@ -22,8 +25,12 @@ from log.making import (
     settings,
 )
 from log.test_log import end_transaction, in_transaction
+from waiting import wait_until
 
+from ottla.embed import BrokerThread
 from ottla.errors import BrokerError, ErrorCode
+from ottla.log import housekeeping, recovery
+from ottla.log.log import Log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,6 +108,73 @@ def test_it_is_said_once_and_so_is_its_end(tmp_path: Path, caplog: pytest.LogCap
         clock.ms += 60_000
         asyncio.run(keep_house(store))
     assert said(caplog) == ["disk has space again"]
+
+
+def crashed(folder: Path) -> None:
+    """Two logs of several segments, and no clean stop: both have to be recovered."""
+    store = a_store(folder)
+    for topic in ("orders", "other"):
+        log = store.create(topic, 0, TOPIC_ID, settings(segment_bytes=100), 0)
+        for _ in range(3):
+            append(log, produced(1))
+
+
+def test_a_start_on_a_full_disk_recovers_by_itself(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    crashed(tmp_path)
+    caplog.set_level(logging.INFO, "ottla.log")
+    disk, clock, opened = FaultyDisk(), StillClock(), list[Log]()
+    disk.space_left = 0
+    store = a_store(tmp_path, disk=disk, clock=clock)
+    store.on_opened = opened.append
+    broken = set(store.broken)
+    assert broken
+    asyncio.run(keep_house(store))
+    assert set(store.broken) == broken
+    disk.space_left = None
+    for _ in range(5):
+        clock.ms += 60_000
+        asyncio.run(keep_house(store))
+    assert not store.broken
+    assert {(log.topic, log.index) for log in opened} == broken
+    assert {key: log.end for key, log in store.logs.items()} == {("orders", 0): 3, ("other", 0): 3}
+    append(store.logs["orders", 0], produced(1))
+    assert said(caplog)[-1 - len(broken) :] == ["disk has space again", *["log online"] * len(broken)]
+
+
+def test_a_broker_serves_what_it_could_open_after_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with BrokerThread(data=tmp_path) as broker, Raw(port_of(broker)) as raw:
+        assert create_topic(raw, "orders") == 0
+        assert produce(raw, "orders", raw_batch([b"kept"])).error == 0
+    load, full = recovery.load, [True]
+
+    def cramped(folder: str, *arguments: object, **options: object) -> object:
+        if full and folder.endswith("orders-0"):
+            raise OSError(errno.ENOSPC, "No space left on device", folder)
+        return load(folder, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(recovery, "load", cramped)
+    monkeypatch.setattr(housekeeping, "TICK_S", 0.01)
+    with BrokerThread(data=tmp_path) as broker, Raw(port_of(broker)) as raw:
+        assert fetch(raw, "orders", 0).error == ErrorCode.KAFKA_STORAGE_ERROR
+        full.clear()
+        wait_until(lambda: fetch(raw, "orders", 0).error == 0, "the log")
+        assert b"kept" in fetch(raw, "orders", 0).data
+        assert produce(raw, "orders", raw_batch([b"more"])).base == 1
+
+
+def test_a_log_that_still_needs_its_recovery_gets_it_at_the_next_start(tmp_path: Path) -> None:
+    """A stop in good order says nothing of a log that was never opened."""
+    crashed(tmp_path)
+    with (tmp_path / "orders-0" / f"{2:020d}.log").open("ab") as file:
+        file.write(b"torn")
+    disk = FaultyDisk()
+    disk.space_left = 0
+    store = a_store(tmp_path, disk=disk)
+    disk.space_left = None
+    asyncio.run(store.close())
+    again = a_store(tmp_path)
+    assert {key: log.end for key, log in again.logs.items()} == {("orders", 0): 3, ("other", 0): 3}
+    assert again.logs["orders", 0].active.size == (tmp_path / "orders-0" / f"{2:020d}.log").stat().st_size
 
 
 @pytest.mark.parametrize("renames", [True, False])

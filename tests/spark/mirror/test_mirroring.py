@@ -16,8 +16,8 @@ from waiting import wait_until
 from ottla.client import offsets
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.fetching import fetch
-from ottla.client.groups import committed
-from ottla.client.transaction import identify
+from ottla.client.groups import Committed, commit, committed
+from ottla.client.transaction import end, enlist, identify
 from ottla.spark.mirror import mirroring
 from ottla.spark.mirror.copying import Copier
 from ottla.spark.mirror.endpoint import Endpoint
@@ -140,6 +140,36 @@ def test_what_was_sent_and_not_committed_is_sent_again(bench: Bench) -> None:
         pusher.close()
     assert bench.values() == [b"a", b"b", b"c"]
     assert bench.copy().records == 0
+
+
+def test_no_two_partitions_of_mirrors_have_one_transactional_id(bench: Bench) -> None:
+    """As `west-orders` of mirror `eu` and `orders` of mirror `eu-west` had: they fenced each other for ever."""
+    pairs = [("eu", "west-orders"), ("eu-west", "orders"), ("eu-west-orders", "1"), ("eu/west", "orders")]
+    ids = [replace(bench.job, name=name).transactional_id(TopicPartition(topic, 0)) for name, topic in pairs]
+    assert len(set(ids)) == len(pairs)
+
+
+def test_a_task_of_the_version_before_is_fenced_by_its_own_id(bench: Bench) -> None:
+    """Its position does not say how ids are made; once it does, nobody uses the older id."""
+    bench.produce("a")
+    assert bench.copy().records == 1
+    older, metadata = bench.job.older_id(bench.where), ""
+    with Cluster(bench.target.bootstrap) as target:
+        found = committed(target, bench.job.group)[bench.where]
+        metadata = found.metadata.replace('"ids":2,', "")
+        commit(target, bench.job.group, {bench.where: Committed(found.offset, metadata)})
+        before = identify(target, older, timeout_ms=60_000)
+        bench.produce("b")
+        assert bench.copy().records == 1
+        with pytest.raises(mirroring.Refused) as refused:
+            enlist(target, before, [bench.where])
+        assert refused.value.code in mirroring.FENCED
+        again = identify(target, older, timeout_ms=60_000)
+        bench.produce("c")
+        assert bench.copy().records == 1
+        enlist(target, again, [bench.where])
+        end(target, again, commit=False)
+    assert bench.values() == [b"a", b"b", b"c"]
 
 
 def test_transactions_are_as_large_as_is_said(bench: Bench) -> None:

@@ -102,6 +102,7 @@ def test_a_group_is_moved_only_by_its_mirror() -> None:
     assert back.offset == 20, "a group that was set back is followed"
     assert wanted(position, 150, mirror="mirror", there=(10, ""), start=0) is None, "its own progress at the target"
     assert wanted(position, 150, mirror="mirror", there=(10, fresh.metadata("other")), start=0) is None
+    assert wanted(position, 150, mirror="mirror", there=(10, fresh.metadata("mirror 2")), start=0) is None
     beyond = wanted(position, 900, mirror="mirror", there=None, start=0)
     assert beyond is not None
     assert beyond.offset == 100, "never beyond what was copied"

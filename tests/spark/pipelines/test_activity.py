@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from itertools import islice
@@ -18,6 +19,7 @@ from ottla.spark.pipeline import Run
 from ottla.spark.pipelines import activity
 from ottla.spark.pipelines.daily import FORMATS, Daily
 from ottla.spark.pipelines.site import LATE_S, Site
+from ottla.spark.storage.location import Location
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +33,7 @@ pytestmark = pytest.mark.timeout(1200)
 COUNT = 3000
 START = datetime(2026, 1, 30, 6, tzinfo=UTC)
 GAP, LATE = pd.Timedelta("30 minutes"), pd.Timedelta("2 minutes")
+FUTURE = json.dumps({"at": "2099-01-01T00:00:00.000Z", "user": "u1", "type": "view", "page": "/"})  # a clock is wrong
 BROKEN = ("no event", '{"user": "u1"}', "")
 KINDS = {"view": "views", "click": "clicks", "search": "searches"}
 
@@ -52,24 +55,28 @@ def test_events_are_the_same_for_the_same_seed_and_never_later_than_promised() -
 def test_killed_and_resumed_it_gives_what_pandas_gives(
     ottla: Ottla, tmp_path: Path, spark: SparkSession, fresh: Callable[[str], str]
 ) -> None:
-    folder, events = tmp_path / "run", made_up(1, COUNT)
-    topics = {name: fresh(f"activity-{name}") for name in ("events", "sessions", "minutes")}
+    folder, events = tmp_path / "my run: ü 100%", made_up(1, COUNT)
+    topics = {name: fresh(f"activity-{name}") for name in ("events", "sessions", "minutes", "dead.letter")}
     options = {**topics, "rows": "500", "report": "1 second"}
     words = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
     by_name = [*OTTLA, "pipeline", "run", "activity", *words]
-    produce(ottla.bootstrap, topics["events"], [json.dumps(event) for event in events[:2500]])
+    produce(ottla.bootstrap, topics["events"], [FUTURE, *(json.dumps(event) for event in events[:2500])])
 
     with Launched(by_name, folder=folder, bootstrap=ottla.bootstrap) as running:
         running.until_rows("activity-live", 1000)
         running.kill()
-    produce(ottla.bootstrap, topics["events"], [json.dumps(event) for event in events[2500:]])
-    finished([*by_name, "--once"], folder=folder, bootstrap=ottla.bootstrap)
+    produce(ottla.bootstrap, topics["events"], [*(json.dumps(event) for event in events[2500:]), FUTURE])
+    told = finished([*by_name, "--once"], folder=folder, bootstrap=ottla.bootstrap)
+    assert re.search(r"rows read in this run, [12] of them put aside", told)
 
     frame = framed(events)
     watermark = frame["at"].max() - LATE
     assert read(ottla.bootstrap, topics["sessions"]) == sessions(frame, watermark)
     assert read(ottla.bootstrap, topics["minutes"]) == minutes(frame, watermark)
     check_tables(folder, "parquet", frame, broken=0)
+    letters = committed(ottla.bootstrap, topics["dead.letter"])
+    assert [message.value().decode() for message in letters] == [FUTURE, FUTURE], "seen, and each once"
+    assert sorted(dict(message.headers())["ottla.dead.offset"] for message in letters) == [b"0", b"%d" % (COUNT + 1)]
 
     # More of a day that was reported, and what is no event: the day is replaced, and the others stay as they are.
     more = made_up(2, 100, datetime(2026, 1, 31, 3, tzinfo=UTC))
@@ -78,11 +85,11 @@ def test_killed_and_resumed_it_gives_what_pandas_gives(
     run = Run(pipeline=activity.PIPELINE, bootstrap=ottla.bootstrap, folder=folder, options=options, once=True)
     run.session = spark
     pages = activity.report(run)
-    assert [page.name for page in pages if page.name != "index.html"] == changed(more)
+    assert [page for page in pages if page != "index.html"] == changed(more)
     check_tables(folder, "parquet", framed(events + more), broken=len(BROKEN))
     assert (folder / "report" / "2026-01-30.html").stat().st_mtime_ns == untouched
     for page in pages:
-        check_page(page)
+        check_page(folder / "report" / page)
     assert activity.report(run) == [], "nothing is new"
 
     # From the beginning into Delta tables: the same.
@@ -148,13 +155,14 @@ def stamp(at: pd.Timestamp) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03}Z"
 
 
-def check_tables(folder: Path, format: str, frame: pd.DataFrame, *, broken: int) -> None:
-    found = Daily(folder / "tables", format)
+def check_tables(folder: Path, format: str, frame: pd.DataFrame, *, broken: int, ahead: int = 2) -> None:
+    found = Daily(Location.parse(folder / "tables"), format)
     expected = tables(frame)
     for name, rows in expected.items():
         there = found.read(name)
         if name == "days":
             assert sum(row.pop("broken") for row in there) == broken
+            assert sum(row.pop("ahead") for row in there) == ahead
             there = [row for row in there if row["events"]]  # what is no event counts on the day that it arrived
         assert in_order(there) == in_order(rows), name
 
@@ -250,7 +258,7 @@ def check_page(path: Path) -> None:
 def test_a_day_is_replaced_and_the_others_stay(tmp_path: Path, format: str) -> None:
     import pyarrow as pa
 
-    tables = Daily(tmp_path, format)
+    tables = Daily(Location.parse(tmp_path), format)
 
     def rows(*counts: tuple[str, int]) -> pa.Table:
         return pa.table(

@@ -19,6 +19,7 @@ from waiting import wait_until
 
 from ottla.client.failure import Failed
 from ottla.spark.pipelines.archive import Layout, ParquetArchive, archive, exchange
+from ottla.spark.storage.location import Location
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +47,7 @@ def folders(table: Path) -> dict[str, int]:
 
 
 def test_small_files_are_put_together(tmp_path: Path) -> None:
-    table = ParquetArchive(tmp_path, Layout(("day", "host"), (), 3, 10_000))
+    table = ParquetArchive(Location.parse(tmp_path), Layout(("day", "host"), (), 3, 10_000))
     for batch in range(5):
         put(tmp_path, batch, {"day=1/host=a": [batch]} | ({"day=1/host=b": [100 + batch]} if batch < 2 else {}))
     before = numbers(tmp_path)
@@ -66,7 +67,7 @@ def test_small_files_are_put_together(tmp_path: Path) -> None:
 
 
 def test_large_files_are_left_alone(tmp_path: Path) -> None:
-    table = ParquetArchive(tmp_path, Layout(("day",), (), 2, 400))
+    table = ParquetArchive(Location.parse(tmp_path), Layout(("day",), (), 2, 400))
     for batch in range(4):
         put(tmp_path, batch, {"day=1": [batch]})
     assert table.compact() == 0
@@ -84,9 +85,9 @@ def test_folders_change_places(tmp_path: Path) -> None:
 
 KILLED = """
 import sys
-from pathlib import Path
 from ottla.spark.pipelines.archive import Layout, ParquetArchive
-table = ParquetArchive(Path(sys.argv[1]), Layout(("day",), (), 2, 1 << 20))
+from ottla.spark.storage.location import Location
+table = ParquetArchive(Location.parse(sys.argv[1]), Layout(("day",), (), 2, 1 << 20))
 print("ready", flush=True)
 while table.compact():
     pass
@@ -136,7 +137,7 @@ def test_readers_see_every_row_once_while_files_are_put_together_and_that_is_kil
             process.wait()
             process.stdout.close()
             assert numbers(tmp_path) == expected
-    table = ParquetArchive(tmp_path, Layout(("day",), (), 2, 1 << 20))
+    table = ParquetArchive(Location.parse(tmp_path), Layout(("day",), (), 2, 1 << 20))
     table.compact()
     wait_until(lambda: reads > 20)
     ended.set()
@@ -147,15 +148,15 @@ def test_readers_see_every_row_once_while_files_are_put_together_and_that_is_kil
 
 
 def test_a_table_is_written_by_one_run_at_a_time(tmp_path: Path) -> None:
-    one = ParquetArchive(tmp_path, DAILY)
+    one = ParquetArchive(Location.parse(tmp_path), DAILY)
     one.own("a")
     staged = tmp_path / "_ottla" / "staging" / "day=1"
     staged.mkdir(parents=True)
     with pytest.raises(Failed, match=r"another run writes to .*: stop it by `ottla pipeline stop`, or choose another"):
-        ParquetArchive(tmp_path, DAILY)
+        ParquetArchive(Location.parse(tmp_path), DAILY)
     assert staged.exists(), "what a run is writing is its own"
     one.close()
-    other = ParquetArchive(tmp_path, DAILY)
+    other = ParquetArchive(Location.parse(tmp_path), DAILY)
     other.own("a")
     assert not staged.exists(), "what a run has left is not"
     other.close()
@@ -163,7 +164,7 @@ def test_a_table_is_written_by_one_run_at_a_time(tmp_path: Path) -> None:
 
 def test_a_table_has_the_batches_of_one_query(tmp_path: Path) -> None:
     for query in ("a", "a", "b", "a"):
-        table = ParquetArchive(tmp_path, DAILY)
+        table = ParquetArchive(Location.parse(tmp_path), DAILY)
         if query == "b":
             (tmp_path / "_ottla" / "staging").mkdir()
             with pytest.raises(Failed, match=r"has the batches of another run.*remove the table to write it anew"):
@@ -179,13 +180,13 @@ def test_a_table_where_there_are_no_locks_or_no_rights(tmp_path: Path, monkeypat
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", unknown)
-    tables = [ParquetArchive(tmp_path, DAILY) for _ in range(2)]
+    tables = [ParquetArchive(Location.parse(tmp_path), DAILY) for _ in range(2)]
     for table in tables:
         table.own("a")
         table.close()
     (tmp_path / "file").touch()
     with pytest.raises(Failed, match=r"the table .*file cannot be written \(Not a directory\): choose another by"):
-        ParquetArchive(tmp_path / "file", DAILY)
+        ParquetArchive(Location.parse(tmp_path / "file"), DAILY)
 
 
 @pytest.mark.parametrize("format", ["parquet", "delta"])
@@ -193,7 +194,7 @@ def test_a_batch_that_comes_again_is_not_added_again(spark: SparkSession, tmp_pa
     spark.sparkContext.setLocalProperty("sql.streaming.queryId", "some-query")  # as it is in a batch
     try:
         for rows, batch in (([1, 2], 0), ([3, 4], 1), ([3, 4], 1), ([5], 2)):
-            table = archive(tmp_path, format, Layout(("day",), ("number",), 2, 1 << 20))
+            table = archive(Location.parse(tmp_path), format, Layout(("day",), ("number",), 2, 1 << 20))
             table.add(spark.createDataFrame([("1", number) for number in rows], "day string, number long"), batch)
             table.compact(before=batch)
             table.close()
@@ -208,7 +209,7 @@ def test_batches_of_a_query_that_began_anew_are_refused(spark: SparkSession, tmp
     try:
         for query, batches in (("some-query", (0, 1)), ("another-query", ())):
             spark.sparkContext.setLocalProperty("sql.streaming.queryId", query)
-            table = ParquetArchive(tmp_path, DAILY)
+            table = ParquetArchive(Location.parse(tmp_path), DAILY)
             for batch in batches:
                 table.add(rows, batch)
             if not batches:

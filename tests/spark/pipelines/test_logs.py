@@ -17,6 +17,7 @@ from spark.topics import Topics
 from ottla.spark.pipeline import Run
 from ottla.spark.pipelines import logs
 from ottla.spark.pipelines.archive import Layout, ParquetArchive
+from ottla.spark.storage.location import Location
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,7 @@ def compared(found: pd.DataFrame, expected: pd.DataFrame) -> None:
 
 
 def test_killed_and_resumed_it_has_every_line_once(ottla: Ottla, tmp_path: Path, fresh: Callable[[str], str]) -> None:
-    topic, folder = fresh("logs"), tmp_path / "run"
+    topic, folder = fresh("logs"), tmp_path / "my run: ü 100%"  # a URL of it would be escaped
     generating, made = made_up(2000, topic, ottla.bootstrap, folder)
     logs.generate(generating)
     words = ["--option", f"topic={topic}", "--option", "rows=400", "--option", "compact=3"]
@@ -202,7 +203,7 @@ def test_hosts_become_folders_whatever_their_names_are(spark: SparkSession, tmp_
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     records = [(bytearray(key), bytearray(b"line"), moment, 0, offset) for offset, key in enumerate(keys)]
     rows = spark.createDataFrame(records, "key binary, value binary, timestamp timestamp, partition int, offset long")
-    table = ParquetArchive(tmp_path, Layout(logs.BY, logs.ORDER, 2, 1 << 20))
+    table = ParquetArchive(Location.parse(tmp_path), Layout(logs.BY, logs.ORDER, 2, 1 << 20))
     spark.sparkContext.setLocalProperty("sql.streaming.queryId", "some-query")
     try:
         table.add(logs.parsed(rows), 0)

@@ -218,3 +218,26 @@ def test_this_machine_can_be_sampled(ottla: Ottla, tmp_path: Path) -> None:
     events = [json.loads(record.value) for record in islice(metrics.sampled(run), 6)]
     assert [event["metric"] for event in events] == ["cpu", "memory", "latency_ms"] * 2
     assert all(0 <= event["value"] <= 100 for event in events if event["metric"] != "latency_ms")
+
+
+def test_a_clock_that_is_ahead_makes_nobody_late() -> None:
+    """Fifty minutes ahead is less than `ahead`, and far more than `late`."""
+    minute = 60 * SECOND
+    settings = metrics.Settings(minute, minute // 2, 60 * minute, (), {"aside": "aside"})
+    now = metrics.Open()
+    start = 1_769_860_800 * SECOND
+    hosts = ["wrong", "right", "right", "right"]
+    ahead = [50 * minute, 0, 0, 0]
+    frame = pandas.DataFrame(
+        {
+            "partition": 0, "offset": range(4), "text": "", "host": hosts, "metric": "cpu", "number": 1.0,
+            "arrived": [start + number * 10 * SECOND for number in range(4)],
+        }
+    )  # fmt: skip
+    frame["at"] = frame["arrived"] + ahead
+    assert metrics.put_aside(frame, now, settings) == []
+    assert now.clock == start + 30 * SECOND, "that of the records"
+    assert sum(map(len, now.windows.values())) == 4
+    far = frame.assign(at=frame["arrived"] + 61 * minute)
+    assert [json.loads(row[2])["reason"] for row in metrics.put_aside(far, now, settings)] == ["future"] * 4
+    assert now.clock == start + 30 * SECOND

@@ -116,13 +116,15 @@ def test_every_record_arrives_once_and_unchanged(
     options = Confluent(target.bootstrap).configs(plain)
     assert (options["retention.ms"], options["compression.type"]) == ("-1", "producer")
     assert mirrors.run(source, target, topics=f"{way}-.*", name=way) == 0, "nothing is new"
-    lag_is_visible(source, way, plain)
+    lag_is_visible(source, f"ottla-mirror-{way}", plain)
 
 
 def lag_is_visible(source: Broker, group: str, topic: str) -> None:
     """By the tool that people use."""
     command = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-    output = judge.tool(command, "--bootstrap-server", source.bootstrap, "--describe", "--group", group)
+    output = judge.tool(
+        command, "--bootstrap-server", source.bootstrap, "--describe", "--group", f"ottla-mirrored-{group}"
+    )
     lines = [line.split() for line in output.out.splitlines() if f" {topic} " in line]
     assert len(lines) == filling.PARTITIONS, output
     assert all(line[3] == line[4] and line[5] == "0" for line in lines), output.out

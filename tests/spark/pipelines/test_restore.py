@@ -20,6 +20,7 @@ from ottla.client.failure import Failed
 from ottla.spark.pipeline import Run, Wrong, state
 from ottla.spark.pipelines import restore
 from ottla.spark.pipelines.restore import Moment, Span, moment
+from ottla.spark.storage.location import Location
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -226,14 +227,14 @@ def table(path: Path, value: str) -> Path:
 @pytest.mark.parametrize("other", ["orders/", "notes.txt", "day=2026-01-31/", "_ottla/", "rows.parquet"])
 def test_a_folder_that_is_not_all_table_is_not_replaced(tmp_path: Path, other: str) -> None:
     place = table(tmp_path / "tables", "old")
-    restore.check_replaceable(place)
-    restore.check_replaceable(tmp_path / "nowhere")
+    restore.check_replaceable(Location.parse(place))
+    restore.check_replaceable(Location.parse(tmp_path / "nowhere"))
     (place / "_delta_log").mkdir()
-    restore.check_replaceable(place)
+    restore.check_replaceable(Location.parse(place))
     (place / other).mkdir() if other.endswith("/") else (place / other).touch()
     name = other.rstrip("/")
     with pytest.raises(Failed, match=f"tables has {name} in it, which is of no table, and would be removed: choose"):
-        restore.check_replaceable(place)
+        restore.check_replaceable(Location.parse(place))
     run = Run(
         pipeline=restore.PIPELINE, bootstrap="nowhere:1", folder=tmp_path, options={"topic": "t", "path": str(place)}
     )
@@ -241,7 +242,7 @@ def test_a_folder_that_is_not_all_table_is_not_replaced(tmp_path: Path, other: s
         restore.run(run)
     assert (place / other).exists()
     with pytest.raises(Failed, match="is no folder: choose another path"):
-        restore.check_replaceable(place / "_SUCCESS")
+        restore.check_replaceable(Location.parse(place / "_SUCCESS"))
 
 
 def test_two_runs_to_one_path_do_not_mix_and_what_a_killed_one_left_goes(tmp_path: Path) -> None:
@@ -278,7 +279,7 @@ def test_what_compaction_may_have_removed_is_counted(
 
 def test_killed_and_started_again(accounts: Accounts, ottla: Ottla, spark: SparkSession, tmp_path: Path) -> None:
     """The table is the old one or the new one, whenever the run is killed; then the new one."""
-    folder = tmp_path / "run"
+    folder = tmp_path / "my run: ü 100%"  # a URL of it would be escaped
     command = [*OTTLA, "pipeline", "run", "restore", "--once", "--option", "topic=accounts"]
     table = folder / "tables" / "accounts"
     early = accounts.state(accounts.frame["offset"] < 100)

@@ -18,6 +18,7 @@ from ottla.spark import dead_letter
 from ottla.spark.sink.columns import KINDS
 from ottla.spark.sink.options import SinkOptions
 from ottla.spark.sink.producers import Producer
+from ottla.spark.sink.tally import Tally
 from ottla.spark.sink.writing import Writer, now_ms
 
 if TYPE_CHECKING:
@@ -59,8 +60,9 @@ class Topic:
         given = {name: one for name, one in given.items() if one}
         loaded = SinkOptions.load(given)
         used = frozenset(KINDS.keys() & rows.keys()) - ({"topic"} if loaded.topic else set())
-        writer = Writer(Producer(self.cluster), loaded, used, identity)
-        writer.write([pa.record_batch(list(rows.values()), list(rows))])
+        writer, tally = Writer(Producer(self.cluster), loaded, used, identity), Tally(loaded, used)
+        writer.write(tally.over([pa.record_batch(list(rows.values()), list(rows))]))
+        assert bool(tally.digest) == loaded.exactly_once
         return writer.buried
 
     def written(self) -> list[bytes | None]:
@@ -141,7 +143,7 @@ def test_a_large_value_that_compression_makes_small_is_written(topic: Topic) -> 
 
 
 def test_dead_letters_are_part_of_the_transaction(topic: Topic, cluster: Cluster) -> None:
-    rows = {"value": strings("bad", "good"), "partition": pa.array([9, 0], pa.int32())}
+    rows = {"value": strings("bad", "good"), "headers": named([(None, b"1")], [])}
     for commit in (False, True):
         identity = identify(cluster, f"letters-{topic.name}", timeout_ms=60_000)
         topic.write(rows, identity, exactly_once="true")

@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql.functions import expr
 from spark.copies import content
 from spark.topics import Topics, numbers
 
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import Cluster, TopicPartition
+from ottla.client.fetching import fetch
+from ottla.client.offsets import latest
 from ottla.client.transaction import ongoing
+from ottla.records import batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -160,6 +164,47 @@ def test_each_batch_by_its_number(spark: SparkSession, ottla: Ottla, topics: Top
     )
     query.start().awaitTermination(WAIT_S)
     assert values(ottla, target) == sorted(numbers(0, 60))
+
+
+def test_small_writes_share_their_producers(spark: SparkSession, ottla: Ottla, topics: Topics) -> None:
+    """Brokers remember a producer for a day; a worker keeps its own from task to task."""
+    topic = topics.make("small-", 2)
+    for _ in range(4):
+        save(rows(spark, 40, tasks=4), ottla, topic)
+    ids = set()
+    with Cluster(ottla.bootstrap) as cluster:
+        for index in range(2):
+            where = TopicPartition(topic, index)
+            for piece in fetch(cluster, where, start=0, stop=latest(cluster, [where])[where]):
+                ids |= {batch.header(piece.data, entry.position).producer_id for entry in batch.entries(piece.data)}
+    assert len(values(ottla, topic)) == 160
+    assert len(ids) <= 6, "16 tasks, in a few workers"
+
+
+def test_times_without_a_zone_are_those_of_the_session(spark: SparkSession, ottla: Ottla, topics: Topics) -> None:
+    topic = topics.make("times-")
+    frame = spark.sql("SELECT 'a' AS value, timestamp_ntz'2026-05-01 12:00:00' AS timestamp")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        save(frame, ottla, topic)
+        save(frame.selectExpr("value", "cast(timestamp AS timestamp) AS timestamp"), ottla, topic)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    noon = 1777604400000  # 2026-05-01T03:00:00Z
+    assert [moment for moment, _, _, _ in content(ottla, topic)[0]] == [noon, noon]
+
+
+def test_dead_letters_once(spark: SparkSession, ottla: Ottla, topics: Topics) -> None:
+    topic, dead = topics.make("letters-", 2), topics.make("dead-")
+    frame = rows(spark, 30).withColumn("partition", expr("cast(cast(value AS int) % 3 AS int)"))
+    options = {**EXACTLY, "ottla.dead.letter": dead, "ottla.write.id": topic}
+    for _ in range(2):
+        save(frame, ottla, topic, options)
+    assert (len(values(ottla, topic)), len(values(ottla, dead))) == (20, 10)
+    ((_, key, value, headers), *_) = content(ottla, dead)[0]
+    assert int(value or b"") % 3 == 2
+    assert key is not None
+    assert dict(headers)["ottla.dead.reason"] == f"topic {topic} has partitions 0 to 1 only".encode()
 
 
 def test_complete_mode_appends(spark: SparkSession, ottla: Ottla, topics: Topics, tmp_path: Path) -> None:

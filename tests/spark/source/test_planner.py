@@ -347,10 +347,10 @@ def test_a_named_query_shows_its_lag(topics: Topics) -> None:
     query.name = f"q-{name}"
     assert query.batch()
     assert query.batch()
-    assert lags(topics, query.name) == {(name, 0): (2, 3), (name, 1): (2, 3)}
+    assert lags(topics, f"ottla-spark-{query.name}") == {(name, 0): (2, 3), (name, 1): (2, 3)}
     query.drain()
-    assert lags(topics, query.name) == {(name, 0): (5, 0), (name, 1): (5, 0)}
-    assert metadata(topics, query.name, TopicPartition(name, 0)) == {
+    assert lags(topics, f"ottla-spark-{query.name}") == {(name, 0): (5, 0), (name, 1): (5, 0)}
+    assert metadata(topics, f"ottla-spark-{query.name}", TopicPartition(name, 0)) == {
         "query": "00000000-1111-2222-3333-444444444444",
         "run": "55555555-6666-7777-8888-999999999999",
         "batch": len(query.log) - 1,
@@ -367,7 +367,7 @@ def test_a_run_of_one_batch_shows_what_was_done_before_it(ours: Topics) -> None:
         ours.fill(name, numbers(10 * batch, 10 * batch + 10))
         assert query.batch()
         query.restart()
-        assert lags(ours, name) == {(name, 0): (10 * batch, 10)}
+        assert lags(ours, f"ottla-spark-{name}") == {(name, 0): (10 * batch, 10)}
         assert f"ottla-spark-{query.start.token}" not in groups(ours)
 
 
@@ -412,11 +412,11 @@ def test_an_announcement_that_comes_late_is_put_right(ours: Topics, monkeypatch:
     query.name = name
     query.drain()
     with Cluster(ours.bootstrap) as cluster:
-        commit(cluster, name, {TopicPartition(name, 0): Committed(0, "late")})
+        commit(cluster, f"ottla-spark-{name}", {TopicPartition(name, 0): Committed(0, "late")})
     assert not query.batch()
     monkeypatch.setattr("ottla.spark.source.progress.REFRESH_S", 0.0)
     assert not query.batch()
-    assert lags(ours, name) == {(name, 0): (10, 0)}
+    assert lags(ours, f"ottla-spark-{name}") == {(name, 0): (10, 0)}
     query.planner.stop()
 
 
@@ -429,9 +429,63 @@ def test_a_group_that_refuses_is_a_warning(ours: Topics, caplog: pytest.LogCaptu
     query = Query(ours, subscribe=name, maxOffsetsPerTrigger="5", **{"ottla.group": name})
     assert query.drain() == numbers(0, 10)
     assert caplog.text.count("the lag of this query cannot be shown for now, its records are safe: ") == 1
-    assert "consumers use this group, set ottla.group to another name" in caplog.text
+    assert f"1 consumers use this group, {name}: give another name for the group" in caplog.text
     consumer.close()
     query.planner.stop()
+
+
+def test_a_query_leaves_the_group_of_its_name_alone(topics: Topics) -> None:
+    """A consumer group of the same name that is down stands where it stood."""
+    name = topics.make("billing-")
+    topics.fill(name, numbers(0, 100))
+    where = TopicPartition(name, 0)
+    with Cluster(topics.bootstrap) as cluster:
+        commit(cluster, name, {where: Committed(10)})
+        query = Query(topics, subscribe=name, maxOffsetsPerTrigger="40")
+        query.name = name
+        assert query.drain() == numbers(0, 100)
+        query.planner.stop()
+        assert committed(cluster, name) == {where: Committed(10)}
+    assert lags(topics, f"ottla-spark-{name}") == {(name, 0): (100, 0)}
+
+
+@pytest.mark.parametrize("option", ["ottla.group", "kafka.group.id"])
+def test_a_group_whose_offsets_are_not_ours_is_refused(
+    topics: Topics, option: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = topics.make("foreign-")
+    topics.fill(name, numbers(0, 10))
+    elsewhere = TopicPartition(topics.make("other-"), 0)  # of a topic that the query does not read
+    with Cluster(topics.bootstrap) as cluster:
+        for metadata in ("", "mine", '{"owner":"me"}', "[1]"):
+            commit(cluster, name, {elsewhere: Committed(0, metadata)})
+            query = Query(topics, subscribe=name, maxOffsetsPerTrigger="4", **{option: name})
+            assert query.drain() == numbers(0, 10)
+            query.planner.stop()
+            found = {at: one[:2] for at, one in committed(cluster, name).items()}
+            assert found == {elsewhere: (0, metadata)}
+    assert f"group {name} is somebody else's: it stands at offset 0 of {elsewhere.topic} partition 0" in caplog.text
+
+
+def test_a_group_of_consumers_that_are_away_and_never_committed_is_refused(
+    topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To commit for them would settle where they begin."""
+    name = topics.make("away-")
+    topics.fill(name, numbers(0, 10))
+    for protocol in ("classic", "consumer"):
+        group = f"{name}-{protocol}"
+        settings = {"bootstrap.servers": topics.bootstrap, "group.id": group, "enable.auto.commit": False}
+        consumer = Consumer({**settings, "group.protocol": protocol, "log_level": 0})
+        consumer.subscribe([name])
+        wait_until(lambda here=consumer: here.poll(0.1) is None and here.assignment())
+        consumer.close()
+        query = Query(topics, subscribe=name, **{"ottla.group": group})
+        assert query.drain() == numbers(0, 10)
+        query.planner.stop()
+        with Cluster(topics.bootstrap) as cluster:
+            assert committed(cluster, group) == {}
+        assert f"group {group} is one of consumers (consumer), who are away" in caplog.text
 
 
 # --- clusters that are away ----------------------------------------------------------------------------------------

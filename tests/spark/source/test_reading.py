@@ -170,7 +170,8 @@ def test_messages_of_the_old_formats_are_read(alone: Ottla) -> None:
         assert [row["key"] for row in found] == [filling.KEYS[n % 5] for n in range(100)]
         assert [row["value"] for row in found] == [filling.VALUES[n // 5 % 5] for n in range(100)]
         assert {row["timestampType"] for row in found} == {0 if magic else -1}
-        assert [milliseconds(row) for row in found] == [filling.NOW_MS + n if magic else -1 for n in range(100)]
+        times = [row["timestamp"] and milliseconds(row) for row in found]
+        assert times == [filling.NOW_MS + n if magic else None for n in range(100)]
 
 
 def test_a_batch_that_inflates_to_more_than_we_put_together_is_read(ottla: Ottla) -> None:
@@ -183,6 +184,41 @@ def test_a_batch_that_inflates_to_more_than_we_put_together_is_read(ottla: Ottla
     assert [len(row["value"]) for row in rows(whole(ottla, "inflated"), options(ottla))] == [
         3 * reading.COLUMNS_BYTES
     ] * 3
+
+
+@pytest.mark.parametrize("crate", [True, False])
+def test_arrow_batches_are_bounded_whatever_a_record_batch_inflates_to(
+    alone: Ottla, crate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large ones that compress well, among small ones; the JVM takes several times the size of an Arrow batch."""
+    filling.create(alone, "well-packed", 1, max_message_bytes="100000000")
+    if not crate:
+        monkeypatch.setattr(native, "_crate", lambda: None)
+    monkeypatch.setattr(reading, "COLUMNS_BYTES", 100_000)
+    client = Producer({"bootstrap.servers": alone.bootstrap, "compression.type": "zstd", "linger.ms": 60_000,
+                       "message.max.bytes": 90_000_000, "batch.size": 90_000_000, "log_level": 2})  # fmt: skip
+    expected: list[bytes] = []
+    for size, count in ((10, 3), (1_000, 3_000), (10, 3), (10, 4), (50, 20_000), (150_000, 6), (700_000, 2), (10, 1)):
+        for number in range(count):
+            value = b"%d" % number
+            expected.append(value.ljust(size))
+            client.produce("well-packed", expected[-1], partition=0)
+        assert client.flush(WAIT_S) == 0
+    split, given = whole(alone, "well-packed"), options(alone)
+    made = list(reading.batches(split, given))
+    assert pa.Table.from_batches(made).column("value").to_pylist() == expected
+    sizes = [(batch.column("value").nbytes, batch.num_rows) for batch in made]
+    assert max(size for size, rows in sizes if rows > 1) <= 2 * reading.COLUMNS_BYTES
+    assert [rows for size, rows in sizes if size > 2 * reading.COLUMNS_BYTES] == [1, 1], "a record is not cut"
+    assert len(sizes) < 3 * sum(size for size, _ in sizes) / reading.COLUMNS_BYTES, "nor are there many small ones"
+
+
+def test_a_record_without_a_timestamp_has_null_for_it(broker: Broker) -> None:
+    filling.timeless(broker, "read-timeless")
+    found = rows(whole(broker, "read-timeless"), options(broker))
+    times = [row["timestamp"] and milliseconds(row) for row in found]
+    assert times == [None, 1, None, None, 7, None]
+    assert {row["timestampType"] for row in found} == {0}
 
 
 def numbered(broker: Broker, topic: str, count: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -81,16 +82,18 @@ def test_stopped_and_started(request: pytest.FixtureRequest, spark: SparkSession
     topics.fill(topic, numbers(100, 130))
     query.processAllAvailable()
     assert table.values() == numbers(0, 130)
-    wait_until(lambda: {lag for _, lag in lags(topics, table.name).values()} == {0})
-    assert len(lags(topics, table.name)) == 3
+    wait_until(lambda: {lag for _, lag in lags(topics, f"ottla-spark-{table.name}").values()} == {0})
+    assert len(lags(topics, f"ottla-spark-{table.name}")) == 3
     query.stop()
     topics.fill(topic, numbers(130, 190))
-    assert {lag for _, lag in lags(topics, table.name).values()} == {20}
+    assert {lag for _, lag in lags(topics, f"ottla-spark-{table.name}").values()} == {20}
     table.options["maxOffsetsPerTrigger"] = "20"
     ran = table.catch_up()
     assert [progress["numInputRows"] for progress in ran if progress["numInputRows"]] == [18, 18, 18, 6]
     assert table.values() == numbers(0, 190)
-    assert {lag for _, lag in lags(topics, table.name).values()} == {0}, "when a run has ended, its group says so"
+    assert {lag for _, lag in lags(topics, f"ottla-spark-{table.name}").values()} == {0}, (
+        "when a run has ended, its group says so"
+    )
     assert unnamed(topics) == before, "those that only serve to find a query's name are gone"
 
 
@@ -112,7 +115,7 @@ def test_a_driver_is_killed_in_the_middle(spark: SparkSession, ottla: Ottla, tmp
     table = Table(spark, topics, tmp_path, "killed", subscribe=topic)
     table.catch_up()
     assert table.rows() == dealt(numbers(0, 3000), 2)
-    assert {lag for _, lag in lags(topics, "killed").values()} == {0}
+    assert {lag for _, lag in lags(topics, "ottla-spark-killed").values()} == {0}
 
 
 def committed(folder: Path, batches: int) -> bool:
@@ -135,7 +138,7 @@ def test_a_broker_restarts_in_the_middle(spark: SparkSession, tmp_path: Path) ->
             broker.start()
             query.processAllAvailable()
             assert table.rows() == dealt(numbers(0, 400), 2)
-            wait_until(lambda: {lag for _, lag in lags(topics, "outage").values()} == {0}, seconds=WAIT_S)
+            wait_until(lambda: {lag for _, lag in lags(topics, "ottla-spark-outage").values()} == {0}, seconds=WAIT_S)
         finally:
             query.stop()
 
@@ -201,7 +204,8 @@ def test_three_groups_on_one_topic(spark: SparkSession, ottla: Ottla, tmp_path: 
 
     def shown() -> dict[str, list[int]]:
         """Lag of each partition, by the kind of group."""
-        kinds = {kind: lags(topics, f"{kind}-{topic}") for kind in ("live", "batch", "plain")}
+        named = {"live": f"ottla-spark-live-{topic}", "batch": f"batch-{topic}", "plain": f"plain-{topic}"}
+        kinds = {kind: lags(topics, group) for kind, group in named.items()}
         return {kind: [lag for _, (_, lag) in sorted(found.items())] for kind, found in kinds.items()}
 
     query = live.start()
@@ -257,7 +261,7 @@ def test_a_query_that_is_stopped_in_its_first_batch_leaves_no_group_behind(
 
 def unnamed(topics: Topics) -> set[str]:
     """Groups of queries whose name is not known yet; one whose driver was killed then stays until it expires."""
-    return {name for name in groups(topics) if name.startswith("ottla-spark-")}
+    return {name for name in groups(topics) if re.fullmatch("ottla-spark-[0-9a-f]{12}", name)}
 
 
 def test_a_slow_query_hears_that_retention_will_overtake_it(spark: SparkSession, ottla: Ottla, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from ottla.cluster.control.awaiting import Awaiting
 from ottla.cluster.image import EVERY_BROKER
 from ottla.cluster.keeper import Create, Delete, KeeperError, NodeExists, NoNode, Set, Unavailable
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
-from ottla.config.client_metrics import OPTIONS as CLIENT_METRICS_OPTIONS
 from ottla.config.group import OPTIONS as GROUP_OPTIONS
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.errors import BrokerError, ErrorCode
@@ -111,7 +110,9 @@ class Changes:
         async with self._deciding:
             await self._metadata.turns.pause()
             present = self._metadata.image.client_metrics.get(name, {})
-            after = alterations.changed_configs({} if replace else present, changes, CLIENT_METRICS_OPTIONS, {})
+            after = alterations.changed_configs(
+                {} if replace else present, changes, {}, {}
+            )  # no lists to append to, as in Kafka
             alterations.check_client_metrics(after)
             if validate_only or after == present:
                 return
@@ -173,8 +174,11 @@ class Changes:
 
 
 def is_led(image: Image, topic: Topic) -> bool:
-    """Whether every partition of the topic has a leader, as far as this broker knows."""
+    """Whether every partition of the topic has a leader, as far as this broker knows.
+
+    Before 2.8 brokers do not tell each other the ids of topics: then the name has to do.
+    """
     known = image.topics.get(topic.name)
-    if known is None or known.id != topic.id or len(known.partitions) < len(topic.partitions):
+    if known is None or (any(known.id) and known.id != topic.id) or len(known.partitions) < len(topic.partitions):
         return False
     return all(state.leader >= 0 for state in known.partitions)

@@ -3,6 +3,8 @@
 It asks again, as often as `controlled.shutdown.max.retries` says, when the controller cannot be reached or nobody could
 take over yet. After that it stops all the same; and at once when no other broker is left to take over. Without the
 store nobody can be elected: when that has not answered for some seconds the broker does not wait any longer, either.
+Nor does it wait for a controller that answers nothing at all: one that is busy has a word for ApiVersions. Somebody
+who stops a broker expects that to take seconds.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from ottla.cluster.control.nodes import MALFORMED
 from ottla.cluster.keeper import KeeperError, Unavailable
 from ottla.cluster.peers import PeerError
 from ottla.errors import ErrorCode
+from ottla.wire.messages.metadata import ApiVersionsRequest
 from ottla.wire.messages.peers import ControlledShutdownRequest
 
 if TYPE_CHECKING:
+    from ottla.cluster.image import Broker
     from ottla.cluster.keeper import Keeper
     from ottla.cluster.peers import Peers
     from ottla.config import BrokerConfig
@@ -27,7 +31,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.controller")
 
 CHANNEL = "departure"
+LOOK_CHANNEL = "departure-look"
 AWAY_S = 3.0  # how long the store may be silent
+DEAF_S = 5.0  # how long the controller may be
+LEAVE_S_MAX = 30.0  # how long all of it may take
 LOOK_S = 0.2
 
 
@@ -37,17 +44,20 @@ async def depart(config: BrokerConfig, store: Keeper, peers: Peers, node_id: int
         return False
     loop = asyncio.get_running_loop()
     asking = loop.create_task(_ask_often(config, store, peers, node_id, epoch))
-    away = loop.create_task(_be_away(store))
+    away, deaf = loop.create_task(_be_away(store)), loop.create_task(_be_deaf(store, peers))
     try:
-        await asyncio.wait((asking, away), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((asking, away, deaf), timeout=LEAVE_S_MAX, return_when=asyncio.FIRST_COMPLETED)
         if asking.done():
             return asking.result()
-        log.info("the store does not answer: nobody can be elected to take over")
+        if away.done():
+            log.info("the store does not answer: nobody can be elected to take over")
+        else:
+            log.info("the controller does not answer: it will elect others when this broker is gone")
         return False
     finally:
-        asking.cancel()
-        away.cancel()
-        await asyncio.gather(asking, away, return_exceptions=True)
+        for task in (asking, away, deaf):
+            task.cancel()
+        await asyncio.gather(asking, away, deaf, return_exceptions=True)
 
 
 async def _be_away(store: Keeper) -> None:
@@ -57,6 +67,17 @@ async def _be_away(store: Keeper) -> None:
             async with asyncio.timeout(AWAY_S):
                 await _be_answered(store)
             await asyncio.sleep(LOOK_S)
+
+
+async def _be_deaf(store: Keeper, peers: Peers) -> None:
+    """Done when the controller has not answered for a while, although it can be dialled."""
+    with suppress(TimeoutError):
+        while True:
+            await asyncio.sleep(LOOK_S)
+            with suppress(KeeperError, PeerError, *MALFORMED):  # that is no silence
+                broker = await _controller(store)
+                async with asyncio.timeout(DEAF_S):
+                    await peers.ask(broker, ApiVersionsRequest(), version=0, channel=LOOK_CHANNEL)
 
 
 async def _be_answered(store: Keeper) -> None:
@@ -102,10 +123,13 @@ async def _wait(store: Keeper, node_id: int, seconds: float) -> bool:
 
 async def _ask(config: BrokerConfig, store: Keeper, peers: Peers, request: ControlledShutdownRequest) -> int:
     """How many partitions are still led by the sender."""
-    controller = znodes.decode_controller((await store.get(znodes.CONTROLLER)).data)
-    node = await store.get(znodes.broker_path(controller))
-    broker = znodes.decode_broker(controller, node.data, node.stat.czxid)
-    response = await peers.ask(broker, request, client_id=str(request.broker_id), channel=CHANNEL)
+    response = await peers.ask(await _controller(store), request, client_id=str(request.broker_id), channel=CHANNEL)
     if response.error_code != ErrorCode.NONE:
         raise PeerError(f"the controller answers {ErrorCode(response.error_code).name}")
     return len(response.remaining_partitions)
+
+
+async def _controller(store: Keeper) -> Broker:
+    controller = znodes.decode_controller((await store.get(znodes.CONTROLLER)).data)
+    node = await store.get(znodes.broker_path(controller))
+    return znodes.decode_broker(controller, node.data, node.stat.czxid)

@@ -73,7 +73,8 @@ class Verification:
         self._transactions = transactions
         self._metadata = metadata
         self._peers = peers
-        self._checks: dict[tuple[Partition, int], Check] = {}  # by partition and producer id
+        # By partition and producer id: of one id there may be a producer and its zombies, each with its own epoch.
+        self._checks: dict[tuple[Partition, int], dict[tuple[int, Question], Check]] = {}
         self._askers: dict[int, Asker] = {}
 
     def admit(
@@ -83,19 +84,20 @@ class Verification:
         again. `adds`: it speaks the protocol in which partitions become part of a transaction by being written to."""
         key = (partition, producer[0])
         question = Question(name, producer, (partition.topic, partition.index), adds)
-        check = self._checks.get(key)
-        if check is not None and check.about == (partition.epoch, question):
+        about = (partition.epoch, question)
+        check = self._checks.get(key, {}).get(about)
+        if check is not None:
             if check.verdict is None:
                 assert check.future is not None
                 return asyncio.shield(check.future)
-            del self._checks[key]
+            self._forget(key, check)
             return check.verdict
         if partition.log.producers.in_transaction(*producer):
             return ErrorCode.NONE
         answer = self._ask(question)
         if isinstance(answer, ErrorCode):
             return answer
-        check = self._checks[key] = Check((partition.epoch, question))
+        check = self._checks.setdefault(key, {})[about] = Check(about)
         check.future = asyncio.ensure_future(self._settle(key, check, answer))
         return asyncio.shield(check.future)
 
@@ -110,9 +112,12 @@ class Verification:
         asyncio.get_running_loop().call_later(KEEP_S, self._forget, key, check)
 
     def _forget(self, key: tuple[Partition, int], check: Check) -> None:
-        """Nobody has asked for the verdict: the partition was lost meanwhile, say."""
-        if self._checks.get(key) is check:
-            del self._checks[key]
+        """It was asked for, or nobody asks: the partition was lost meanwhile, say."""
+        checks = self._checks.get(key, {})
+        if checks.get(check.about) is check:
+            del checks[check.about]
+            if not checks:
+                del self._checks[key]
 
     def ended(self, partition: Partition, producer_id: int) -> None:
         """A marker was written: what was known of this producer's transaction holds no more."""
@@ -124,7 +129,8 @@ class Verification:
             self._peers.close_channel(broker_id, CHANNEL)
 
     async def stop(self) -> None:
-        tasks = [check.future for check in self._checks.values() if check.future is not None]
+        found = [check for checks in self._checks.values() for check in checks.values()]
+        tasks = [check.future for check in found if check.future is not None]
         tasks += [asker.task for asker in self._askers.values() if asker.task is not None]
         for task in tasks:
             task.cancel()

@@ -9,47 +9,50 @@ so that the position is part of the table, survives checkpoints and clean-ups of
 Two drivers that commit the same partition conflict, and the second is refused by Delta itself; where the file system
 has locks, it is refused when it starts (`_ottla/lock`).
 
-Files go to their places before the commit. What is there without a commit (a driver that was killed between the two) is
-invisible to readers of Delta and removed by its VACUUM.
+Files go to their places before the commit; in a store without rename tasks write them there. What is there without a
+commit (a driver that was killed between the two) is invisible to readers of Delta and removed by its VACUUM.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.failure import Failed
-from ottla.spark.export.ledger import Reached, check_staged, prepared
+from ottla.spark.export.ledger import STAGING, Reached, check_staged, prepared, release
+from ottla.spark.storage.delta import library
+from ottla.spark.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from ottla.client.cluster import TopicPartition
     from ottla.spark.export.exporting import File, Shape
+    from ottla.spark.lock import Lock
+    from ottla.spark.storage.location import Location
 
 APPLICATION: Final = "ottla-export"
 DAY: Final = "day"
 
 
 class DeltaLedger:
-    def __init__(self, path: Path, shape: Shape, cluster: str) -> None:
-        try:
-            import deltalake
-        except ModuleNotFoundError:
-            raise Failed("format=delta needs deltalake: pip install 'ottla[delta]'") from None
+    def __init__(self, location: Location, shape: Shape, cluster: str) -> None:
+        self._delta: Any = library()
+        self._store = Store(location)
         import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
-        self._delta: Any = deltalake
-        self._path = path
         self._cluster = cluster
         self._schema = shape.schema()
         if shape.by_day:
             self._schema = self._schema.append(pa.field(DAY, pa.date32()))
         self._by = [DAY] if shape.by_day else []
-        self._lock, self.staging = prepared(path)
+        self._lock: Lock | None = None
+        self._run = ""
+        self.staging: Location | None = None
+        if self._store.renames:
+            self._lock, self._run = prepared(self._store)
+            self.staging = location / STAGING / self._run
         try:
             self._table = self._made()
         except BaseException:
@@ -67,12 +70,10 @@ class DeltaLedger:
         return Reached(self._cluster, found, ids)
 
     def commit(self, files: Sequence[File], reached: Reached) -> None:
-        check_staged(self._path, self.staging, files)
         now_ms = int(time.time() * 1000)
-        for file in files:
-            place = self._path / file.name
-            place.parent.mkdir(exist_ok=True)
-            (self.staging / file.staged).replace(place)
+        if self.staging is not None:
+            check_staged(self._store, self._run, files)
+            self._store.move_all([(f"{STAGING}/{self._run}/{file.staged}", file.name) for file in files])
         actions = [
             self._delta.transaction.AddAction(
                 file.name,
@@ -97,15 +98,16 @@ class DeltaLedger:
             )
         except self._delta.exceptions.CommitFailedError as error:
             raise Failed(
-                f"another run writes to the table at {self._path}: stop one of them; nothing of this one was added "
+                f"another run writes to the table at {self._store}: stop one of them; nothing of this one was added "
                 f"({error})"
             ) from None
         except self._delta.exceptions.DeltaError as error:
-            raise Failed(f"the Delta table at {self._path} refused a commit: {error}") from None
+            raise Failed(f"the Delta table at {self._store} refused a commit: {error}") from None
 
     def close(self) -> None:
-        shutil.rmtree(self.staging, ignore_errors=True)
-        self._lock.release()
+        if self.staging is not None:
+            self._store.remove_folder(f"{STAGING}/{self._run}")
+        release(self._lock)
 
     def _name(self, where: TopicPartition, topic_id: str) -> str:
         return f"{APPLICATION}:{self._cluster}:{topic_id}:{where.partition}"
@@ -114,13 +116,16 @@ class DeltaLedger:
         """The table, which may be there already."""
         delta = self._delta
         try:
-            table = delta.DeltaTable.create(self._path, self._schema, mode="ignore", partition_by=self._by or None)
+            url, options = self._store.location.delta()
+            table = delta.DeltaTable.create(
+                url, self._schema, mode="ignore", partition_by=self._by or None, storage_options=options
+            )
         except delta.exceptions.DeltaError as error:
-            raise Failed(f"no Delta table can be made at {self._path}: {error}") from None
+            raise Failed(f"no Delta table can be made at {self._store}: {error}") from None
         there = table.metadata().partition_columns
         if there != self._by:
             raise Failed(
-                f"the Delta table at {self._path} is partitioned by {', '.join(there) or 'nothing'}: set partition to "
+                f"the Delta table at {self._store} is partitioned by {', '.join(there) or 'nothing'}: set partition to "
                 f"{'day' if there == [DAY] else 'none'}, or choose another path"
             )
         return table

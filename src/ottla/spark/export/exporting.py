@@ -3,8 +3,9 @@
     reading.batches (fetch and decode, in a thread)  →  Arrow columns  →  row groups  →  a file under a staged name
 
 Rows never enter the JVM, and nothing is done for a single row in Python. Files lie under the ledger's staging folder
-with names that no reader takes for Parquet; what makes them part of the table is the commit of the ledger, later, in
-the driver. A task that runs twice, or half, leaves staged files that nobody ever looks at.
+with names that no reader takes for Parquet (of a Delta table in a store without rename: in their places, where only its
+log makes them known); what makes them part of the table is the commit of the ledger, later, in the driver. A task that
+runs twice, or half, leaves staged files that nobody ever looks at.
 
 What the writer does, with its price for rows of 100 bytes on one core (M rows/s of writing alone; random bytes / JSON):
 
@@ -20,9 +21,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
@@ -31,6 +31,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from ottla.client.failure import Failed
 from ottla.spark.source import reading
+from ottla.spark.storage.store import TROUBLE, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.client.cluster import TopicPartition
     from ottla.spark.source.options import SourceOptions
     from ottla.spark.source.planning import Split
+    from ottla.spark.storage.location import Location
 
 REPEATED: Final = ["topic", "partition", "timestampType"]  # the same for many rows: a dictionary pays
 ORDERED: Final = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"}
@@ -80,7 +82,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class File:
-    staged: str  # its name in the staging folder
+    staged: str  # its name in the staging folder, or in the table where there is none
     name: str  # its place in the table, once it is committed
     day: str | None
     rows: int
@@ -99,17 +101,18 @@ class Written:
     error: str = ""  # a sentence; a value, so that it arrives as it is
 
 
-def write(split: Split, options: SourceOptions, shape: Shape, staging: str) -> Written:
+def write(split: Split, options: SourceOptions, shape: Shape, folder: Location, *, staged: bool = True) -> Written:
     """Write the records of a split; the files are whole, and on disk if that is asked for, when this returns."""
     try:
-        with Table(split, shape, Path(staging)) as table:
+        with Table(split, shape, Store(folder), staged=staged) as table:
             for batch in reading.batches(split, options):
                 table.add(batch)
             files = table.finish()
     except Failed as error:
         return Written(split.where, split.start, split.stop, error=str(error))
-    except OSError as error:
-        text = f"files cannot be written to {staging} ({error.strerror}): it must be a folder that all workers share"
+    except TROUBLE as error:
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        text = f"files cannot be written to {folder} ({reason}): it must be a place that all workers share"
         return Written(split.where, split.start, split.stop, error=text)
     return Written(split.where, split.start, split.stop, sum(file.rows for file in files), tuple(files))
 
@@ -117,10 +120,11 @@ def write(split: Split, options: SourceOptions, shape: Shape, staging: str) -> W
 class Table:
     """The files of one task: one at a time, or one for each day."""
 
-    def __init__(self, split: Split, shape: Shape, staging: Path) -> None:
+    def __init__(self, split: Split, shape: Shape, store: Store, *, staged: bool) -> None:
         self._split = split
         self._shape = shape
-        self._staging = staging
+        self._store = store
+        self._staged = staged
         self._schema = shape.schema()
         self._open: dict[str | None, Output] = {}
         self._files: list[File] = []
@@ -153,7 +157,8 @@ class Table:
 
     def _new(self, day: str | None) -> Output:
         name = f"{self._split.topic}-{self._split.partition:05}-{self._split.start:020}-{uuid.uuid4().hex[:12]}"
-        return Output(self._staging / f"{name}{SUFFIX}", name, day, self._shape, self._schema)
+        place = f"{name}.parquet" if day is None else f"day={day}/{name}.parquet"
+        return Output(self._store, f"{name}{SUFFIX}" if self._staged else place, place, day, self._shape, self._schema)
 
     def _columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         rows = batch.num_rows
@@ -193,9 +198,10 @@ class Table:
 class Output:
     """One file in the making. Batches wait until they fill a row group."""
 
-    def __init__(self, path: Path, name: str, day: str | None, shape: Shape, schema: pa.Schema) -> None:
-        self._path = path
-        self._name = f"{name}.parquet" if day is None else f"day={day}/{name}.parquet"
+    def __init__(self, store: Store, staged: str, name: str, day: str | None, shape: Shape, schema: pa.Schema) -> None:
+        self._store = store
+        self._staged = staged
+        self._name = name
         self._day = day
         self._shape = shape
         self._schema = schema
@@ -205,12 +211,12 @@ class Output:
         self._least: int | None = None
         self._greatest = -1
         self._stack = ExitStack()
-        self._sink = self._stack.enter_context(path.open("wb"))
+        self._sink = self._stack.enter_context(store.output(staged))
         self._writer: pq.ParquetWriter | None = None
 
     @property
     def size(self) -> int:
-        return self._sink.tell() + self._waiting_bytes
+        return int(self._sink.tell()) + self._waiting_bytes
 
     def add(self, rows: pa.RecordBatch) -> None:
         offsets = rows.column("offset")
@@ -246,12 +252,13 @@ class Output:
         assert self._least is not None, "and they have offsets"
         self._writer.close()
         self._sink.flush()
-        if self._shape.synced:
+        if self._shape.synced and self._store.local is not None:
             os.fsync(self._sink.fileno())
         size = self._sink.tell()
         self._stack.close()
-        return File(self._path.name, self._name, self._day, self._rows, size, self._least, self._greatest)
+        return File(self._staged, self._name, self._day, self._rows, size, self._least, self._greatest)
 
     def abandon(self) -> None:
-        self._stack.close()
-        self._path.unlink(missing_ok=True)
+        with suppress(*TROUBLE, Failed):
+            self._stack.close()
+            self._store.remove(self._staged)

@@ -16,12 +16,13 @@ from ottla.client import offsets
 from ottla.client.failure import Failed, Refused, check
 from ottla.client.groups import Committed, commit, committed
 from ottla.errors import ErrorCode
+from ottla.spark.groups import PREFIXES
 from ottla.spark.mirror.mirroring import GROUP, KEPT_S
 from ottla.spark.mirror.translation import Position, wanted
 from ottla.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from ottla.client.cluster import Cluster, TopicPartition
 
@@ -37,7 +38,7 @@ ACTIVE: Final = {
 class Followed:
     """What was translated last, so that a group that stands still costs one request."""
 
-    def __init__(self, mirror: str, pattern: str, *, leave_out: Iterable[str] = ()) -> None:
+    def __init__(self, mirror: str, pattern: str) -> None:
         try:
             self._pattern = re.compile(pattern)
         except re.error as error:
@@ -45,7 +46,6 @@ class Followed:
                 f"groups={pattern} is no regular expression ({error}): use .* for all, or names with |"
             ) from None
         self._mirror = mirror
-        self._leave_out = frozenset(leave_out)
         self._done: dict[str, tuple[float, dict[TopicPartition, tuple[int, int | None]]]] = {}  # when, and what
 
     def follow(
@@ -80,9 +80,7 @@ class Followed:
 
         found = source.retrying(attempt, what="listing groups")
         return sorted(
-            name
-            for name in found
-            if self._pattern.fullmatch(name) and not name.startswith(GROUP) and name not in self._leave_out
+            name for name in found if self._pattern.fullmatch(name) and not name.startswith((GROUP, *PREFIXES))
         )
 
     def _move(

@@ -66,6 +66,11 @@ class Job:
         return GROUP + self.name
 
     def transactional_id(self, to: TopicPartition) -> str:
+        """No two partitions of two mirrors have the same: topics have no slash in their names."""
+        return f"{GROUP}{self.name}/{to.topic}/{to.partition}"
+
+    def older_id(self, to: TopicPartition) -> str:
+        """As versions before 0.1.0 had it: `orders` of mirror `eu-west` had that of `west-orders` of mirror `eu`."""
         return f"{GROUP}{self.name}-{to.topic}-{to.partition}"
 
 
@@ -202,8 +207,10 @@ class Passage:
         is asked for again, now that nobody else can move it.
         """
         job, part = self._job, self._part
-        found = committed(self._target, job.group, [part.to]).get(part.to)
-        position = None if found is None else Position.parse(found.offset, found.metadata)
+        position = self._committed()
+        if position is not None and position.older:  # a task of that version may live: it is fenced by its own id
+            identify(self._target, job.older_id(part.to), timeout_ms=job.transaction_timeout_ms)
+            position = self._committed() or position
         if position is None:
             self._check_untouched()
             return self._moved(identity, Position(part.first, job.cluster, part.topic_id, OffsetMap()))
@@ -228,6 +235,10 @@ class Passage:
                 text = f"{self._name} ends at offset {ends} at the source, but was copied up to {position.offset}"
                 return self._lose(identity, text, position._replace(offset=ends, offsets=OffsetMap()))
         return identity, position
+
+    def _committed(self) -> Position | None:
+        found = committed(self._target, self._job.group, [self._part.to]).get(self._part.to)
+        return None if found is None else Position.parse(found.offset, found.metadata)
 
     def _lost(self, offset: int, first: int) -> Failed:
         return Failed(

@@ -34,6 +34,7 @@ METADATA_SIZE_MAX: Final = 3900  # below what brokers take by default, since the
 RUNS_MAX: Final = 96
 RUNS_RECENT: Final = 16  # of these none is left out: groups mostly stand close to the end
 FORMAT: Final = 1
+IDS: Final = 2  # how the transactional id of who wrote this was made: before 0.1.0 in another way, and not told
 
 
 class Run(NamedTuple):
@@ -94,6 +95,7 @@ class Position(NamedTuple):
     cluster: str
     topic_id: str
     offsets: OffsetMap
+    older: bool = False  # committed under a transactional id as they were made before
 
     def metadata(self) -> str:
         """Small enough for any broker: numbers relative to the run before, and fewer runs if that does not do."""
@@ -103,7 +105,7 @@ class Position(NamedTuple):
             for run in kept.runs:
                 rows.append([run.source - source, run.target - target, run.count])
                 source, target = run.source + run.count, run.target + run.count
-            document = {"format": FORMAT, "cluster": self.cluster, "topic": self.topic_id, "runs": rows}
+            document = {"format": FORMAT, "ids": IDS, "cluster": self.cluster, "topic": self.topic_id, "runs": rows}
             text = json.dumps(document, separators=(",", ":"))
             if len(text.encode()) <= METADATA_SIZE_MAX or len(rows) <= RUNS_RECENT + 2:
                 return text
@@ -121,7 +123,8 @@ class Position(NamedTuple):
                 run = Run(source + skipped, target + beside, count)
                 runs.append(run)
                 source, target = run.source + count, run.target + count
-            return cls(offset, document["cluster"], document["topic"], OffsetMap(runs))
+            older = document.get("ids") != IDS
+            return cls(offset, document["cluster"], document["topic"], OffsetMap(runs), older)
         except (ValueError, KeyError, TypeError):
             return None
 
@@ -139,6 +142,11 @@ class Wanted(NamedTuple):
 MARK: Final = "mirrored by "
 
 
+def marked_by(metadata: str) -> str | None:
+    """The mirror that committed this; its name may have spaces, the offset behind it has none."""
+    return metadata.removeprefix(MARK).rpartition(" ")[0] if metadata.startswith(MARK) else None
+
+
 def wanted(
     position: Position, committed: int, *, mirror: str, there: tuple[int, str] | None, start: int
 ) -> Wanted | None:
@@ -147,8 +155,7 @@ def wanted(
     `there` is what the group has committed at the target, with its metadata: what no mirror wrote is its own progress
     there, which must not be touched. `start` is where the target's log begins by now.
     """
-    mark = f"{MARK}{mirror} "
-    if there is not None and not there[1].startswith(mark):
+    if there is not None and marked_by(there[1]) != mirror:
         return None
     translated = position.offsets.translate(min(committed, position.offset))
     if translated is None:

@@ -68,6 +68,7 @@ class Board:
 def line(progress: "Sequence[Progress]") -> str:
     return " | ".join(
         f"{one.query}: batch {shown(one.batch)}, {one.rows:,} rows, {one.rows_per_second:,.0f}/s, lag {shown(one.lag)}"
+        + (f", {one.aside:,} put aside" if one.aside else "")
         for one in progress
     )
 
@@ -78,10 +79,12 @@ def drawn(progress: "Sequence[Progress]") -> "Table":
 
     here = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     here.add_column("query")
-    for column in ("batch", "rows", "rows/s", "lag"):
+    columns = ["batch", "rows", "rows/s", "lag", *(["aside"] if any(one.aside for one in progress) else [])]
+    for column in columns:
         here.add_column(column, justify="right")
     for one in progress:
-        here.add_row(one.query, shown(one.batch), f"{one.rows:,}", f"{one.rows_per_second:,.0f}", shown(one.lag))
+        cells = (shown(one.batch), f"{one.rows:,}", f"{one.rows_per_second:,.0f}", shown(one.lag), f"{one.aside:,}")
+        here.add_row(one.query, *cells[: len(columns)])
     return here
 
 

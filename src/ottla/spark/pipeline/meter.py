@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 WINDOW_S = 10.0  # a rate is that of the last few batches, not of one
 SHORTEST_S = 0.1  # and not of a moment
+ASIDE = "aside"  # a query that observes a `count` under this name tells how many records it has put aside
 
 
 class Meter:
@@ -34,6 +35,7 @@ class Count:
         self.rows = 0
         self.batch: int | None = None
         self.lag: int | None = None
+        self.aside = 0
         self._seen: tuple[int, str] | None = None
         self._rate = Rate()
         self._rate.at(time.monotonic(), 0)
@@ -47,9 +49,11 @@ class Count:
             for one in query.recentProgress if missed else [last]:
                 if before is None or (one["batchId"], one["timestamp"]) > before:
                     self.rows += taken(one)
+                    self.aside += put_aside(one)
             self.batch = last["batchId"]
             self.lag = lag(last["sources"])
-        return Progress(self.name, self.batch, self.rows, self._rate.at(time.monotonic(), self.rows), self.lag)
+        rate = self._rate.at(time.monotonic(), self.rows)
+        return Progress(self.name, self.batch, self.rows, rate, self.lag, self.aside)
 
 
 class Rate:
@@ -72,6 +76,11 @@ def taken(progress: Any) -> int:
     spans = [span(source) for source in progress["sources"]]
     known = [count for count in spans if count is not None]
     return min(rows, sum(known)) if known and len(known) == len(spans) else rows
+
+
+def put_aside(progress: Any) -> int:
+    observed = progress.get("observedMetrics") or {}
+    return int(observed[ASIDE]["count"] or 0) if ASIDE in observed else 0
 
 
 def span(source: Any) -> int | None:

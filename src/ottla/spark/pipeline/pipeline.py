@@ -227,9 +227,10 @@ class Run:
         return query
 
     def checkpoint(self, name: str) -> str:
+        """As Spark takes it: a URL that is not escaped, or a space would become %20 in the name of the folder."""
         if self.checkpoints:
             return f"{self.checkpoints.rstrip('/')}/{name}"
-        return (self.folder / "checkpoints" / name).absolute().as_uri()
+        return f"file://{(self.folder / 'checkpoints' / name).absolute()}"
 
     def cluster(self) -> "Cluster":
         """A client of the cluster, to be closed."""

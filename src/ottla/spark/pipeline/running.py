@@ -230,7 +230,9 @@ def watched(run: Run, board: Board, *, generate: bool) -> int:
         return complain(f"{failure} (more in {run.folder / 'spark.log'})", 1)
     board.end(run, DONE if run.once and not run.stopping else STOPPED)
     total = sum(one.rows for one in board.state.progress)
-    print(f"{run.name} {board.state.state}: {total:,} rows read in this run", file=sys.stderr, flush=True)
+    aside = sum(one.aside for one in board.state.progress)
+    said = f", {aside:,} of them put aside" if aside else ""
+    print(f"{run.name} {board.state.state}: {total:,} rows read in this run{said}", file=sys.stderr, flush=True)
     return 0
 
 

@@ -44,6 +44,7 @@ class Progress:
     rows: int = 0  # since this run began
     rows_per_second: float = 0.0
     lag: int | None = None  # records that were there and not read when the last batch ended
+    aside: int = 0  # records that a pipeline could not use, since this run began
 
 
 @dataclass(frozen=True)

@@ -16,27 +16,36 @@ file is gone, and reads again.) Only batches that Spark has committed are put to
 Another query, or the same begun from the beginning, counts its batches from 0 and would replace files that have other
 rows: it is refused.
 
+Files are written by the tasks under hidden names, on any storage, and get their own when all tasks have ended. Folders
+change places on a local disk only, so elsewhere Parquet files are not put together.
+
 Delta: the number of the batch is committed with its rows, so one that comes again is known; and Delta puts files
-together in a commit of its own, which readers see or do not see.
+together in a commit of its own, which readers see or do not see (in the driver's process).
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import logging
 import os
 import re
 import shutil
 import sys
+import uuid
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from ottla.client.failure import Failed
 from ottla.spark.lock import InUse, Lock
+from ottla.spark.storage import delta
+from ottla.spark.storage.reading import arrow
+from ottla.spark.storage.store import HIDDEN, Store
+from ottla.spark.storage.writing import written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +53,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-HIDDEN: Final = "_ottla"  # readers of tables leave out names that begin so
+    from ottla.spark.storage.location import Location
+
+log = logging.getLogger("ottla.spark")
+
+QUERY: Final = f"{HIDDEN}/query"
+STAGING: Final = f"{HIDDEN}/staging"
 NAME: Final = re.compile(r"batch-(\d+)(?:-all)?\.parquet")  # in the order of names is in the order of batches
 ROWS: Final = 65_536  # in memory at once, while files are put together
 EXCHANGE: Final = 2  # renameat2: RENAME_EXCHANGE
@@ -80,69 +94,71 @@ class Archive(Protocol):
         ...
 
 
-def archive(path: Path, format: str, layout: Layout) -> Archive:
-    return DeltaArchive(path, layout) if format == "delta" else ParquetArchive(path, layout)
+def archive(place: Location, format: str, layout: Layout) -> Archive:
+    return DeltaArchive(place, layout) if format == "delta" else ParquetArchive(place, layout)
 
 
 class ParquetArchive:
-    def __init__(self, path: Path, layout: Layout) -> None:
-        self._path = path
+    def __init__(self, place: Location, layout: Layout) -> None:
+        self._place = place
+        self._store = Store(place)
         self._layout = layout
-        self._touched: set[Path] | None = None  # folders with new files; None: any may have some
-        self._staging = path / HIDDEN / "staging"
-        self._beside = path / HIDDEN / "compacting"
-        self._query = path / HIDDEN / "query"
+        self._touched: set[str] | None = None  # folders with new files; None: any may have some
         self._owner = ""
-        self._lock = taken(path)
+        self._told = False
+        self._lock = taken(place.local) if place.local else None
 
     def own(self, query: str) -> None:
         if self._owner == query:
             return
-        owner = self._query.read_text() if self._query.exists() else ""
+        owner = (self._store.read(QUERY) or b"").decode()
+        if not owner and not self._store.create(QUERY, query.encode()):
+            owner = "another that began at the same moment"
         if owner and owner != query:
             raise Failed(
-                f"{self._path} has the batches of another run, or of this one before it began anew: go on in the "
+                f"{self._place} has the batches of another run, or of this one before it began anew: go on in the "
                 "folder of that run, remove the table to write it anew, or choose another by --option path=..."
             )
-        if not owner:
-            draft = self._query.with_suffix(".new")
-            draft.write_text(query)
-            draft.replace(self._query)
-        for left in (self._staging, self._beside):  # by a run that was killed
-            shutil.rmtree(left, ignore_errors=True)
+        for left in (STAGING, f"{HIDDEN}/compacting"):  # by a run that was killed
+            self._store.remove_folder(left)
         self._owner = query
 
     def close(self) -> None:
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def add(self, rows: DataFrame, batch: int) -> None:
         self.own(query_of(rows))
-        by, order = self._layout.by, self._layout.order
-        ordered = rows.repartition(*by).sortWithinPartitions(*by, *order)
-        ordered.write.mode("overwrite").partitionBy(*by).parquet(self._staging.as_uri())
-        for staged in sorted(self._staging.glob("*=*/" * len(by) + "*.parquet")):
-            place = self._path / staged.parent.relative_to(self._staging)
-            place.mkdir(parents=True, exist_ok=True)
-            staged.replace(place / f"batch-{batch:010}.parquet")  # one each: all rows of a folder are in one task
-            if self._touched is not None:
-                self._touched.add(place)
-        shutil.rmtree(self._staging, ignore_errors=True)
+        staging = f"{STAGING}/{uuid.uuid4().hex}"
+        parts = written(rows, self._place / staging, by=self._layout.by, order=self._layout.order)
+        # One file for each folder: all rows of a folder are in one task.
+        self._store.move_all([(f"{staging}/{part.name}", f"{part.folder}/batch-{batch:010}.parquet") for part in parts])
+        if self._touched is not None:
+            self._touched |= {part.folder for part in parts}
+        self._store.remove_folder(staging)
 
     def compact(self, before: int | None = None) -> int:
+        path = self._place.local
+        if path is None:
+            if not self._told:
+                log.warning("%s: small files stay as they are; in a Delta table they are put together", self._place)
+            self._told = True
+            return 0
         every = self._touched is None or before is None
-        folders = self._path.glob("/".join(["*=*"] * len(self._layout.by))) if every else self._touched or ()
-        done = sum(self._compact(folder, before) for folder in sorted(folders))
+        levels = "/".join(["*=*"] * len(self._layout.by))
+        folders = path.glob(levels) if every else [path / name for name in self._touched or ()]
+        done = sum(self._compact(path, folder, before) for folder in sorted(folders))
         self._touched = set()
         return done
 
-    def _compact(self, folder: Path, before: int | None) -> int:
+    def _compact(self, table: Path, folder: Path, before: int | None) -> int:
         files = sorted(path for path in folder.iterdir() if NAME.fullmatch(path.name))
         small = {path for path in files if self._small(path) and (before is None or number(path) < before)}
         runs = [list(run) for own, run in groupby(files, small.__contains__) if own]  # rows stay in their order
         runs = [run for run in runs if len(run) > 1]
         if not runs or sum(map(len, runs)) < self._layout.files:
             return 0
-        beside = self._beside / folder.relative_to(self._path)
+        beside = table / HIDDEN / "compacting" / folder.relative_to(table)
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         for run in runs:
@@ -217,15 +233,9 @@ def exchange(one: Path, other: Path) -> None:
 
 
 class DeltaArchive:
-    def __init__(self, path: Path, layout: Layout) -> None:
-        try:
-            import deltalake
-        except ModuleNotFoundError:
-            raise Failed(
-                "Delta tables need deltalake: pip install 'ottla[delta]', or --option format=parquet"
-            ) from None
-        self._delta: Any = deltalake
-        self._path = str(path)
+    def __init__(self, place: Location, layout: Layout) -> None:
+        delta.table_at(place)  # a place or a library that is not there is told before the first batch
+        self._place = place
         self._layout = layout
 
     def own(self, query: str) -> None:
@@ -236,17 +246,15 @@ class DeltaArchive:
 
     def add(self, rows: DataFrame, batch: int) -> None:
         name = f"ottla:{query_of(rows)}"  # of this checkpoint: in another, the numbers begin again
-        table = self._table()
+        table = delta.table_at(self._place)
         if table is not None and (last := table.transaction_version(name)) is not None and last >= batch:
             return
-        mark = self._delta.CommitProperties(app_transactions=[self._delta.Transaction(name, batch)])
-        place = self._path if table is None else table
-        by, order = self._layout.by, self._layout.order
-        data = rows.orderBy(*by, *order).toArrow()
-        self._delta.write_deltalake(place, data, mode="append", partition_by=list(by), commit_properties=mark)
+        by = self._layout.by
+        parts = written(rows, self._place, by=by, order=self._layout.order, suffix=".parquet", int96=False)
+        delta.commit(self._place, parts, arrow(rows.schema), by=by, mark=(name, batch))
 
     def compact(self, before: int | None = None) -> int:
-        table = self._table()
+        table = delta.table_at(self._place)
         if table is None:
             return 0
         actions = pa.table(table.get_add_actions(flatten=True))
@@ -257,7 +265,3 @@ class DeltaArchive:
         done = table.optimize.compact(target_size=self._layout.small_bytes)
         table.vacuum(dry_run=False)  # files that nobody can be reading any more
         return int(done["numFilesRemoved"])
-
-    def _table(self) -> Any:
-        there = self._delta.DeltaTable.is_deltatable(self._path)
-        return self._delta.DeltaTable(self._path) if there else None

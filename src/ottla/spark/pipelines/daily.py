@@ -1,14 +1,13 @@
 """Small tables that are replaced a day at a time, as Parquet files or as Delta tables.
 
-    Daily(folder, "parquet").replace("pages", ["2026-01-31"], rows)   pages/day=2026-01-31/rows.parquet
-    Daily(folder, "delta").replace("pages", ["2026-01-31"], rows)     pages/ with the log of `deltalake`
+    Daily(place, "parquet").replace("pages", ["2026-01-31"], rows)   pages/day=2026-01-31/rows.parquet
+    Daily(place, "delta").replace("pages", ["2026-01-31"], rows)     pages/ with the log of `deltalake`
 
 A day that is written again replaces what it was, at once for everybody who reads: so a run that was killed between two
 tables is simply done again. Rows are Arrow tables with the day as text in the column `day`.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,53 +15,48 @@ import pyarrow.compute
 import pyarrow.dataset
 import pyarrow.parquet
 
-from ottla.client.failure import Failed
+from ottla.spark.storage import delta
+from ottla.spark.storage.location import Location
+from ottla.spark.storage.store import Store
 
 FORMATS: Final = ("parquet", "delta")
 FILE: Final = "rows.parquet"
 
 
 class Daily:
-    def __init__(self, folder: Path, format: str) -> None:
-        self._folder = folder
-        self._delta = delta() if format == "delta" else None
+    def __init__(self, place: Location, format: str) -> None:
+        self._place = place
+        self._store = Store(place)
+        self._delta = delta.library() if format == "delta" else None
 
     def replace(self, table: str, days: Sequence[str], rows: pa.Table) -> None:
         """Put these rows in the place of all that these days had."""
         if self._delta is None:
             for day in days:
                 own = rows.filter(pyarrow.compute.equal(rows["day"], day)).drop_columns("day")
-                self._replace_file(self._folder / table / f"day={day}", own)
+                data = pa.BufferOutputStream()
+                pyarrow.parquet.write_table(own, data)
+                self._store.put(f"{table}/day={day}/{FILE}", data.getvalue().to_pybytes())
             return
-        place = str(self._folder / table)
+        url, options = (self._place / table).delta()
         listed = ", ".join(f"'{day}'" for day in days)
-        only = {"predicate": f"day in ({listed})"} if self._delta.DeltaTable.is_deltatable(place) else {}
-        self._delta.write_deltalake(place, rows, mode="overwrite", partition_by=["day"], **only)
+        there = self._delta.DeltaTable.is_deltatable(url, options)
+        only = {"predicate": f"day in ({listed})", "schema_mode": "merge"} if there else {}
+        self._delta.write_deltalake(url, rows, mode="overwrite", partition_by=["day"], storage_options=options, **only)
 
     def read(self, table: str, days: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Rows of these days, or of all."""
-        place = self._folder / table
+        """Rows of these days, or of all; null where an older version wrote no such column."""
         if self._delta is not None:
-            there = self._delta.DeltaTable(str(place))
+            there = delta.table_at(self._place / table)
             chosen = [("day", "in", list(days))] if days is not None else None
             found: list[dict[str, Any]] = pa.table(there.to_pyarrow_table(filters=chosen)).to_pylist()
             return found
         keys = pyarrow.dataset.partitioning(pa.schema([("day", pa.string())]), flavor="hive")
-        here = pyarrow.dataset.dataset(place, format="parquet", partitioning=keys, exclude_invalid_files=True)
+        files, base = (self._place / table).filesystem()
+        here = pyarrow.dataset.dataset(
+            base, filesystem=files, format="parquet", partitioning=keys, exclude_invalid_files=True
+        )
+        whole = pa.unify_schemas([here.schema, *(fragment.physical_schema for fragment in here.get_fragments())])
         only = None if days is None else pyarrow.dataset.field("day").isin(list(days))
-        found = here.to_table(filter=only).to_pylist()
+        found = here.replace_schema(whole).to_table(filter=only).to_pylist()
         return found
-
-    def _replace_file(self, folder: Path, rows: pa.Table) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / f"_{FILE}.new"  # readers of tables leave out names that begin so
-        pyarrow.parquet.write_table(rows, draft)
-        draft.replace(folder / FILE)
-
-
-def delta() -> Any:
-    try:
-        import deltalake
-    except ModuleNotFoundError:
-        raise Failed("Delta tables need deltalake: pip install 'ottla[delta]', or --option format=parquet") from None
-    return deltalake

@@ -6,7 +6,7 @@
 The columns are those of the source: key, value, topic, partition, offset, timestamp, timestampType, headers. Rows never
 enter the JVM: a task fetches a range of a partition, decodes it and writes it as Parquet. Files become part of the
 table in one commit with the offsets they reach to, so that a run that is killed and resumed has each record once
-(`ottla.spark.export.ledger`, `delta_ledger`). Progress is committed as group `export`, for whoever watches lag.
+(`ottla.spark.export.ledger`, `delta_ledger`). Progress is committed to group `ottla-export-<name>`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ottla.client import offsets
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed, passes
-from ottla.client.groups import Committed, commit
 from ottla.spark.export.exporting import Shape, Written, write
 from ottla.spark.export.ledger import FolderLedger, Reached
+from ottla.spark.groups import EXPORT, Shown
 from ottla.spark.mirror.roster import Wish
 from ottla.spark.pipeline import Option, Pipeline, Run, main
+from ottla.spark.pipeline.places import STORAGE, located
 from ottla.spark.pipeline.rounds import Rounds, Trouble, spread
 from ottla.spark.source import planning
 from ottla.spark.source.options import SourceOptions
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ottla.spark.export.ledger import Ledger
     from ottla.spark.pipeline.generating import Record
     from ottla.spark.source.planning import Range, Split
+    from ottla.spark.storage.location import Location
 
 log = logging.getLogger("ottla.spark")
 
@@ -45,8 +46,8 @@ TASK_BYTES_MIN: Final = 8 << 20  # no task is made smaller to keep all cores bus
 
 OPTIONS = (
     Option("topics", None, "names and patterns (regular expressions) with commas between them; all go to one table"),
-    Option("path", "", "the folder of the table; tables/<name> in the run's own folder if not given"),
-    Option("name", "export", "of this export: its group at the source"),
+    Option("path", "", "the folder or URL of the table; tables/<name> in the run's own folder if not given"),
+    Option("name", "export", "of this export: its group at the source is ottla-export-<name>"),
     Option("format", "parquet", "of the table", ("parquet", "delta")),
     Option("partition", "none", "none, or a folder for each day of the records' timestamps (UTC)", ("none", "day")),
     Option("key", "binary", "what the column key is", ("binary", "string")),
@@ -61,6 +62,7 @@ OPTIONS = (
     Option("interval", "30 seconds", "between commits while little comes in; with more, commits follow each other"),
     Option("failOnDataLoss", "true", "end when records are gone before they were exported", ("true", "false")),
     Option("patience", "10 minutes", "how long to try again while the cluster is away"),
+    *STORAGE,
 )
 
 
@@ -87,25 +89,33 @@ def run(run: Run) -> None:
             **{f"kafka.{name}": value for name, value in run.properties.items()},
         }
     )
-    path = Path(run["path"] or run.folder / "tables" / run["name"]).absolute()
+    place = located(run, run["path"], "tables", run["name"])
     with source.cluster() as cluster:
         if run["format"] == "delta":
             from ottla.spark.export.delta_ledger import DeltaLedger
 
-            ledger: Ledger = DeltaLedger(path, shape, cluster.id or "")
+            ledger: Ledger = DeltaLedger(place, shape, cluster.id or "")
         else:
-            ledger = FolderLedger(path, shape)
+            ledger = FolderLedger(place, shape)
         try:
-            Export(run, cluster, source, wish, shape, ledger).loop()
+            Export(run, cluster, source, wish, shape, ledger, place).loop()
         finally:
             ledger.close()
 
 
 class Export:
     def __init__(
-        self, run: Run, cluster: Cluster, source: SourceOptions, wish: Wish, shape: Shape, ledger: Ledger
+        self,
+        run: Run,
+        cluster: Cluster,
+        source: SourceOptions,
+        wish: Wish,
+        shape: Shape,
+        ledger: Ledger,
+        place: Location,
     ) -> None:
         self._run = run
+        self._shown = Shown(EXPORT, "export", run["name"])
         self._cluster = cluster
         self._wish = wish
         self._ledger = ledger
@@ -113,7 +123,8 @@ class Export:
         self._sampler = Sampler(cluster)
         self._rounds = Rounds(run["name"])
         self._trouble = Trouble(run.seconds("patience"))
-        self._write = partial(write, options=source, shape=shape, staging=str(ledger.staging))
+        folder = ledger.staging or place
+        self._write = partial(write, options=source, shape=shape, folder=folder, staged=ledger.staging is not None)
         self._bounds: dict[TopicPartition, int] | None = None  # where a run ends that ends by itself
 
     def loop(self) -> None:
@@ -236,13 +247,9 @@ class Export:
         after = Reached(self._cluster.id, {**before.offsets, **reached}, {**before.ids, **ids})
         self._ledger.commit([file for one in written for file in one.files], after)
         try:
-            commit(
-                self._cluster,
-                self._run["name"],
-                {where: Committed(offset) for where, offset in after.offsets.items()},
-            )
+            self._shown.tell(self._cluster, after.offsets)
         except Failed as error:
-            log.warning("export: its progress was not committed to group %s (%s)", self._run["name"], error)
+            log.warning("export: its progress was not committed to group %s (%s)", self._shown.group, error)
         return after
 
 

@@ -26,7 +26,6 @@ import re
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +33,7 @@ from pyspark.sql import functions as F
 
 from ottla.spark.pipeline import Option, Pipeline, Run, Wrong, main
 from ottla.spark.pipeline.generating import Record
+from ottla.spark.pipeline.places import STORAGE, located
 from ottla.spark.pipelines.archive import Archive, Layout, archive
 from ottla.spark.pipelines.shipping import Shipper
 
@@ -45,13 +45,14 @@ OPTIONS: Final = (
     Option("topic", "logs", "The topic that has the lines."),
     Option("ship", "", "Files to ship from this machine: patterns such as /var/log/*.log, with commas between them."),
     Option("host", "", "What this machine is called in the table; empty: its own name."),
-    Option("path", "", "The folder of the table; empty: tables/logs in the run's own folder."),
+    Option("path", "", "The folder or URL of the table; empty: tables/logs in the run's own folder."),
     Option("format", "parquet", "Of the table.", ("parquet", "delta")),
     Option("rows", "500000", "At most so many lines in a micro-batch."),
     Option("compact", "8", "Put the files of a folder together when so many are small; 0: never."),
     Option("small", "33554432", "Bytes below which a file is small."),
     Option("hosts", "5", "So many hosts write made-up lines."),
     Option("start", "", "Made-up lines begin then, such as 2026-01-31; empty: now."),
+    *STORAGE,
 )
 SHIPPED: Final = "host string, file string, line string"
 BY: Final = ("day", "host")
@@ -102,9 +103,9 @@ def shipping(run: Run) -> Shipper | None:
 
 
 def store(run: Run) -> None:
-    path = Path(run["path"] or run.folder / "tables" / "logs").absolute()
+    place = located(run, run["path"], "tables", "logs")
     files = run.integer("compact")
-    table = archive(path, run["format"], Layout(BY, ORDER, files, run.integer("small")))
+    table = archive(place, run["format"], Layout(BY, ORDER, files, run.integer("small")))
 
     def add(rows: "DataFrame", batch: int) -> None:
         table.add(rows, batch)

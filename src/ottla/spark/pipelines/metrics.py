@@ -8,13 +8,14 @@
     a rule    cpu mean > 90 for 3      raised when three windows in a row break it, resolved by the first that does not
 
 One streaming query, exactly once: the three topics always tell of the same events. Time is the events' own, and each
-partition of the topic has its clock, which is the youngest event seen in it. A window is final when the clock is
+partition of the topic has its clock, which is the youngest event seen in it, but never later than the record of that
+event: a host whose clock is ahead makes windows of its own, and nobody else late. A window is final when the clock is
 `late` past its end; an event of a final window is too late. Both depend on the order in the partition alone and not on
 how Spark cuts it into batches, so a run that was killed, or done again, gives the same windows. A host that falls
 silent does not keep its windows open, since others in its partition go on.
 
-An event that claims to be `ahead` of the time it was written would close everybody's windows, so it is put aside. The
-state is what the open windows hold: values, since the percentiles are exact.
+An event that claims to be `ahead` of the time it was written, or of the moment it is read, is put aside. The state is
+what the open windows hold: values, since the percentiles are exact.
 
 Try it:
 
@@ -81,11 +82,13 @@ def run(run: Run) -> None:
         topics={option: run[option] for option in ("windows", "alerts", "aside")},
     )
     text = F.col("value").cast("string")
+    read_at = F.current_timestamp()  # of the batch: the same when it comes again
+    arrived = F.least(F.coalesce("timestamp", read_at), read_at)
     events = (
         run.stream(run["metrics"], group="metrics-windows", maxOffsetsPerTrigger=run["rows"])
         .select("partition", "offset", "timestamp", text.alias("text"), F.from_json(text, SCHEMA).alias("event"))
         .select("partition", "offset", "text", "event.host", "event.metric", F.col("event.value").alias("number"),
-                F.unix_micros("event.at").alias("at"), F.unix_micros("timestamp").alias("arrived"))
+                F.unix_micros("event.at").alias("at"), F.unix_micros(arrived).alias("arrived"))
     )  # fmt: skip
     output = events.groupBy("partition").applyInPandasWithState(
         stepping(settings), OUTPUT, "state string", "append", "NoTimeout"
@@ -162,7 +165,7 @@ def put_aside(events: "pandas.DataFrame", now: Open, settings: Settings) -> list
     whole = events[["host", "metric", "number", "at"]].notna().all(axis=1) & (events["number"].abs() < math.inf)
     future = whole & (events["at"] - events["arrived"] > settings.ahead)
     timed = events[whole & ~future].astype({"at": "int64"})
-    clock = timed["at"].cummax().clip(lower=now.clock)
+    clock = timed[["at", "arrived"]].min(axis=1).cummax().clip(lower=now.clock)
     start = timed["at"] // settings.window * settings.window
     late = start + settings.window + settings.late <= clock
     for (first, host, metric), values in timed[~late].groupby([start[~late], "host", "metric"])["number"]:

@@ -9,7 +9,7 @@ consumers can change over (`groups`). A topic that came from the target is not c
 
 The loop below plans rounds: what is new in which partition. Each round is a Spark job whose tasks copy partitions
 (`ottla.spark.mirror.mirroring` has the proof of exactly once). The driver holds nothing that matters: it may die at
-any time. Progress is committed at the source as group `mirror`, for whoever watches lag there.
+any time. Progress is committed at the source to group `ottla-mirrored-<name>`, for whoever watches lag there.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.client import offsets
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed, passes
-from ottla.client.groups import Committed, commit
 from ottla.client.security import security
+from ottla.spark.groups import MIRROR, Shown
 from ottla.spark.mirror.endpoint import Endpoint, properties
 from ottla.spark.mirror.following import Followed
 from ottla.spark.mirror.mirroring import KEPT_S, Job, Outcome, Part, copy
@@ -64,7 +64,7 @@ OPTIONS = (
 
 def run(run: Run) -> None:
     wish = Wish.parse(run["topics"], run["prefix"])
-    followed = Followed(run["name"], run["groups"], leave_out=[run["name"]]) if run["groups"] else None
+    followed = Followed(run["name"], run["groups"]) if run["groups"] else None
     source = Endpoint(run.bootstrap, security(run.properties), "ottla-mirror")
     other = properties(run["to.properties"]) if run["to.properties"] else security({})
     target = Endpoint(run["to"], other, "ottla-mirror")
@@ -89,6 +89,7 @@ class Mirror:
     ) -> None:
         self._run = run
         self._job = job
+        self._shown = Shown(MIRROR, "mirror", job.name)
         self._source = source
         self._target = target
         self._roster = roster
@@ -216,9 +217,8 @@ class Mirror:
 
     def _tell(self) -> None:
         """Commit progress at the source, where lag is watched. That it fails is no reason to stop."""
-        reached = {where: Committed(position.offset) for where, (_, position) in self._positions.items()}
         try:
-            commit(self._source, self._job.name, reached)
+            self._shown.tell(self._source, {where: position.offset for where, (_, position) in self._positions.items()})
         except Failed as error:
             log.warning("mirror %s: its progress was not committed at the source (%s)", self._job.name, error)
 

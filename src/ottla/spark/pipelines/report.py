@@ -1,16 +1,16 @@
 """The pages of `activity`'s report: one for each day and one over all days, in HTML that needs nothing from elsewhere.
 
-    render(tables, changed, folder)     tables: name → rows as dictionaries, as activity.py describes them
+    render(tables, changed, store)     tables: name → rows as dictionaries, as activity.py describes them
 
 Pages are replaced whole, so a reader never sees half of one, and a page written twice is the same.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any, Final
 
 from ottla.spark.pipeline import plots
+from ottla.spark.storage.store import Store
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -28,23 +28,24 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: right; padding: 5px 8px; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: normal; } th:first-child, td:first-child { text-align: left; }
 """
-FIGURES: Final = ("visits", "users", "views", "clicks", "searches", "bounces", "broken")
+FIGURES: Final = ("visits", "users", "views", "clicks", "searches", "bounces", "broken", "ahead")
 EXPLAINED: Final = {
     "visits": "A visit ends after a pause, and at midnight (UTC).",
     "funnel": "Visits that did this step and all above it.",
 }
 
 
-def render(tables: Mapping[str, Rows], changed: Collection[str], folder: Path) -> list[Path]:
-    """Write the pages of days that have changed, and the one over all days; returns the paths, that one last.
+def render(tables: Mapping[str, Rows], changed: Collection[str], store: Store) -> list[str]:
+    """Write the pages of days that have changed, and the one over all days; returns their names, that one last.
 
     The table `days` has all days, the others need only have those that changed.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     days = sorted(tables["days"], key=lambda row: str(row["day"]))
     pages = {f"{row['day']}.html": day_page(row, tables) for row in days if str(row["day"]) in changed}
     pages["index.html"] = index_page(days)
-    return [replaced(folder / name, text) for name, text in pages.items()]
+    for name, text in pages.items():
+        store.put(name, text.encode())
+    return list(pages)
 
 
 def day_page(totals: Mapping[str, Any], tables: Mapping[str, Rows]) -> str:
@@ -78,7 +79,7 @@ def index_page(days: Rows) -> str:
     lines = []
     for row in reversed(days):
         day = escape(str(row["day"]))
-        cells = "".join(f"<td>{row[name]:,}</td>" for name in FIGURES)
+        cells = "".join(f"<td>{row.get(name) or 0:,}</td>" for name in FIGURES)
         lines.append(f'<tr><td><a href="{day}.html">{day}</a></td>{cells}</tr>')
     return page(
         "Activity",
@@ -91,7 +92,7 @@ def index_page(days: Rows) -> str:
 
 
 def figures(totals: Mapping[str, Any]) -> str:
-    boxes = "".join(f"<div><b>{totals[name]:,}</b><span>{escape(name)}</span></div>" for name in FIGURES)
+    boxes = "".join(f"<div><b>{totals.get(name) or 0:,}</b><span>{escape(name)}</span></div>" for name in FIGURES)
     return f'<div class="figures">{boxes}</div>'
 
 
@@ -118,9 +119,3 @@ def top(rows: Rows, name: str, count: str) -> list[tuple[str, int]]:
 def position(row: Mapping[str, Any]) -> int:
     number: int = row["position"]
     return number
-
-
-def replaced(path: Path, text: str) -> Path:
-    draft = path.with_suffix(".new")
-    draft.write_text(text, encoding="utf-8")
-    return draft.replace(path)

@@ -10,8 +10,9 @@
 
 A record without a value is a tombstone: its key is not in the table. Only committed transactions count. A key that was
 written to several partitions, as happens when their number changed, has the value with the latest timestamp. The table
-is replaced as a whole, so whoever reads it has the old state or the new one, also when a run is killed. A folder that
-has anything else in it than a table is refused.
+is replaced as a whole, so whoever reads it has the old state or the new one, also when a run is killed: folders change
+places on a disk, elsewhere a Parquet table is one file, and Delta has its own commits. A folder that has anything else
+in it than a table is refused. Files are written by the tasks, on any storage (`ottla.spark.storage`).
 
 The past can only be rebuilt as far as it was kept. Compaction removes what was overwritten later: a key that changed
 after `at` may have lost the value it had then. The summary says how many keys that can be: those whose every record is
@@ -48,9 +49,16 @@ from ottla.spark.lock import NAME as LOCK
 from ottla.spark.lock import InUse, Lock
 from ottla.spark.pipeline import Option, Pipeline, Run, Wrong, main
 from ottla.spark.pipeline.generating import Record
+from ottla.spark.pipeline.places import STORAGE, located
 from ottla.spark.pipeline.rounds import Rounds
-from ottla.spark.pipelines.archive import HIDDEN, exchange
-from ottla.spark.pipelines.daily import FORMATS, delta
+from ottla.spark.pipelines.archive import exchange
+from ottla.spark.pipelines.daily import FORMATS
+from ottla.spark.storage import delta
+from ottla.spark.storage.location import Location
+from ottla.spark.storage.reading import arrow
+from ottla.spark.storage.reading import read as read_files
+from ottla.spark.storage.store import COPIED_MAX, HIDDEN, Store
+from ottla.spark.storage.writing import Part, write_empty, written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,17 +66,19 @@ if TYPE_CHECKING:
 OPTIONS: Final = (
     Option("topic", None, "The topic, usually one with cleanup.policy=compact."),
     Option("at", "", "When: nothing for now, a time, an offset, or offsets by partition."),
-    Option("path", "", "The folder of the table; empty: tables/<topic> in the run's own folder."),
+    Option("path", "", "The folder or URL of the table; empty: tables/<topic> in the run's own folder."),
     Option("format", "parquet", "Of the table.", FORMATS),
     Option("key", "string", "What the column key is.", ("binary", "string")),
     Option("value", "string", "What the column value is.", ("binary", "string")),
     Option("show", "10", "Print so many rows."),
     Option("keys", "100", "Made-up records have so many different keys."),
+    *STORAGE,
 )
 COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp")
 MILLISECONDS: Final = 100_000_000_000  # a number from here on is a time: of March 1973 or later
 PARTITIONS: Final = 2
 OF_A_TABLE: Final = re.compile(r"part-.*\.parquet|_SUCCESS|_delta_log|\..*\.crc")
+WHOLE: Final = "part-00000.parquet"  # a table of one file, which is replaced at once everywhere
 EXPECTED: Final = (
     'a time such as 2026-01-31T12:00:00Z, milliseconds, an offset, or offsets such as {"0": 1200, "1": 1100}'
 )
@@ -106,17 +116,19 @@ class Span(NamedTuple):
 
 
 def run(run: Run) -> None:
-    path = Path(run["path"] or run.folder / "tables" / run["topic"]).absolute()
+    place = located(run, run["path"], "tables", run["topic"])
     if run["format"] == "parquet":
-        check_replaceable(path)
+        check_replaceable(place)
+    else:
+        delta.table_at(place)
     rounds = Rounds("restore")
     run.queries.append(rounds)  # type: ignore[arg-type]  # it is one to all who ask
     try:
         spans = bounds(run, moment(run["at"]))
         state = last(between(run, spans, later=False)).where("value is not null")
         frame = state.select(*(F.col(name).cast(run[name]) if name in ("key", "value") else name for name in COLUMNS))
-        write(frame, path, run["format"])
-        read_count = tell(run, path, spans)
+        parts = write(frame, place, run["format"])
+        read_count = tell(run, place, parts, frame, spans)
         reached = {TopicPartition(run["topic"], index): span.bound for index, span in spans.items()}
         rounds.done(read_count, reached, reached)
     finally:
@@ -171,24 +183,49 @@ def last(rows: "DataFrame") -> "DataFrame":
     return by_partition.groupBy("key").agg(F.max_by("record", order).alias("record")).select("key", "record.*")
 
 
-def write(frame: "DataFrame", path: Path, format: str) -> None:
-    """Put the table in the place of the one before, at once."""
+def write(frame: "DataFrame", place: Location, format: str) -> list[Part]:
+    """Put the table in the place of the one before, at once; its files."""
     if format == "delta":
-        delta().write_deltalake(str(path), frame.toArrow(), mode="overwrite", schema_mode="overwrite")
-        return
-    with beside(path) as fresh:
-        frame.write.parquet(fresh.as_uri())
-        check_replaceable(path)
-        replace(fresh, path)
+        parts = written(frame, place, suffix=".parquet", int96=False)
+        delta.commit(place, parts, arrow(frame.schema), overwrite=True)
+        return parts
+    if place.local is None:
+        return [write_whole(frame, place)]
+    with beside(place.local) as fresh:
+        there = Location.parse(fresh)
+        parts = written(frame, there, suffix=".parquet") or [write_empty(there, WHOLE, arrow(frame.schema))]
+        check_replaceable(place)
+        replace(fresh, place.local)
+    return parts
 
 
-def check_replaceable(path: Path) -> None:
+def write_whole(frame: "DataFrame", place: Location) -> Part:
+    """Where folders cannot change places: one file, written beside and then put into its place."""
+    store, beside = Store(place), f"{HIDDEN}/{uuid.uuid4().hex}"
+    try:
+        staged = written(frame.coalesce(1), place / beside) or [
+            write_empty(place / beside, "part-empty.part", arrow(frame.schema))
+        ]
+        if staged[0].size > COPIED_MAX:
+            raise Failed(f"the table has {staged[0].size:,} bytes, too many to be replaced at once: set format=delta")
+        check_replaceable(place)
+        store.move(f"{beside}/{staged[0].name}", WHOLE)
+    finally:
+        store.remove_folder(beside)
+    return Part(WHOLE, (), staged[0].rows, staged[0].size)
+
+
+def check_replaceable(place: Location) -> None:
     """What is in the table's place is removed, so it must be a table: the folder above it, say, has those of others."""
-    if path.exists() and not path.is_dir():
+    path = place.local
+    if path is None:
+        names = {one.name for one in Store(place).files() if not one.name.startswith(f"{HIDDEN}/")} - {WHOLE}
+    elif path.exists() and not path.is_dir():
         raise Failed(f"{path} is no folder: choose another path for the table")
-    others = sorted(one.name for one in path.iterdir() if not OF_A_TABLE.fullmatch(one.name)) if path.exists() else []
-    if others:
-        raise Failed(f"{path} has {others[0]} in it, which is of no table, and would be removed: choose another path")
+    else:
+        names = {one.name for one in path.iterdir() if not OF_A_TABLE.fullmatch(one.name)} if path.exists() else set()
+    if names:
+        raise Failed(f"{place} has {min(names)} in it, which is of no table, and would be removed: choose another path")
 
 
 @contextmanager
@@ -227,15 +264,16 @@ def replace(fresh: Path, path: Path) -> None:
         exchange(fresh, path)
 
 
-def tell(run: Run, path: Path, spans: dict[int, Span]) -> int:
+def tell(run: Run, place: Location, parts: list[Part], frame: "DataFrame", spans: dict[int, Span]) -> int:
     """Show the table and say what it is made of; how many records that were."""
-    table = read(run, path).orderBy("key")
-    table.show(run.integer("show"), truncate=60)
+    table = read_files(run.spark, place, [part.name for part in parts], frame.schema)
+    table.orderBy("key").show(run.integer("show"), truncate=60)
     records, uncertain = between(run, spans, later=False).count(), 0
     if gaps(records, spans):
         before = between(run, spans, later=False).select("key").distinct()
         uncertain = between(run, spans, later=True).select("key").distinct().join(before, "key", "left_anti").count()
-    said = f"{table.count():,} keys of {run['topic']} in {path}, restored from {records:,} records"
+    keys = sum(part.rows for part in parts)
+    said = f"{keys:,} keys of {run['topic']} in {place}, restored from {records:,} records"
     if uncertain:
         said += (
             f"; {uncertain:,} more keys were written later and may have had a value then, which compaction has removed "
@@ -248,12 +286,6 @@ def tell(run: Run, path: Path, spans: dict[int, Span]) -> int:
 def gaps(records: int, spans: dict[int, Span]) -> bool:
     """Are offsets before the bounds missing? Those of transactions' markers are too, so this may be too careful."""
     return records < sum(span.bound - span.start for span in spans.values())
-
-
-def read(run: Run, path: Path) -> "DataFrame":
-    if run["format"] == "delta":
-        return run.spark.createDataFrame(delta().DeltaTable(str(path)).to_pyarrow_table())
-    return run.spark.read.parquet(path.as_uri())
 
 
 # Made-up input.

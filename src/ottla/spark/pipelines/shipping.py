@@ -91,6 +91,11 @@ def places(host: str, records: Iterable[tuple[bytes, bytes | None]]) -> dict[Key
     return {place.key: place for place in found.values()}
 
 
+def identifier(topic: str, host: str) -> str:
+    """The transactional id of a shipper. A topic has no slash in its name, so no two shippers have the same."""
+    return f"ottla-ship-{topic}/{host}"
+
+
 def lines(data: bytes) -> tuple[list[str], int]:
     """The whole lines at the start of some bytes, and how many bytes they are."""
     end = data.rfind(b"\n") + 1
@@ -323,16 +328,18 @@ class Shipper(threading.Thread):
             from confluent_kafka import KafkaException, Producer
         except ModuleNotFoundError:
             raise Failed("ship needs confluent_kafka: pip install 'ottla[tools]'") from None
-        name = f"ottla-ship-{self._topic}-{self._host}"
+        name = identifier(self._topic, self._host)
         settings = {
             "bootstrap.servers": self._run.bootstrap,
             "transactional.id": name,
-            "client.id": name,
+            "client.id": name.replace("/", "-"),
             "linger.ms": 5,
             "log_level": 0,
             **librdkafka(security(self._run.properties)),
         }
         try:
+            older = Producer({**settings, "transactional.id": f"ottla-ship-{self._topic}-{self._host}"})
+            older.init_transactions(TRANSACTION_S)  # the id before 0.1.0: a shipper of then, and what it began, ends
             producer = Producer(settings)
             producer.init_transactions(TRANSACTION_S)
         except KafkaException as error:

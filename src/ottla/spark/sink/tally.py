@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LOCAL: Final = Path("/etc/localtime")
 UTC: Final = "UTC"
+READ_AS: Final = "timestampType"  # a column of what was read from a topic
 
 
 class Tally:
@@ -32,6 +33,7 @@ class Tally:
         self._used = used
         self._zone = zone
         self._digests = options.exactly_once
+        self._buries = options.dead_letter is not None
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -50,20 +52,35 @@ class Tally:
 
     def _note(self, one: pa.RecordBatch) -> None:
         names = ("topic", "key", "value", "headers", "timestamp", "partition")
-        topics, *rest = (one.column(name) if name in self._used else None for name in names)
+        topics, keys, values, headers, *rest = (one.column(name) if name in self._used else None for name in names)
         if topics is not None:
             self._topics.update(name for name in pc.unique(topics).to_pylist() if name is not None)
         try:
-            self.digest = (self.digest + digest(topics, *rest)) % 2**64
+            noted = digest(topics, keys, values, headers, *rest)
         except ValueError as error:
-            raise Failed(f"a row cannot be written: {error}") from None
+            if not self._buries:
+                raise Failed(f"a row cannot be written: {error}") from None
+            noted = digest(topics, keys, values, None, *rest)  # a header without a name: a dead letter, in a moment
+        self.digest = (self.digest + noted) % 2**64
 
     def _timed(self, one: pa.RecordBatch) -> pa.RecordBatch:
-        index = one.schema.get_field_index("timestamp") if "timestamp" in self._used else -1
-        kind = one.schema.field(index).type if index >= 0 else None
-        if kind is None or not pa.types.is_timestamp(kind) or kind.tz is not None:
+        if "timestamp" not in self._used:
             return one
-        return one.set_column(index, "timestamp", moments(one.column(index), self._zone))
+        index = one.schema.get_field_index("timestamp")
+        given = times = one.column(index)
+        if pa.types.is_timestamp(times.type) and times.type.tz is None:
+            times = moments(times, self._zone)
+        if times.null_count and READ_AS in one.schema.names:
+            times = timeless(times, one.column(READ_AS))
+        return one if times is given else one.set_column(index, "timestamp", times)
+
+
+def timeless(times: pa.Array, kinds: pa.Array) -> pa.Array:
+    """A row that was read from a topic says which kind of time it has. If it has none, it is written without."""
+    none = pa.scalar(-1, pa.int64())
+    if pa.types.is_timestamp(times.type):
+        none = pa.scalar(-1, pa.timestamp("ms", times.type.tz)).cast(times.type)
+    return pc.if_else(pc.and_(pc.is_null(times), pc.is_valid(kinds)), none, times)
 
 
 def moments(times: pa.Array, zone: str) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader
@@ -10,17 +11,19 @@ from pyspark.sql.datasource import DataSourceReader
 from ottla.client import offsets
 from ottla.client.failure import Failed
 from ottla.spark.source import planning, positions
+from ottla.spark.source.filters import bounds, narrow
 from ottla.spark.source.planning import Range, Split
 from ottla.spark.source.sampling import Sampler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
-    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.datasource import Filter, InputPartition
     from pyspark.sql.types import StructType
 
-    from ottla.client.cluster import Cluster
+    from ottla.client.cluster import Cluster, TopicPartition
+    from ottla.spark.source.filters import Bounds
     from ottla.spark.source.options import SourceOptions
 
 log = logging.getLogger("ottla.spark")
@@ -31,11 +34,14 @@ SPLIT_BYTES: Final = 128 << 20  # of a task, unless options say otherwise; each 
 class OttlaReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
+        self._bounds: Bounds | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         with options.cluster(patience_ms=options.driver_patience_ms) as cluster:
             found = ranges(cluster, options)
+            if self._bounds is not None:
+                found = narrow(found, self._bounds, partial(_at_time, cluster))
             split_bytes = options.split_bytes or SPLIT_BYTES
             profiles = Sampler(cluster).profiles(found, split_bytes=split_bytes, least=options.min_partitions)
             return planning.splits(
@@ -52,6 +58,19 @@ class OttlaReader(DataSourceReader):
         if not isinstance(partition, Split):  # Spark's stand-in where there is nothing to read
             return iter(())
         return reading.batches(partition, self._options)
+
+
+class PushingReader(OttlaReader):
+    """The same, for sessions that hand filters over: they say what need not be read (filters.py)."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._bounds = bounds(filters)
+        return filters
+
+
+def _at_time(cluster: Cluster, at: dict[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    """Whatever may be read: a record that is not committed yet makes the range longer, not shorter."""
+    return {where: found and found[0] for where, found in offsets.at_time(cluster, at).items()}
 
 
 def ranges(cluster: Cluster, options: SourceOptions) -> list[Range]:

@@ -67,10 +67,12 @@ class OttlaDataSource(DataSource):
         return columns(headers=SourceOptions.load(self.options).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from ottla.spark.source.batch import OttlaReader
+        from ottla.spark.source.batch import OttlaReader, PushingReader
+        from ottla.spark.source.filters import pushed
 
         options = SourceOptions.load(self.options).for_batch()
-        return OttlaReader(options, checked(schema, options))
+        reader = PushingReader if pushed() else OttlaReader
+        return reader(options, checked(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from ottla.spark.source.stream import OttlaStreamReader

@@ -287,12 +287,15 @@ class SourceOptions(Options):
     )  # fmt: skip
     group: str | None = option(
         "ottla.group", string,
-        "Stream only: the group to which each micro-batch commits its offsets, for monitors to see the lag.",
-        None, "(the query's name)",
+        "Stream only: the group to which each micro-batch commits its offsets, for monitors to see the lag. One that "
+        "others use is left alone, with a warning.",
+        None, "`ottla-spark-` and the query's name",
     )  # fmt: skip
     group_id: str | None = option("kafka.group.id", string, "The same, by Kafka's name.")
     group_id_prefix: str | None = option(
-        "groupIdPrefix", string, "Stand this before the query's name in the name of its group."
+        "groupIdPrefix",
+        string,
+        "Stand this and a dash before the query's name in the name of its group, in place of `ottla-spark-`.",
     )
     retention_warning_ms: int = option(
         "ottla.retention.warning", duration_ms,

@@ -8,9 +8,11 @@ as the metadata of a commit of the offset where it begins, and the planner reads
     planner ◄── the announcement with that nonce ──────────────────────────────────────────────────────── group
     planner ── commit: every partition at its offset, {query, run, batch} ─────────────────────────────► group
 
-The group is `ottla.group`, else the query's name, else, for a query without a name, one made of the checkpoint's token.
-That last one is also where the first announcement of a run goes, as long as the name is not known; it is deleted when
-it is. A late announcement, of a task that ran twice, can set one partition back: `REFRESH_S` later it is right again.
+The group is `ottla.group`, else `ottla-spark-` and the query's name, or for a query without a name the checkpoint's
+token. It is looked at before the first commit of a run: a group that others use is left alone (spark/groups.py). The
+one with the token is also where the first announcement of a run goes, as long as the name is not known; it is deleted
+when it is. A late announcement, of a task that ran twice, can set one partition back: `REFRESH_S` later it is right
+again.
 
 Whatever goes wrong here is a warning. The checkpoint is what counts for a query; a group only shows it.
 """
@@ -26,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from ottla.client.failure import Failed, Refused
 from ottla.client.groups import Committed, commit, committed, delete_group
 from ottla.errors import ErrorCode
+from ottla.spark.groups import QUERY, Foreign, check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.spark")
 
-PREFIX: Final = "ottla-spark"  # of groups that are made of a token
+KEYS: Final = {"query", "run", "batch", "name", "nonce", "loses_in_s"}  # of the metadata that we write
 REFRESH_S: Final = 60.0  # an idle query commits again, so that its offsets do not expire
 PAUSE_S: Final = 10.0  # after a failure nothing is tried for so long: batches do not wait for a group again and again
 PAUSE_S_MAX: Final = 600.0  # and after each further one twice as long
@@ -105,6 +108,8 @@ def explained(error: Failed) -> str:
     """With the fix for what the cluster cannot know: that nobody meant to join that group."""
     if isinstance(error, Refused) and error.code in MEMBERS:
         return f"{error}; consumers use this group, set ottla.group to another name"
+    if isinstance(error, Foreign):
+        return f"{error} (ottla.group)"
     return str(error)
 
 
@@ -125,15 +130,16 @@ class Progress:
         self._connect = connect
         self._cluster: Cluster | None = None
         self._explicit = group
-        self._prefix = prefix
         self._nonce = nonce
         self._now = now
-        self._rendezvous = f"{prefix or PREFIX}-{token}"
+        self._begin = f"{prefix}-" if prefix else QUERY
+        self._rendezvous = f"{self._begin}{token}"
         self._identity: Identity | None = None
         self._waiting: tuple[TopicPartition, Announcement] | None = None
         self._offsets: Mapping[TopicPartition, int] = {}
         self._told: tuple[dict[TopicPartition, int], str] | None = None
         self._told_at = 0.0
+        self._ours: set[str] = set()  # groups that were looked at
         self._leftover = False  # whether there is a group that only served to find the name
         self._silent_until = 0.0
         self._pause_s = PAUSE_S
@@ -150,7 +156,7 @@ class Progress:
         name = self._identity.name
         if name is None:
             return self._rendezvous
-        return f"{self._prefix}-{name}" if self._prefix else name
+        return f"{self._begin}{name}"
 
     def announcement(self, first: TopicPartition) -> Announcement | None:
         """For the first split of a batch."""
@@ -158,6 +164,11 @@ class Progress:
             if self._now() < self._silent_until:
                 return None
             told = Announcement(self.group or self._rendezvous, self._nonce())
+            try:
+                self._check(told.group)
+            except Failed as error:
+                self._fall_silent(error)
+                return None
             self._leftover |= told.group != self._explicit and self._identity is None
             self._waiting = (first, told)
             return told
@@ -193,13 +204,23 @@ class Progress:
             if told == self._told and now < self._told_at + REFRESH_S:
                 return
             commits = {where: Committed(offset, metadata) for where, offset in offsets.items()}
+            self._check(group)
             commit(self._connected(), group, commits)
             self._told, self._told_at, self._pause_s = told, now, PAUSE_S
             self._tidy(group)
         except Failed as error:
-            self._silent_until, self._pause_s = now + self._pause_s, min(2 * self._pause_s, PAUSE_S_MAX)
-            self.forget()
-            log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explained(error))
+            self._fall_silent(error)
+
+    def _check(self, group: str) -> None:
+        if group not in self._ours:
+            check(self._connected(), group, KEYS)
+            self._ours.add(group)
+
+    def _fall_silent(self, error: Failed) -> None:
+        self._silent_until, self._pause_s = self._now() + self._pause_s, min(2 * self._pause_s, PAUSE_S_MAX)
+        self._ours.clear()
+        self.forget()
+        log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explained(error))
 
     def stop(self) -> None:
         """Nothing more comes. A run of one batch hears its name only now."""

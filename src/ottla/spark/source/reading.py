@@ -4,8 +4,10 @@
 
 A thread fetches and decodes one batch ahead while Spark takes the one before: decoding lets go of the interpreter's
 lock, and so do reading from and writing to a socket. At most three batches of about `COLUMNS_BYTES` are in memory,
-besides the two fetches. The columns `topic` and `partition` are slices of constant arrays; nothing is done per row in
-Python. A worker keeps its connection for the next split of the same cluster.
+besides the two fetches; a record batch that inflates to more is decoded as a whole, and handed on in parts, because the
+JVM needs several times the memory of what it is given at once. The columns `topic` and `partition` are slices of
+constant arrays; nothing is done per row in Python. A worker keeps its connection for the next split of the same
+cluster.
 
 What is wrong with the data or the cluster is one sentence with topic, partition, offset and what to do. Records that
 are gone are that too, or with failOnDataLoss=false a warning, and reading goes on at the earliest offset there is.
@@ -27,7 +29,7 @@ from ottla.client.failure import Failed, Refused, Unreachable
 from ottla.client.fetching import OutOfRange, Recreated, fetch
 from ottla.errors import ErrorCode
 from ottla.records import batch
-from ottla.records.compress import SIZE_MAX
+from ottla.records.compress import SIZE_MAX, CorruptError
 from ottla.records.native import decode_columns
 from ottla.spark.source.data_source import columns
 from ottla.spark.worker import at_work
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from ottla.spark.source.planning import Split
 
 COLUMNS_BYTES: Final = 4 << 20  # about so much in one Arrow batch; docs/spark.md has the measurements
+NO_TIMESTAMP: Final = pa.scalar(-1, pa.int64())
 MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 GONE: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 KEEP: Final = "set failOnDataLoss to false to read what is left"
@@ -116,24 +119,53 @@ def _pieces(cluster: Cluster, split: Split, start: int, options: SourceOptions) 
 
 
 def decoded(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The wanted records of a piece, in as many batches as they need."""
+    """The wanted records of a piece, in as many batches as they need.
+
+    Where a record batch inflates to more than COLUMNS_BYTES, they are taken one by one until that one is found."""
     data, start, stop, aborted = piece.data, piece.start, min(piece.end, split.stop), piece.aborted
-    while start < stop:
+    alone, small = False, list[pa.RecordBatch]()
+    while start < stop and data:
         try:
-            found = _decoded(data, range(start, stop), aborted, options)
-        except ValueError as error:
+            if alone:
+                found = _decoded(data[: next(batch.entries(data)).size], range(start, stop), aborted, options, SIZE_MAX)
+            else:
+                found = _decoded(data, range(start, stop), aborted, options, COLUMNS_BYTES)
+        except (ValueError, CorruptError) as error:
+            if not alone:
+                alone = True
+                continue
             raise Failed(
                 f"{_at(split, start)}: a damaged record batch ({error}); restore the partition from another "
                 "replica, or read around it with startingOffsets and endingOffsets"
             ) from None
         assert found.bytes_read, "a piece is whole batches"
-        if found.batch.num_rows:
-            yield found.batch
-        if found.bytes_read == len(data):
-            break
-        if aborted:
+        small.append(found.batch)
+        alone = alone and found.batch.nbytes <= COLUMNS_BYTES
+        if not alone or sum(one.nbytes for one in small) > COLUMNS_BYTES:
+            yield from parts(together(small))
+            small.clear()
+        if aborted and found.bytes_read < len(data):
             aborted = unfinished(aborted, data[: found.bytes_read])
         start, data = found.next_offset, data[found.bytes_read :]
+    if small:
+        yield from parts(together(small))
+
+
+def together(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    (made,) = pa.Table.from_batches(batches).combine_chunks().to_batches() or [batches[0]]
+    return made
+
+
+def parts(whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at most twice COLUMNS_BYTES, or of one row; nothing is copied."""
+    rows = whole.num_rows
+    if rows > 1 and whole.nbytes > 2 * COLUMNS_BYTES:
+        yield from parts(whole.slice(0, rows // 2))
+        yield from parts(whole.slice(rows // 2))
+    elif rows:
+        yield whole
 
 
 def unfinished(aborted: list[tuple[int, int]], passed: memoryview) -> list[tuple[int, int]]:
@@ -145,24 +177,18 @@ def unfinished(aborted: list[tuple[int, int]], passed: memoryview) -> list[tuple
     return [(producer, first) for producer, first in aborted if first > ended.get(producer, -1)]
 
 
-def _decoded(data: memoryview, wanted: range, aborted: list[tuple[int, int]] | None, options: SourceOptions) -> Columns:
-    """The first records of the data, about COLUMNS_BYTES of them, or one batch if that alone inflates to more."""
-
-    def attempt(size_max: int) -> Columns:
-        return decode_columns(
-            data,
-            start=wanted.start,
-            stop=wanted.stop,
-            headers=options.include_headers,
-            aborted=aborted,
-            check_crc=options.check_crcs,
-            size_max=size_max,
-        )
-
-    try:
-        return attempt(COLUMNS_BYTES)
-    except ValueError:
-        return attempt(SIZE_MAX)
+def _decoded(
+    data: memoryview, wanted: range, aborted: list[tuple[int, int]] | None, options: SourceOptions, size_max: int
+) -> Columns:
+    return decode_columns(
+        data,
+        start=wanted.start,
+        stop=wanted.stop,
+        headers=options.include_headers,
+        aborted=aborted,
+        check_crc=options.check_crcs,
+        size_max=size_max,
+    )
 
 
 class Shape:
@@ -193,8 +219,12 @@ class Shape:
         return pa.RecordBatch.from_arrays(made, schema=self.schema)
 
     def _timestamps(self, found: pa.RecordBatch) -> pa.TimestampArray:
+        """A record that has none gets null: Spark's own source would say a millisecond before 1970."""
+        times = found.column(3)
+        if len(times) and pc.min(times).as_py() < 0:  # a look at all of them costs a third of a nanosecond each
+            times = pc.if_else(pc.equal(times, NO_TIMESTAMP), pa.scalar(None, pa.int64()), times)
         try:
-            return pc.multiply_checked(found.column(3), 1000).cast(MICROSECONDS)
+            return pc.multiply_checked(times, 1000).cast(MICROSECONDS)
         except pa.ArrowInvalid:
             at, last = found.column(2)[0], found.column(2)[-1]
             raise Failed(

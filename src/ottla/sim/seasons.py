@@ -1,0 +1,239 @@
+"""A topic that is made, written, read, moved, deleted and made again under the same name, over and over (V15).
+
+A name that comes back starts from nothing: records are written to and read from a topic id, and what is read is what
+was sent to that id. Every season ends with all of it: what was acknowledged is there, and nothing else than what was
+sent.
+
+While the topic is there its replicas may be moved: then the new ones, and only they, have it in the end.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ottla.errors import ErrorCode
+from ottla.records import batch
+from ottla.sim.clients import RETRY, end_of, records
+from ottla.sim.link import LinkError
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.sim.clients import Address, Client
+
+NAME = "seasons"
+PLACES = ([0, 1], [1, 2], [2, 0])  # two replicas on three brokers: there is somewhere to move to
+NOTHING = bytes(16)
+UNSURE = RETRY | {ErrorCode.REASSIGNMENT_IN_PROGRESS, ErrorCode.INVALID_REPLICA_ASSIGNMENT}
+
+
+class Season:
+    """One life of the topic."""
+
+    def __init__(self, number: int, topic_id: bytes) -> None:
+        self.number = number
+        self.topic_id = topic_id
+        self.sent: set[bytes] = set()
+        self.acked: dict[int, bytes] = {}
+
+    def check(self, found: dict[int, bytes], wrong: Callable[[str], None]) -> None:
+        """`found`: all that was read in the end, by offset."""
+        name = f"V15 {NAME}, season {self.number}"
+        for offset, value in sorted(found.items()):
+            if value not in self.sent:
+                wrong(f"{name}: {value!r} at {offset} is of another")
+        for offset, value in sorted(self.acked.items()):
+            if found.get(offset) != value:
+                wrong(f"{name}: {value!r} was acknowledged at {offset}, and {found.get(offset)!r} was read")
+
+
+class Gone(Exception):
+    """The topic is not there any more: a deletion of the season before came late."""
+
+
+class Gardener:
+    def __init__(self, client: Client, wrong: Callable[[str], None], look: Callable[[], Planted | None]) -> None:
+        """`look`: the topic as the store has it."""
+        self.client = client
+        self.seasons = 0
+        self.moved = 0
+        self.stopping = False
+        self.refused: list[str] = []
+        self._wrong = wrong
+        self._look = look
+        self._ids: set[bytes] = {NOTHING}
+        self._unanswered = False  # whether a deletion may be on its way still
+
+    async def run(self) -> None:
+        """Until it is told to stop, and a season has ended."""
+        while not self.stopping:
+            season = Season(self.seasons, await self._create())
+            self.seasons += 1
+            try:
+                for _ in range(self.client.chance.randint(1, 3)):
+                    await self._write(season)
+                if self.client.chance.random() < 0.5:
+                    await self._move(season)
+                    await self._write(season)
+                season.check(await self._read(season), self._wrong)
+            except Gone:
+                continue
+            if not self.stopping:
+                await self._delete()
+
+    async def _rest(self, season: Season) -> None:
+        await self.client.rest()
+        planted = self._look()
+        if self._unanswered and (planted is None or planted.topic_id != season.topic_id):
+            raise Gone
+
+    # The topic.
+
+    async def _ask_controller(self, request: object, version: int) -> Any:
+        """LinkError: there is none, or it does not answer."""
+        await self.client.refresh()
+        address = self.client.address(self.client.controller)
+        if address is None:
+            raise LinkError("no controller")
+        return await self.client.ask(address, request, version)
+
+    async def _describe(self) -> tuple[bytes, Address | None]:
+        """The topic's id and the address of its leader, as some broker knows them."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=NAME)], allow_auto_topic_creation=False)
+        answer = await self.client.ask(self.client.anybody(), request, 12)
+        topic = answer.topics[0]
+        if topic.error_code or not topic.partitions:
+            return NOTHING, None
+        brokers = {one.node_id: (one.host, one.port) for one in answer.brokers}
+        return bytes(topic.topic_id), brokers.get(topic.partitions[0].leader_id)
+
+    async def _create(self) -> bytes:
+        place = self.client.chance.choice(PLACES)
+        topic = CreatableTopic(
+            name=NAME,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=place)],
+            configs=[CreatableTopicConfig(name="min.insync.replicas", value="2")],
+        )
+        while True:
+            try:
+                await self._ask_controller(CreateTopicsRequest(topics=[topic]), 5)
+                topic_id, _ = await self._describe()
+                if topic_id not in self._ids:
+                    self._ids.add(topic_id)
+                    return topic_id
+            except LinkError:
+                pass
+            await self.client.rest()
+
+    async def _delete(self) -> None:
+        """Until it is gone, or another is in its place."""
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=NAME, topic_id=NOTHING)], topic_names=[NAME], timeout_ms=3000
+        )
+        while True:
+            try:
+                answer = await self._ask_controller(request, 5)
+                if answer.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                    return
+            except LinkError:
+                self._unanswered = True
+            await self.client.rest()
+
+    async def _move(self, season: Season) -> None:
+        place = self.client.chance.choice(PLACES)
+        one = ReassignablePartition(partition_index=0, replicas=place)
+        request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=NAME, partitions=[one])])
+        while True:
+            try:
+                answer = await self._ask_controller(request, 0)
+                code = ErrorCode(answer.error_code or answer.responses[0].partitions[0].error_code)
+                if code is ErrorCode.NONE:
+                    break
+                if code not in UNSURE:
+                    self.refused.append(f"{NAME}: {code.name} for a move to {place}")
+                    return
+            except LinkError:
+                pass
+            await self._rest(season)
+        while (planted := self._look()) is None or planted.replicas != place:  # for ever, it ends with V17
+            await self._rest(season)
+        self.moved += 1
+
+    # Records.
+
+    async def _write(self, season: Season) -> None:
+        """Send one batch until it is acknowledged. It may be there more than once: this producer is not idempotent."""
+        values = [f"season {season.number} {len(season.sent) + number}".encode() for number in range(3)]
+        season.sent.update(values)
+        data = batch.build([batch.Record(at, 1_700_000_000_000, None, value) for at, value in enumerate(values)])
+        one = PartitionProduceData(index=0, records=memoryview(data))
+        topic = TopicProduceData(name="", topic_id=season.topic_id, partition_data=[one])
+        request = ProduceRequest(acks=-1, timeout_ms=3000, topic_data=[topic])
+        while True:
+            try:
+                topic_id, leader = await self._describe()
+                if leader is not None and topic_id == season.topic_id:
+                    answer = (await self.client.ask(leader, request, 13)).responses[0].partition_responses[0]
+                    code = ErrorCode(answer.error_code)
+                    if code is ErrorCode.NONE:
+                        season.acked.update(enumerate(values, answer.base_offset))
+                        return
+                    if code not in RETRY:
+                        self.refused.append(f"{NAME}: {code.name} for season {season.number}")
+                        return
+            except LinkError:
+                pass
+            await self._rest(season)
+
+    async def _read(self, season: Season) -> dict[int, bytes]:
+        """All of it, once what was acknowledged is committed, as the leader knows it."""
+        found: dict[int, bytes] = {}
+        at, last = 0, max(season.acked, default=-1)
+        while at <= last:
+            one = FetchPartition(partition=0, fetch_offset=at, partition_max_bytes=1 << 20)
+            topic = FetchTopic(topic_id=season.topic_id, partitions=[one])
+            request = FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+            try:
+                topic_id, leader = await self._describe()
+                if leader is not None and topic_id == season.topic_id:
+                    answer = await self.client.ask(leader, request, 13)
+                    part = answer.responses[0].partitions[0] if answer.responses else None
+                    data = bytes(part.records or b"") if part is not None and not part.error_code else b""
+                    found.update((record.offset, record.value or b"") for record in records(data))
+                    at = max(at, end_of(data))
+            except LinkError:
+                pass
+            await self._rest(season)
+        return found
+
+
+class Planted(NamedTuple):
+    """The topic as its node in the store says."""
+
+    topic_id: bytes
+    replicas: list[int] | None  # None while they are changing
+
+
+def planted_in(data: bytes) -> Planted:
+    topic = json.loads(data)
+    topic_id = base64.urlsafe_b64decode(topic["topic_id"] + "==")
+    changing = topic.get("adding_replicas") or topic.get("removing_replicas")
+    return Planted(topic_id, None if changing else [int(broker) for broker in topic["partitions"]["0"]])

@@ -1,0 +1,83 @@
+"""Groups to which a job commits how far it is, for whoever watches lag: ours by name, and looked at before we write.
+
+A group of that name may be in use by others, and to commit to it would move their consumers. What is ours is known by
+the metadata of its offsets, a JSON object with the keys that we write. `check` refuses all others.
+
+    query     ottla-spark-<name>       {"query", "run", "batch", ...}     source/progress.py
+    mirror    ottla-mirrored-<name>    {"mirror"}                         at the source; its positions are at the target
+    export    ottla-export-<name>      {"export"}
+
+No name of one kind is a name of another, whatever stands behind the prefix.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.client.failure import Failed
+from ottla.client.groups import Committed, commit, committed, membership
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from ottla.client.cluster import Cluster, TopicPartition
+
+QUERY: Final = "ottla-spark-"
+MIRROR: Final = "ottla-mirrored-"
+EXPORT: Final = "ottla-export-"
+PREFIXES: Final = (QUERY, MIRROR, EXPORT)  # such groups only show progress, and mean nothing on another cluster
+SHOWN_MAX: Final = 60  # characters of foreign metadata in a sentence
+
+
+class Foreign(Failed):
+    """The group is somebody else's."""
+
+
+def check(cluster: Cluster, group: str, keys: Collection[str]) -> None:
+    """Foreign, unless nobody has the group or its offsets were written with these keys."""
+    fix = "give another name for the group, or delete this one if nobody needs it"
+    who = membership(cluster, group)
+    if who.members:
+        raise Foreign(f"{who.members} consumers use this group, {group}: {fix}")
+    offsets = committed(cluster, group, stable=False)
+    if not offsets and who.kind:
+        raise Foreign(f"group {group} is one of consumers ({who.kind}), who are away: {fix}")
+    for where, found in sorted(offsets.items()):
+        if not owned(found.metadata, keys):
+            text = found.metadata if len(found.metadata) <= SHOWN_MAX else f"{found.metadata[:SHOWN_MAX]}..."
+            raise Foreign(
+                f"group {group} is somebody else's: it stands at offset {found.offset} of {where.topic} partition "
+                f"{where.partition} with metadata {text!r}, which is not as we write it; {fix}"
+            )
+
+
+def owned(metadata: str, keys: Collection[str]) -> bool:
+    try:
+        found: Any = json.loads(metadata)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.keys() <= set(keys)
+
+
+class Shown:
+    """The group of a job that has one name: looked at once, then told how far the job is."""
+
+    def __init__(self, prefix: str, kind: str, name: str) -> None:
+        self.group = f"{prefix}{name}"
+        self._metadata = json.dumps({kind: name}, separators=(",", ":"))
+        self._keys = {kind}
+        self._ours: bool | None = None
+
+    def tell(self, cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit these offsets; Failed if that cannot be. That the group is somebody else's is said once."""
+        if self._ours is None:
+            try:
+                check(cluster, self.group, self._keys)
+            except Foreign:
+                self._ours = False
+                raise
+            self._ours = True
+        if not self._ours:
+            return
+        commit(cluster, self.group, {where: Committed(offset, self._metadata) for where, offset in offsets.items()})

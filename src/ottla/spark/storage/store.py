@@ -1,0 +1,238 @@
+"""A folder at a location: files that appear whole, names that one process gets, moves, and what is there.
+
+    put      a small file in the place of what was there: readers see the one or the other
+    create   a small file under a name that nobody has yet; of several who try at once, one is told True
+    output   a stream for a large file under a name that no reader looks at, to be moved to its place later
+    move     to another name, replacing what was there
+
+On a file system these are renames and links. A store without rename has other means: an object appears when all of it
+has arrived, `create` is a conditional put (by obstore: S3, Google and Azure know it), and a move is a copy inside the
+store, which appears at once, and a removal. Names are relative to the location, with slashes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
+
+from ottla.client.failure import Failed
+from ottla.spark.storage.location import OBJECTS, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from ottla.spark.storage.location import Location
+
+HIDDEN: Final = "_ottla"  # readers of tables leave out names that begin so
+COPIED_MAX: Final = 5 << 30  # S3 copies no larger object in one request
+TOGETHER: Final = 8  # moves at a time
+TROUBLE: Final = (OSError, pa.ArrowException)
+
+
+class Found(NamedTuple):
+    name: str
+    size: int
+    changed: float  # seconds since 1970
+
+
+class Store:
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self.local = location.local
+        self.renames = location.kind not in OBJECTS
+        self._fs, self._base = location.filesystem()
+
+    def __str__(self) -> str:
+        return str(self.location)
+
+    def path(self, name: str) -> Path:
+        assert self.local is not None, "only a folder of this machine has paths"
+        return self.local / name
+
+    def read(self, name: str) -> bytes | None:
+        """The whole of a small file; None when there is none."""
+        try:
+            with self.input(name) as file:
+                data: bytes = file.read()
+                return data
+        except FileNotFoundError:
+            return None
+
+    def input(self, name: str) -> Any:
+        """A file to read, anywhere in it; FileNotFoundError when there is none."""
+        with told(self, "read"):
+            return self._fs.open_input_file(self._at(name))
+
+    def output(self, name: str) -> Any:
+        """A stream for a new file; it is there when it has been closed."""
+        with told(self, "written"):
+            if self.local is not None:
+                self.path(name).parent.mkdir(parents=True, exist_ok=True)
+                return self.path(name).open("wb")
+            self._make_folder(name)
+            return self._fs.open_output_stream(self._at(name))
+
+    def put(self, name: str, data: bytes) -> None:
+        with told(self, "written"):
+            if not self.renames:
+                with self._fs.open_output_stream(self._at(name)) as output:
+                    output.write(data)
+                return
+            draft = f"{name}.{uuid.uuid4().hex}.new"
+            if "/" in name:  # a name that begins with _ is no part of a table
+                folder, _, last = name.rpartition("/")
+                draft = f"{folder}/_{last}.{uuid.uuid4().hex}.new"
+            with self.output(draft) as output:
+                output.write(data)
+            self._rename(draft, name)
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Whether the name is ours. An answer that was lost on its way, and asked for again, is known by the data."""
+        with told(self, "written"):
+            return self._created(name, data) or self.read(name) == data
+
+    def exists(self, name: str = "") -> bool:
+        with told(self, "read"):
+            found: bool = self._fs.get_file_info(self._at(name)).type.name != "NotFound"
+            return found
+
+    def files(self, folder: str = "") -> list[Found]:
+        """All files below a folder, in the order of their names; none when it is not there."""
+        from pyarrow import fs
+
+        with told(self, "read"):
+            chosen = fs.FileSelector(self._at(folder), recursive=True, allow_not_found=True)
+            there = [one for one in self._fs.get_file_info(chosen) if one.type == fs.FileType.File]
+        start = len(self._base) + 1
+        return sorted(
+            Found(one.path[start:], one.size, (one.mtime_ns or 0) / 1e9) for one in there if not one.path.endswith("/")
+        )
+
+    def move(self, source: str, target: str) -> None:
+        """FileNotFoundError when there is no source."""
+        if source == target:
+            return
+        with told(self, "written"):
+            if self.renames:
+                self._rename(source, target)
+                return
+            try:
+                self._fs.copy_file(self._at(source), self._at(target))
+            except TROUBLE:
+                if not self.exists(source):
+                    raise FileNotFoundError(source) from None
+                raise
+            self._fs.delete_file(self._at(source))
+
+    def move_all(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Several at a time where a move is a copy."""
+        if self.renames:
+            for source, target in pairs:
+                self.move(source, target)
+            return
+        with ThreadPoolExecutor(TOGETHER) as pool:
+            for done in [pool.submit(self.move, source, target) for source, target in pairs]:
+                done.result()
+
+    def remove(self, name: str) -> None:
+        with told(self, "written"), suppress(FileNotFoundError):
+            self._fs.delete_file(self._at(name))
+
+    def remove_folder(self, name: str) -> None:
+        """As far as it can be: what is left of it is in nobody's way."""
+        if self.local is not None:
+            shutil.rmtree(self.path(name), ignore_errors=True)
+            return
+        with suppress(*TROUBLE):
+            self._fs.delete_dir(self._at(name))
+
+    def _at(self, name: str) -> str:
+        return f"{self._base}/{name}" if name else self._base
+
+    def _make_folder(self, name: str) -> None:
+        """A bucket has no folders, only names with slashes in them."""
+        if self.renames and "/" in name:
+            self._fs.create_dir(self._at(name.rpartition("/")[0]), recursive=True)
+
+    def _rename(self, source: str, target: str) -> None:
+        if self.local is not None:
+            self.path(target).parent.mkdir(parents=True, exist_ok=True)
+            self.path(source).replace(self.path(target))
+            return
+        self._make_folder(target)
+        if self.location.kind == "hdfs" and self.exists(target) and self.exists(source):
+            self._fs.delete_file(self._at(target))
+        self._fs.move(self._at(source), self._at(target))
+
+    def _created(self, name: str, data: bytes) -> bool:
+        kind = self.location.kind
+        if kind in OBJECTS:
+            return put_new(self.location, name, data)
+        if kind == "fsspec":
+            self._make_folder(name)
+            try:
+                self._fs.handler.fs.pipe_file(self._at(name), data, mode="create")
+            except FileExistsError:
+                return False
+            return True
+        draft = f"{name}.{uuid.uuid4().hex}.new"
+        with self.output(draft) as output:
+            output.write(data)
+            if self.local is not None:
+                output.flush()
+                os.fsync(output.fileno())
+        try:
+            if self.local is not None:
+                os.link(self.path(draft), self.path(name))
+            elif self.exists(name):
+                return False
+            else:
+                self._fs.move(self._at(draft), self._at(name))  # HDFS refuses it when the name is taken
+        except FileExistsError:
+            return False
+        finally:
+            self.remove(draft)
+        return True
+
+
+def put_new(location: Location, name: str, data: bytes) -> bool:
+    """A put that the store refuses when the name is taken."""
+    try:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, BaseError
+        from obstore.store import from_url
+    except ModuleNotFoundError:
+        raise Failed(
+            f"Parquet tables at {location.scheme}:// need obstore: pip install 'ottla[storage]', or set format=delta"
+        ) from None
+    options = location.object_options()
+    plain = options.pop("aws_allow_http", None) is not None
+    more: dict[str, Any] = {"client_options": {"allow_http": True}} if plain else {}
+    try:
+        store = from_url(location.root, config=options, **more)
+        obstore.put(store, f"{location.path}/{name}", data, mode="create")
+    except (AlreadyExistsError, FileExistsError):
+        return False
+    except (BaseError, OSError) as error:
+        raise Failed(f"{location} cannot be written ({first_line(error)})") from None
+    return True
+
+
+@contextmanager
+def told(store: Store, what: str) -> Iterator[None]:
+    """Trouble of a store in a sentence. On this machine it stays what it is: callers know its codes."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except TROUBLE as error:
+        if store.local is not None:
+            raise
+        raise Failed(f"{store} cannot be {what} ({first_line(error)})") from None

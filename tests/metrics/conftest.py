@@ -1,0 +1,13 @@
+"""One broker for the tests of a file."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.embed import BrokerThread
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerThread]:
+    with BrokerThread() as broker:
+        yield broker
