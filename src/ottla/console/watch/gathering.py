@@ -379,11 +379,11 @@ class Gathering:
         address = self._addresses.get(node)
         if address is None:
             return "the cluster has no broker of this number now"
-        for link, patience_s in ((self._link(address[0]), self._patience_s), (self._long_link(address[0]), LONG_S)):
-            if link.failed:
-                return link.failed
-            if link.silent_s > max(patience_s, self._patience_s):
-                return f"the broker at {address[0][0]}:{address[0][1]} does not answer"
+        link = self._long_link(address[0]) if listed else self._link(address[0])  # the one that each round asks
+        if link.failed:
+            return link.failed
+        if link.silent_s > max(LONG_S, self._patience_s):
+            return f"the broker at {address[0][0]}:{address[0][1]} does not answer"
         return None if listed else "the cluster does not list it: it is starting, or was cut off"
 
     def _silenced(self) -> dict[int, Broker]:

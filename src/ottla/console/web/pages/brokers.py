@@ -188,10 +188,7 @@ def show_one(console: Console, node: int) -> None:
         data, disk, flow = Stat("Data"), Stat("Disk free"), Stat("Records in")
     with ui.element("div").classes("o-card"):
         ui.label("Options").classes("o-head q-mb-sm")
-        if one.silence:
-            empty("The broker does not answer, so its options are not known now.", "cloud_off")
-        else:
-            OptionsTable(console, BROKER, str(node))
+        OptionsTable(console, BROKER, str(node))
 
     def update(snapshot: Snapshot) -> None:
         found = snapshot.brokers.get(node)
