@@ -183,6 +183,7 @@ def test_a_topic_is_created_changed_grown_and_deleted(visitor: Visitor, cluster:
     visitor.press("sure")
     with Client(cluster.bootstrap) as client:
         wait_until(lambda: "invoices" not in client.topics())
+    visitor.page.wait_for_url("**/topics")  # where the page goes by itself
     visitor.go("/audit", until="delete topic")
     for what in ("create topic", "set option", "add partitions"):
         visitor.sees(what, "audit")

@@ -147,6 +147,17 @@ class Cluster:
         self.retrying(lambda: self._refresh([]), what="asking for the brokers")
         return {node: self._connect(address) for node, address in self._brokers.items()}
 
+    def nodes(self) -> list[int]:
+        """The numbers of the brokers, whether they answer or not."""
+        self.retrying(lambda: self._refresh([]), what="asking for the brokers")
+        return sorted(self._brokers)
+
+    def broker(self, node: int) -> Connection:
+        """The shared connection to one of them."""
+        if node not in self.nodes():
+            raise Failed(f"the cluster has no broker {node} now")
+        return self._connect(self._brokers[node])
+
     def anyone(self) -> Connection:
         """Some broker: one that we talk to, else one that we know, else the first of those we were given."""
         for connection in self._open.values():

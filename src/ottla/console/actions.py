@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.client.cluster import TRANSACTION, Cluster, TopicPartition
-from ottla.client.failure import Failed, check
+from ottla.client.failure import Failed, Unreachable, check
 from ottla.client.groups import Committed, commit, delete_group
 from ottla.client.offsets import at_time, earliest, latest
 from ottla.client.producing import Sender
@@ -155,7 +155,7 @@ class Actions:
         resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
         with self.cluster() as cluster:
-            connection = cluster.brokers()[int(name)] if kind == BROKER and name else cluster.anyone()
+            connection = cluster.broker(int(name)) if kind == BROKER and name else cluster.anyone()
             (found,) = connection.ask(request, DescribeConfigsResponse).results
         check(f"options of {name}", found.error_code, more(found.error_message))
         return found.configs
@@ -226,8 +226,9 @@ class Actions:
         """Take the throttle off all brokers and these topics again."""
 
         def work(cluster: Cluster) -> None:
-            for node in cluster.brokers():
-                alter(cluster, BROKER, str(node), dict.fromkeys(THROTTLES))
+            for node in cluster.nodes():
+                with contextlib.suppress(Unreachable):  # it copies nothing now
+                    alter(cluster, BROKER, str(node), dict.fromkeys(THROTTLES))
             for topic in cluster.topics(topics):
                 alter(cluster, TOPIC, topic, dict.fromkeys(THROTTLED))
 
@@ -328,15 +329,16 @@ def alter(cluster: Cluster, kind: int, name: str, options: Mapping[str, str | No
     ]
     resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-    connection = cluster.brokers()[int(name)] if kind == BROKER and name else cluster.controller()
+    connection = cluster.broker(int(name)) if kind == BROKER and name else cluster.controller()
     for one in connection.ask(request, IncrementalAlterConfigsResponse).responses:
         check(f"{name}: {', '.join(options)}", one.error_code, more(one.error_message))
 
 
 def hold_back(cluster: Cluster, plan: Mapping[TopicPartition, tuple[int, ...] | None], throttle: int) -> None:
     """Before a move: every broker copies at most so many bytes a second for the topics of the plan."""
-    for node in cluster.brokers():
-        alter(cluster, BROKER, str(node), dict.fromkeys(THROTTLES, str(throttle)))
+    for node in cluster.nodes():
+        with contextlib.suppress(Unreachable):  # it copies nothing now
+            alter(cluster, BROKER, str(node), dict.fromkeys(THROTTLES, str(throttle)))
     for topic in {where.topic for where in plan}:
         alter(cluster, TOPIC, topic, dict.fromkeys(THROTTLED, "*"))
 

@@ -19,7 +19,7 @@ from ottla.client.failure import Failed, Unreachable
 from ottla.console.watch import asking, peeking
 from ottla.console.watch.arrivals import Arrivals
 from ottla.console.watch.lag import lags
-from ottla.console.watch.links import Link
+from ottla.console.watch.links import TIMEOUT_S, Link
 from ottla.console.watch.rates import Rates
 from ottla.console.watch.snapshot import Broker, Group, Partition, Snapshot, Topic
 
@@ -38,7 +38,9 @@ EVERY_S: Final = 2.0
 SHARE: Final = 4  # a round takes at most one part of so many of the time
 SLOW_ROUNDS: Final = 5  # between questions for sizes and starts
 OPTIONS_ROUNDS: Final = 15
+LONG_S: Final = 8.0  # of silence, where a broker may be busy with what it was asked
 WAIT_S: Final = 5.0  # for the answers of one round
+TOPICS_A_SECOND: Final = 500  # that a very busy broker tells of
 PEEKS_MAX: Final = 2000  # remembered
 
 
@@ -86,6 +88,7 @@ class Gathering:
         self._wanted: dict[TopicPartition, int] = {}  # offsets whose time is to be looked at in the next round
         self._ids: dict[str, bytes] = {}
         self._listed: set[int] = set()
+        self._patience_s = TIMEOUT_S  # for one answer; those of a large cluster take longer
         self._topic_rates = Rates()
         self._group_rates = Rates()
         self._lag_trends = Rates(falls=True)
@@ -128,7 +131,7 @@ class Gathering:
             if link.busy:
                 continue
             try:
-                return link.run(asking.metadata).result(WAIT_S)
+                return link.run(asking.metadata).result(self._patience_s + 1)
             except Failed as error:
                 reason = str(error)
             except TimeoutError:
@@ -140,6 +143,11 @@ class Gathering:
         for one in said.brokers:
             self._addresses[one.node_id] = ((one.host, one.port), one.rack)
         self._listed = {one.node_id for one in said.brokers}
+        self._patience_s = TIMEOUT_S + len(said.topics) / TOPICS_A_SECOND
+        for link in self._links.values():
+            link.timeout_s = self._patience_s
+        for link in self._long.values():
+            link.timeout_s = max(LONG_S, self._patience_s)
         for node in self._groups.keys() - self._listed:  # others coordinate now what it did
             del self._groups[node]
             self._transactions.pop(node, None)
@@ -371,11 +379,11 @@ class Gathering:
         address = self._addresses.get(node)
         if address is None:
             return "the cluster has no broker of this number now"
-        for link in (self._link(address[0]), self._long_link(address[0])):
-            if link.failed:
-                return link.failed
-            if link.silent_s > WAIT_S - 1:
-                return f"the broker at {address[0][0]}:{address[0][1]} does not answer"
+        link = self._long_link(address[0]) if listed else self._link(address[0])  # the one that each round asks
+        if link.failed:
+            return link.failed
+        if link.silent_s > max(LONG_S, self._patience_s):
+            return f"the broker at {address[0][0]}:{address[0][1]} does not answer"
         return None if listed else "the cluster does not list it: it is starting, or was cut off"
 
     def _silenced(self) -> dict[int, Broker]:
@@ -385,12 +393,12 @@ class Gathering:
 
     def _link(self, address: Address) -> Link:
         if address not in self._links:
-            self._links[address] = Link(address, self._security)
+            self._links[address] = Link(address, self._security, self._patience_s)
         return self._links[address]
 
     def _long_link(self, address: Address) -> Link:
         if address not in self._long:
-            self._long[address] = Link(address, self._security)
+            self._long[address] = Link(address, self._security, max(LONG_S, self._patience_s))
         return self._long[address]
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ class Link:
         self.address = address
         self.failed: str | None = None
         self._security = security
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s  # of connections that are made from now on
         self._connection: Connection | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"console-{address[0]}:{address[1]}")
         self._work: Future[object] | None = None
@@ -77,7 +77,7 @@ class Link:
     def connection(self) -> Connection:
         if self._connection is None or not self._connection.alive:
             self._connection = Connection(
-                self.address, self._timeout_s, security=self._security, client_id="ottla-console"
+                self.address, self.timeout_s, security=self._security, client_id="ottla-console"
             )
         return self._connection
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nicegui import ui
+from nicegui import run, ui
 
+from ottla.client.failure import Failed
 from ottla.console.web import units
 from ottla.console.web.frame import attempt, user
 from ottla.console.web.table import Column, Paged
@@ -24,6 +25,7 @@ SOURCES: Final = {
     7: "client metrics",
     8: "group",
 }
+RETRY_S: Final = 5.0
 LIVE: Final = (1, 2, 3)
 
 
@@ -66,13 +68,23 @@ class OptionsTable:
             mark="options",
             tools=tools,
         )
+        self._trouble = ui.label().classes("o-warn o-wrap")
         ui.timer(0.05, self.load, once=True)
+        ui.timer(RETRY_S, self._again)
+
+    async def _again(self) -> None:
+        """A broker that did not answer may do so by now."""
+        if not self._options:
+            await self.load()
 
     async def load(self) -> None:
-        done, options = await attempt(self._console.actions.options, self._kind, self._name)
-        if done:
-            self._options = options
-            self.table.update()
+        try:
+            self._options = await run.io_bound(self._console.actions.options, self._kind, self._name) or []
+        except Failed as error:
+            self._trouble.set_text(f"The options are not known now: {error}")
+            return
+        self._trouble.set_text("")
+        self.table.update()
 
     def _toggle(self) -> None:
         self._only_set = not self._only_set

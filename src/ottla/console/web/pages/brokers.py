@@ -57,6 +57,10 @@ def show_all(console: Console) -> None:
         def now() -> Snapshot:
             return console.watch.snapshot
 
+        known = any(one.rack for one in items())
+        racks: list[Column[Broker]] = [
+            Column("Rack", lambda one: one.rack or "—", lambda one: one.rack or "", wide=True)
+        ]
         table: Paged[Broker] = Paged(
             [
                 Column(
@@ -70,7 +74,7 @@ def show_all(console: Console) -> None:
                     wide=True,
                     tone=lambda one: "o-note",
                 ),
-                Column("Rack", lambda one: one.rack or "—", lambda one: one.rack or "", wide=True),
+                *(racks if known else []),
                 Column("Leads", lambda one: units.number(one.leads), lambda one: one.leads, right=True),
                 Column(
                     "Skew",
@@ -184,10 +188,7 @@ def show_one(console: Console, node: int) -> None:
         data, disk, flow = Stat("Data"), Stat("Disk free"), Stat("Records in")
     with ui.element("div").classes("o-card"):
         ui.label("Options").classes("o-head q-mb-sm")
-        if one.silence:
-            empty("The broker does not answer, so its options are not known now.", "cloud_off")
-        else:
-            OptionsTable(console, BROKER, str(node))
+        OptionsTable(console, BROKER, str(node))
 
     def update(snapshot: Snapshot) -> None:
         found = snapshot.brokers.get(node)
