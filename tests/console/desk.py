@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from playwright.sync_api import TimeoutError
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ FLAGS = [
     "--disable-sync",
 ]
 LIMIT_MS = 60_000
+OPEN_MS = 5_000
 
 
 class Desk:
@@ -112,8 +114,19 @@ class Visitor:
         self.find(mark).fill(text)
 
     def choose(self, mark: str, label: str) -> None:
-        self.find(mark).click(force=True)
-        self.page.locator(".q-menu .q-item", has_text=label).first.click()
+        """From a menu, which opens at the first click unless the page is still moving."""
+        wanted = self.page.locator(".q-menu .q-item", has_text=label).first
+
+        def opened() -> bool:
+            try:
+                self.find(mark).dispatch_event("click")
+                wanted.wait_for(timeout=OPEN_MS)
+            except TimeoutError:
+                return False
+            return True
+
+        wait_until(opened, f"the menu of {mark} does not open")
+        wanted.click()
 
     def sees(self, text: str, mark: str = "") -> None:
         """Wait until it stands there."""
