@@ -63,6 +63,8 @@ def cancel(cluster: Cluster, places: Iterable[Place]) -> dict[Place, Refused]:
 
 
 def _alter(cluster: Cluster, wanted: Mapping[Place, list[int] | None]) -> dict[Place, Refused]:
+    if not wanted:
+        return {}
     topics: dict[str, list[ReassignablePartition]] = defaultdict(list)
     for (topic, index), replicas in wanted.items():
         topics[topic].append(ReassignablePartition(partition_index=index, replicas=replicas))

@@ -10,11 +10,12 @@ import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.client.cluster import TRANSACTION, Cluster, TopicPartition
+from ottla.client.election import Election, elect
 from ottla.client.failure import Failed, Unreachable, check
 from ottla.client.groups import Committed, commit, delete_group
 from ottla.client.offsets import at_time, earliest, latest
 from ottla.client.producing import Sender
-from ottla.errors import ErrorCode
+from ottla.client.reassignment import cancel, start
 from ottla.records import batch
 from ottla.records.murmur2 import murmur2
 from ottla.wire.messages.configs import (
@@ -27,8 +28,6 @@ from ottla.wire.messages.configs import (
     IncrementalAlterConfigsResponse,
 )
 from ottla.wire.messages.topics import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
     CreatableTopic,
     CreatableTopicConfig,
     CreatePartitionsRequest,
@@ -39,11 +38,6 @@ from ottla.wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-    TopicPartitions,
 )
 from ottla.wire.messages.transactions import (
     DescribeTransactionsRequest,
@@ -175,32 +169,17 @@ class Actions:
 
     def elect(self, who: str, wheres: Iterable[TopicPartition] | None, *, unclean: bool = False) -> int:
         """Elect leaders for these partitions, or for all; how many were elected."""
-        topics: dict[str, list[int]] = {}
-        for name, index in wheres or ():
-            topics.setdefault(name, []).append(index)
-        request = ElectLeadersRequest(
-            election_type=UNCLEAN if unclean else PREFERRED,
-            topic_partitions=None
-            if wheres is None
-            else [TopicPartitions(topic=name, partitions=some) for name, some in topics.items()],
-            timeout_ms=TIMEOUT_MS,
-        )
-        told = "all partitions" if wheres is None else ", ".join(f"{n}-{i}" for n, some in topics.items() for i in some)
+        kind = Election.UNCLEAN if unclean else Election.PREFERRED
+        places = None if wheres is None else list(wheres)
+        told = "all partitions" if places is None else ", ".join(f"{name}-{index}" for name, index in places)
 
         def work(cluster: Cluster) -> int:
-            answer = cluster.controller().ask(request, ElectLeadersResponse)
-            check("the election", answer.error_code)
-            count = 0
-            for topic in answer.replica_election_results:
-                for one in topic.partition_result:
-                    if one.error_code == ErrorCode.ELECTION_NOT_NEEDED:
-                        continue
-                    check(f"{topic.topic} partition {one.partition_id}", one.error_code, more(one.error_message))
-                    count += 1
-            return count
+            elected, failed = elect(cluster, kind, places)
+            for refusal in failed.values():
+                raise refusal
+            return len(elected)
 
-        kind = "unclean" if unclean else "preferred"
-        return self._do(who, f"elect {kind} leaders", shortened(told), work)
+        return self._do(who, f"elect {kind.name.lower()} leaders", shortened(told), work)
 
     def reassign(
         self, who: str, plan: Mapping[TopicPartition, tuple[int, ...] | None], throttle: int | None = None
@@ -344,19 +323,10 @@ def hold_back(cluster: Cluster, plan: Mapping[TopicPartition, tuple[int, ...] | 
 
 
 def move(cluster: Cluster, plan: Mapping[TopicPartition, tuple[int, ...] | None]) -> None:
-    topics: dict[str, list[ReassignablePartition]] = {}
-    for (topic, index), replicas in plan.items():
-        part = ReassignablePartition(partition_index=index, replicas=None if replicas is None else list(replicas))
-        topics.setdefault(topic, []).append(part)
-    request = AlterPartitionReassignmentsRequest(
-        timeout_ms=TIMEOUT_MS,
-        topics=[ReassignableTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
-    )
-    answer = cluster.controller().ask(request, AlterPartitionReassignmentsResponse)
-    check("the reassignment", answer.error_code, more(answer.error_message))
-    for one in answer.responses:
-        for each in one.partitions:
-            check(f"{one.name} partition {each.partition_index}", each.error_code, more(each.error_message))
+    refused = start(cluster, {where: replicas for where, replicas in plan.items() if replicas is not None})
+    refused |= cancel(cluster, [where for where, replicas in plan.items() if replicas is None])
+    for refusal in refused.values():
+        raise refusal
 
 
 def more(message: str | None) -> str:

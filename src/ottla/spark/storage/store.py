@@ -214,9 +214,11 @@ def put_new(location: Location, name: str, data: bytes) -> bool:
         ) from None
     options = location.object_options()
     plain = options.pop("aws_allow_http", None) is not None
-    more: dict[str, Any] = {"client_options": {"allow_http": True}} if plain else {}
+    given: dict[str, Any] = {"config": options}  # which options there are depends on the kind of store
+    if plain:
+        given["client_options"] = {"allow_http": True}
     try:
-        store = from_url(location.root, config=options, **more)
+        store = from_url(location.root, **given)
         obstore.put(store, f"{location.path}/{name}", data, mode="create")
     except (AlreadyExistsError, FileExistsError):
         return False

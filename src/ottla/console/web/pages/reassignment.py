@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import run, ui
 
-from ottla.client.assignment_plan import Change, changes, propose
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
+from ottla.client.placement import Change, PlacementError, changes, propose
 from ottla.console.web import units
 from ottla.console.web.frame import attempt, chip, frame, live, sure, user
 from ottla.console.web.table import Column, Paged
 
 if TYPE_CHECKING:
+    from ottla.client.placement import Place, Replicas
     from ottla.console.console import Console
     from ottla.console.watch.snapshot import Move, Partition, Snapshot
 
@@ -137,15 +138,18 @@ class Proposal:
             with ui.column().classes("w-full gap-2") as self._result:
                 self._table: Paged[Change] = Paged(
                     [
+                        Column("Partition", lambda one: f"{one.place[0]} / {one.place[1]}", lambda one: one.place),
+                        Column("Now", lambda one: listed(one.old)),
+                        Column("Then", lambda one: listed(one.new), tone=lambda one: "o-note"),
                         Column(
-                            "Partition", lambda one: f"{one.where.topic} / {one.where.partition}", lambda one: one.where
+                            "To copy",
+                            lambda one: units.size(one.bytes_to_copy),
+                            lambda one: one.bytes_to_copy,
+                            right=True,
                         ),
-                        Column("Now", lambda one: listed(one.before)),
-                        Column("Then", lambda one: listed(one.after), tone=lambda one: "o-note"),
-                        Column("To copy", lambda one: units.size(one.bytes), lambda one: one.bytes, right=True),
                     ],
                     lambda: self._changes,
-                    key=lambda one: str(one.where),
+                    key=lambda one: str(one.place),
                     size=10,
                     mark="plan",
                 )
@@ -176,7 +180,7 @@ class Proposal:
             return
         self._changes = found or []
         self._result.set_visibility(bool(self._changes))
-        total, moved = sum(one.bytes for one in self._changes), sum(bool(one.adding) for one in self._changes)
+        total, moved = sum(one.bytes_to_copy for one in self._changes), sum(bool(one.added) for one in self._changes)
         self._said.set_text(
             f"{len(self._changes):,} partitions change, {moved:,} of them are copied: {units.size(total)} in all."
             if self._changes
@@ -188,7 +192,7 @@ class Proposal:
         if not self._changes:
             return
         who = user()
-        total = sum(one.bytes for one in self._changes)
+        total = sum(one.bytes_to_copy for one in self._changes)
         limit: Any = self._throttle.value
         throttle = int(float(limit) * 1_000_000) if limit else None
         question = f"Move {len(self._changes):,} partitions, {units.size(total)}" + (
@@ -196,7 +200,9 @@ class Proposal:
         )
         if not await sure(question, "Run"):
             return
-        plan: dict[TopicPartition, tuple[int, ...] | None] = {one.where: one.after for one in self._changes}
+        plan: dict[TopicPartition, tuple[int, ...] | None] = {
+            TopicPartition(*one.place): one.new for one in self._changes
+        }
         done, _ = await attempt(self._console.actions.reassign, who, plan, throttle, done="The moves have begun")
         if done:
             self._changes = []
@@ -217,9 +223,9 @@ def plain(snapshot: Snapshot) -> tuple[dict[Any, Any], dict[int, str | None], di
 
 
 def planned(
-    current: dict[TopicPartition, tuple[int, ...]],
+    current: dict[Place, Replicas],
     brokers: dict[int, str | None],
-    sizes: dict[TopicPartition, int],
+    sizes: dict[Place, int],
     patterns: list[str],
     leaving: set[int],
     copies: int | None,
@@ -228,11 +234,15 @@ def planned(
     chosen = {
         where: replicas
         for where, replicas in current.items()
-        if any(fnmatchcase(where.topic, pattern) for pattern in patterns) and (not leaving or leaving & set(replicas))
+        if any(fnmatchcase(where[0], pattern) for pattern in patterns) and (not leaving or leaving & set(replicas))
     }
     if not chosen:
         raise Failed("no partition is of such a topic, or on such a broker")
-    plan = propose(chosen, brokers, leaving=leaving, copies=copies, balance=balance, sizes=sizes)
+    left = {node: rack for node, rack in brokers.items() if node not in leaving}
+    try:
+        plan = propose(chosen, left, replicas=copies, sizes=sizes, spread=balance)
+    except PlacementError as error:
+        raise Failed(str(error)) from None
     return changes(chosen, plan, sizes)[:AT_ONCE_MAX]
 
 
