@@ -178,7 +178,7 @@ class Store:
         if kind == "fsspec":
             self._make_folder(name)
             try:
-                self._fs.handler.fs.pipe_file(self._at(name), data, mode="create")
+                create_through(self._fs.handler.fs, self._at(name), data)
             except FileExistsError:
                 return False
             return True
@@ -200,6 +200,21 @@ class Store:
         finally:
             self.remove(draft)
         return True
+
+
+def create_through(files: Any, path: str, data: bytes) -> None:
+    """Create a file by fsspec; FileExistsError when the name is taken.
+
+    fsspec's own way is to look first and write then, and two may look at the same time. Where a file system has no
+    better one of its own, its files are opened so that only one can create them.
+    """
+    from fsspec import AbstractFileSystem
+
+    if getattr(files.pipe_file, "__func__", None) is not AbstractFileSystem.pipe_file:
+        files.pipe_file(path, data, mode="create")
+        return
+    with files.open(path, "xb") as output:
+        output.write(data)
 
 
 def put_new(location: Location, name: str, data: bytes) -> bool:
