@@ -118,10 +118,13 @@ def test_every_codec_round_trips_keys_values_headers_and_times(client: Client, t
         assert [record for _, record in stored] == expected(client, records)
         base += len(records)
     written = read_all(place, topic)
-    # A client that is slow to gather its records sends them in more than one batch.
-    assert [codec for codec, _ in groupby(batch.codec for batch in written)] == list(client.codecs), (
+    # A client that is slow to gather its records sends them in more than one batch, and librdkafka leaves a batch as it
+    # is when compression does not make it smaller.
+    compressed = [batch.codec for batch in written if batch.codec != "none"]
+    assert [codec for codec, _ in groupby(compressed)] == [codec for codec in client.codecs if codec != "none"], (
         "compression.type=producer keeps the codec that the producer chose"
     )
+    assert written[0].codec == client.codecs[0]
     assert client.offset(topic, LATEST) == base
 
 

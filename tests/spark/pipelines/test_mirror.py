@@ -116,14 +116,14 @@ def test_every_record_arrives_once_and_unchanged(
     options = Confluent(target.bootstrap).configs(plain)
     assert (options["retention.ms"], options["compression.type"]) == ("-1", "producer")
     assert mirrors.run(source, target, topics=f"{way}-.*", name=way) == 0, "nothing is new"
-    lag_is_visible(source, f"ottla-mirror-{way}", plain)
+    lag_is_visible(source, way, plain)
 
 
-def lag_is_visible(source: Broker, group: str, topic: str) -> None:
+def lag_is_visible(source: Broker, mirror: str, topic: str) -> None:
     """By the tool that people use."""
     command = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
     output = judge.tool(
-        command, "--bootstrap-server", source.bootstrap, "--describe", "--group", f"ottla-mirrored-{group}"
+        command, "--bootstrap-server", source.bootstrap, "--describe", "--group", f"ottla-mirrored-{mirror}"
     )
     lines = [line.split() for line in output.out.splitlines() if f" {topic} " in line]
     assert len(lines) == filling.PARTITIONS, output
