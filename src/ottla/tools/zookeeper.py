@@ -2,6 +2,7 @@
 
 import json as codec
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -106,6 +107,20 @@ def walk(client: Any, path: str) -> Iterator[str]:
         pending += [(here, child, depth + 1) for child in sorted(below, reverse=True)]
 
 
+def reach(servers: str) -> None:
+    """Fail at once when nobody listens: kazoo would go on trying."""
+    from kazoo.hosts import collect_hosts
+
+    hosts, _ = collect_hosts(servers)
+    for address in hosts:
+        try:
+            socket.create_connection(address, timeout=CONNECT_S).close()
+        except OSError:
+            continue
+        return
+    raise Failed(f"no ZooKeeper answers at {servers}; see --zookeeper")
+
+
 @contextmanager
 def session(servers: str) -> Iterator[Any]:
     import logging
@@ -114,6 +129,7 @@ def session(servers: str) -> Iterator[Any]:
     from kazoo.exceptions import KazooException
     from kazoo.handlers.threading import KazooTimeoutError
 
+    reach(servers)
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     client = KazooClient(servers, timeout=CONNECT_S, read_only=True)
     try:
