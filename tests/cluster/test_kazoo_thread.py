@@ -9,11 +9,12 @@ import threading
 import pytest
 
 from ottla.cluster.kazoo_thread import Handler, Mailbox
+from ottla.cluster.zookeeper import patience_s
 
 
 def test_calls_that_nobody_takes_do_not_block() -> None:
     """kazoo's own pair of sockets would, after some 270."""
-    woken, waker = Handler(Mailbox(asyncio.new_event_loop())).create_socket_pair()
+    woken, waker = Handler(Mailbox(asyncio.new_event_loop()), 60).create_socket_pair()
     for _ in range(100_000):
         waker.send(b"x")
     for _ in range(100_000):
@@ -75,9 +76,18 @@ def test_a_loop_that_has_ended_is_left_alone() -> None:
 
 
 def test_sockets_are_waited_for() -> None:
-    handler = Handler(Mailbox(asyncio.new_event_loop()))
+    handler = Handler(Mailbox(asyncio.new_event_loop()), 60)
     one, other = socket.socketpair()
     with one, other:
         assert handler.select([one], [], [], 0.01) == ([], [], [])
         other.send(b"x")
         assert handler.select([one], [other], [], None) == ([one], [other], [])
+
+
+def test_a_server_that_says_nothing_is_left_before_the_session_is_over() -> None:
+    handler = Handler(Mailbox(asyncio.new_event_loop()), patience_s=0.01)
+    one, other = socket.socketpair()
+    with one, other:
+        for timeout in (3600.0, None):
+            assert handler.select([one], [], [], timeout) == ([], [], []), "it came back without an answer"
+    assert [patience_s(session) for session in (1.0, 6.0, 18.0)] == [1.0, 3.0, 6.0]

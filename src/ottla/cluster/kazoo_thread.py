@@ -99,11 +99,16 @@ class Counter:
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's way of running things, with a mailbox in place of its two worker threads."""
+    """kazoo's way of running things, with a mailbox in place of its two worker threads.
 
-    def __init__(self, mailbox: Mailbox) -> None:
+    No wait is longer than `patience_s`. kazoo itself waits as long as the session lasts for a server that took the
+    connection and says nothing, as one does that is just starting: then the session is over when it asks again.
+    """
+
+    def __init__(self, mailbox: Mailbox, patience_s: float) -> None:
         super().__init__()
         self._mailbox = mailbox
+        self._patience_s = patience_s
 
     def create_socket_pair(self) -> tuple[Any, Any]:
         """What wakes kazoo's thread, once for each call. Its pair of sockets is full after some 270, and blocks."""
@@ -126,8 +131,12 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         for sockets, mask in ((readers, POLLIN), (writers, POLLOUT)):
             for one in sockets:
                 ready.register(one, mask)
-        found = dict(ready.poll(None if timeout is None else max(0, ceil(timeout * 1000))))
+        wait_s = self._patience_s if timeout is None else min(timeout, self._patience_s)
+        found = dict(ready.poll(max(0, ceil(wait_s * 1000))))
         return [one for one in readers if one.fileno() in found], [one for one in writers if one.fileno() in found], []
+
+    def create_connection(self, *args: Any, timeout: float, **kwargs: Any) -> Any:
+        return super().create_connection(*args, timeout=min(timeout, self._patience_s), **kwargs)
 
     def spawn(self, func: Callable[[], object], *args: Any, **kwargs: Any) -> threading.Thread:
         """kazoo says what ends its thread, and the client is told that it has ended."""

@@ -36,6 +36,7 @@ logger = logging.getLogger("ottla.zookeeper")
 REQUEST_SIZE_MAX = 1_000_000  # a little below ZooKeeper's own limit, jute.maxbuffer
 OP_SIZE = 64  # of an operation, beside its path and data
 REVIVE_S = 1.0
+PATIENCE_S_MIN = 3.0
 ENDED = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)  # states that kazoo does not leave by itself
 RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}  # of connecting; seconds
 ERRORS: dict[type[Exception], type[keeper.KeeperError]] = {
@@ -105,7 +106,7 @@ class ZooKeeper:
         self._client = KazooClient(
             self._hosts,
             timeout=self._settings.session_timeout_ms / 1000,
-            handler=Handler(self._mailbox),
+            handler=Handler(self._mailbox, patience_s(self._settings.session_timeout_ms / 1000)),
             auth_data=[("digest", self._settings.credentials)] if self._settings.credentials else None,
             connection_retry=dict(RETRY),
             logger=client_logger(),
@@ -417,6 +418,11 @@ class Call:
 
     def end(self, value: object, error: Exception | None) -> None:
         self._owner.answered(self, value, error)
+
+
+def patience_s(session_s: float) -> float:
+    """How long to wait for one server: so that a session outlives two that say nothing."""
+    return max(session_s / 3, min(session_s, PATIENCE_S_MIN))
 
 
 def client_logger() -> logging.Logger:
