@@ -23,7 +23,7 @@ EACH = {"log.flush.interval.messages": "1"}
 
 
 class Gate:
-    """The disk forces no records until the gate is open. A cut of the log, which the loop forces itself, gets through."""
+    """The disk forces no records until the gate is open. A cut of a log gets through: the loop itself forces it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened = threading.Event()
