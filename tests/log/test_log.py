@@ -16,6 +16,7 @@ from log.making import (
     FaultyDisk,
     StillClock,
     a_log,
+    a_store,
     append,
     everything,
     produced,
@@ -203,6 +204,64 @@ def test_a_topic_in_an_old_format_is_stored_message_by_message(tmp_path: Path, v
 
 
 # Producers and transactions.
+
+
+def restarted(log: Log, folder: Path) -> Log:
+    """The log as it is after its broker has stopped in good order: of each producer the snapshot has one batch."""
+    log.close()
+    (folder / ".kafka_cleanshutdown").touch()
+    return a_store(folder).logs["orders", 0]
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 30, 300])
+def test_a_retry_after_a_restart_is_answered_with_the_offsets_of_the_first_try(
+    tmp_path: Path, segment_bytes: int
+) -> None:
+    log = a_log(tmp_path, segment_bytes=segment_bytes)
+    bases = []
+    for sequence in range(6):
+        bases.append(append(log, from_producer(sequence)).base)
+        append(log, from_producer(sequence, producer_id=8))
+        append(log, from_producer(0, producer_id=7 + 100 * (sequence + 1)))
+    log = restarted(log, tmp_path)
+    for sequence in (3, 1, 2, 4, 5):
+        assert append(log, from_producer(sequence))[0::4] == (bases[sequence], True)
+    with pytest.raises(BrokerError) as failure:
+        append(log, from_producer(0))
+    assert code_of(failure) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "only the last five are known"
+    assert not append(log, from_producer(6)).duplicate
+
+
+def test_batches_that_a_snapshot_left_out_are_looked_up_once_and_not_far_back(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    for sequence in range(400):
+        append(log, from_producer(sequence))
+        append(log, produced(1))
+    log = restarted(log, tmp_path)
+    with (
+        mock.patch("ottla.log.recall.REACH", 20_000),
+        mock.patch("ottla.log.recall.batch.header", wraps=batch.header) as header,
+    ):
+        for _ in range(3):
+            with pytest.raises(BrokerError):
+                append(log, from_producer(0))
+    assert 20 < header.call_count < 300
+    assert append(log, from_producer(396)).duplicate
+
+
+def test_batches_of_an_epoch_before_are_not_looked_up(tmp_path: Path) -> None:
+    log = a_log(tmp_path)
+    append(log, from_producer(0))
+    append(log, from_producer(1))
+    append(log, from_producer(0, epoch=1))
+    log = restarted(log, tmp_path)
+    with pytest.raises(BrokerError) as failure:
+        append(log, from_producer(1, epoch=0))
+    assert code_of(failure) == ErrorCode.INVALID_PRODUCER_EPOCH
+    with pytest.raises(BrokerError) as failure:
+        append(log, from_producer(2, epoch=1))
+    assert code_of(failure) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert append(log, from_producer(0, epoch=1)).duplicate
 
 
 def test_a_retry_is_answered_with_the_offsets_of_the_first_try(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from random import Random
 from types import SimpleNamespace
@@ -17,6 +18,8 @@ from ottla.sim.loop import Process, make_loop
 from ottla.sim.net import Network
 
 KEY = ("t", 0)
+TOPIC_ID, NEXT_ID = b"i" * 16, b"n" * 16
+BELOW = ["/brokers/topics/t/partitions", "/brokers/topics/t/partitions/0"]
 STATE = "/brokers/topics/t/partitions/0/state"
 
 
@@ -24,12 +27,18 @@ def one_record(offset: int, value: bytes = b"v", epoch: int = 0) -> bytes:
     return batch.build([batch.Record(offset, 0, None, value)], base_offset=offset, leader_epoch=epoch)
 
 
+def topic_node(topic_id: bytes, replicas: list[int]) -> bytes:
+    text = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+    return json.dumps({"partitions": {"0": replicas}, "topic_id": text, "version": 3}).encode()
+
+
 class FakeLog:
     """Batches of one record each, from offset 0 on."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic_id: bytes = TOPIC_ID) -> None:
         self.start = 0
         self.fault = None
+        self.topic_id = topic_id
         self.batches: list[bytes] = []
 
     @property
@@ -56,13 +65,21 @@ class Scene:
         parents = ["/brokers", "/brokers/topics"]
         self.store.multi([Create(path) for path in parents])
         self.store.multi([Create("/controller_epoch", b"1")])
-        topic = json.dumps({"partitions": {"0": [1, 2]}, "version": 3}).encode()
-        below = ["/brokers/topics/t/partitions", "/brokers/topics/t/partitions/0"]
-        self.store.multi([Create("/brokers/topics/t", topic), *(Create(path) for path in below)])
+        self.make(TOPIC_ID)
+
+    def make(self, topic_id: bytes) -> None:
+        creations = [Create("/brokers/topics/t", topic_node(topic_id, [1, 2])), *(Create(path) for path in BELOW)]
+        self.store.multi(creations)
         self.store.multi([Create(STATE, self.state())], self.session)
 
+    def delete(self) -> None:
+        paths = [STATE, *reversed(BELOW), "/brokers/topics/t"]
+        self.store.multi([Delete(path) for path in paths], self.session)
+
     def _node(self, number: int) -> Any:
-        partition = SimpleNamespace(topic="t", index=0, high=0, log=FakeLog(), epoch=0, led=number == 1)
+        partition = SimpleNamespace(
+            topic="t", index=0, topic_id=TOPIC_ID, high=0, log=FakeLog(), epoch=0, led=number == 1
+        )
         parts = SimpleNamespace(replicas=[partition])
         broker = SimpleNamespace(_dispatch=SimpleNamespace(_parts=parts))
         node = SimpleNamespace(number=number, name=f"b{number}", process=Process(f"b{number}"), broker=broker)
@@ -176,7 +193,7 @@ def test_a_log_begins_anew_only_after_its_replica_was_moved_away(scene: Scene, *
     scene.look()
     for replicas in ([1], [1, 2]):
         scene.write(isr=(1,))
-        topic = json.dumps({"partitions": {"0": replicas if moved else [1, 2]}}).encode()
+        topic = topic_node(TOPIC_ID, replicas if moved else [1, 2])
         scene.store.multi([Set("/brokers/topics/t", topic)], scene.session)
     follower.log, follower.high = FakeLog(), 0
     scene.look()
@@ -263,6 +280,52 @@ def test_v15_a_state_that_a_former_controller_wrote(scene: Scene) -> None:
 
 
 def test_v15_a_topic_that_nobody_asked_to_delete(scene: Scene) -> None:
-    paths = [STATE, "/brokers/topics/t/partitions/0", "/brokers/topics/t/partitions", "/brokers/topics/t"]
-    scene.store.multi([Delete(path) for path in paths], scene.session)
+    scene.delete()
+    assert scene.kinds == {"V15"}
+
+
+def made_again(scene: Scene) -> tuple[Any, Any]:
+    """The topic is made again; the first broker knows that, and the second has what the former one had."""
+    scene.checks.deletable.add("t")
+    scene.replicate(3, 3)
+    scene.delete()
+    scene.make(NEXT_ID)
+    one, two = (node.partition for node in scene.nodes)
+    one.log, one.high, one.topic_id = FakeLog(NEXT_ID), 0, NEXT_ID
+    return one, two
+
+
+def test_what_a_broker_has_of_a_former_topic_is_not_compared(scene: Scene) -> None:
+    one, two = made_again(scene)
+    two.high = 3  # it hears of it only now
+    scene.look()
+    scene.write(isr=(1,))
+    one.log.batches.append(one_record(0, b"new"))
+    one.high = 1
+    scene.look()
+    assert scene.wrong == []
+    two.log, two.high, two.topic_id = FakeLog(NEXT_ID), 0, NEXT_ID
+    two.log.batches.append(one_record(0, b"new"))
+    scene.look()
+    two.high = 1
+    scene.look()
+    assert scene.wrong == []
+
+
+def test_v5_what_is_called_the_new_topic_and_has_the_bytes_of_the_former(scene: Scene) -> None:
+    one, two = made_again(scene)
+    scene.write(isr=(1,))
+    one.log.batches.append(one_record(0, b"new"))
+    one.high = 1
+    scene.look()
+    two.topic_id = two.log.topic_id = NEXT_ID
+    two.high = 1
+    scene.look()
+    assert scene.kinds == {"V5"}
+
+
+def test_v15_a_new_topic_with_a_log_of_the_former(scene: Scene) -> None:
+    _, two = made_again(scene)
+    two.topic_id, two.high = NEXT_ID, 0
+    scene.look()
     assert scene.kinds == {"V15"}

@@ -1,10 +1,14 @@
 """A topic that is made again under its name: what it has of another of its lives is found, and what it has lost."""
 
+import asyncio
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ottla.sim.seasons import Season, planted_in
+from ottla.errors import ErrorCode
+from ottla.sim.seasons import Gardener, Planted, Season, planted_in
 
 
 def wrong_with(found: dict[int, bytes]) -> list[str]:
@@ -30,3 +34,42 @@ def test_a_move_has_ended_when_nothing_is_added_or_removed() -> None:
     assert planted_in(json.dumps(said).encode()) == (b"i" * 16, [1, 2])
     said["removing_replicas"] = {"0": [1]}
     assert planted_in(json.dumps(said).encode()).replicas is None
+
+
+class CutOffController:
+    """A client whose first answer is from a controller that has never heard of the topic, and the next from another."""
+
+    def __init__(self) -> None:
+        self.planted: Planted | None = Planted(b"i" * 16, [1, 2])
+        self.answers = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+        self.controller = 0
+
+    async def refresh(self) -> None: ...
+
+    async def rest(self) -> None: ...
+
+    def address(self, broker: int) -> tuple[str, int]:
+        return "b0", 9092
+
+    async def ask(self, address: object, request: object, version: int) -> Any:
+        code = self.answers.pop(0)
+        if code is ErrorCode.NONE:
+            self.planted = None
+        return SimpleNamespace(responses=[SimpleNamespace(error_code=code)])
+
+
+def test_a_topic_is_deleted_when_the_store_has_it_no_more_not_when_a_controller_does_not_know_it() -> None:
+    client: Any = CutOffController()
+    gardener = Gardener(client, pytest.fail, lambda: client.planted)
+    asyncio.run(gardener._delete(Season(0, b"i" * 16)))
+    assert client.planted is None
+    assert not client.answers
+
+
+@pytest.mark.parametrize("planted", [None, Planted(b"j" * 16, [1, 2])])
+def test_a_topic_that_nobody_knows_is_deleted_when_the_store_agrees(planted: Planted | None) -> None:
+    client: Any = CutOffController()
+    client.planted = planted
+    gardener = Gardener(client, pytest.fail, lambda: client.planted)
+    asyncio.run(gardener._delete(Season(0, b"i" * 16)))
+    assert client.answers == [ErrorCode.NONE]

@@ -22,6 +22,7 @@ from ottla.log.checkpoints import write_topic_id
 from ottla.log.directory import FULL, WANTING
 from ottla.log.flush import Flush, carry_out
 from ottla.log.index import OFFSET_SUFFIX
+from ottla.log.recall import batches_before
 from ottla.log.recovery import checksum_ok, marker_of, replay
 from ottla.log.retention import expired
 from ottla.log.seek import first_since, latest
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ottla.log.producers import Completed, Marker
     from ottla.log.recovery import Loaded
     from ottla.log.seek import Hit
+    from ottla.log.snapshots import Batch
     from ottla.records.batch import Header
     from ottla.records.validate import Accepted
 
@@ -97,6 +99,7 @@ class Log:
         self.recovery_point: int = max(loaded.recovery_point, loaded.segments[0].base)
         self.epochs = loaded.epochs
         self.producers = loaded.producers
+        self.producers.recall = self._recall
         self.fault: str | None = None if directory.error is None else f"log directory {directory.path} is offline"
         self.doomed: list[Segment] = []  # renamed to .deleted, to be removed after a delay by whoever looks after it
         self._aborts = loaded.aborts  # as they were written down
@@ -209,6 +212,12 @@ class Log:
         if last - self.recovery_point >= self._flush_messages - 1:
             self._owe(base)
         return _new(Appended, (base, last, append_time, self.start, False))
+
+    def _recall(self, offset: int, producer_id: int, epoch: int) -> list[Batch]:
+        try:
+            return batches_before(self.segments, offset, producer_id, epoch)
+        except OSError as error:
+            raise self.directory.refusal(error) from error
 
     def _append_messages(
         self, parts: Sequence[bytes | memoryview], size: int, base: int, last: int, append_time: int, now_ms: int

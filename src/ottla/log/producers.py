@@ -19,10 +19,13 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.log.snapshots import SEQUENCE_MASK, SUFFIX, CorruptSnapshotError, Producer, decode_snapshot, encode_snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ottla.disk import Disk
+    from ottla.log.snapshots import Batch
     from ottla.records.batch import Header
+
+    Recall = Callable[[int, int, int], list[Batch]]  # before this offset, of this producer id and epoch; in order
 
 WINDOW = 5
 EXPIRATION_MS = 86_400_000
@@ -93,6 +96,7 @@ class Producers:
         self._ongoing: dict[int, int] = {}  # first offset → producer id, first offsets ascending
         self._unreplicated: dict[int, int] = {}  # first offset → offset of a marker the high watermark has not passed
         self._snapshot_end = 0
+        self.recall: Recall | None = None  # how to find batches that a snapshot has left out
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -110,7 +114,7 @@ class Producers:
                 if producer.first < 0:
                     return None
             elif client:
-                retry = _retry(producer, header)
+                retry = _retry(producer, header) or self._recalled(producer, header)
                 if retry is not None:
                     return retry
                 raise BrokerError(
@@ -132,6 +136,17 @@ class Producers:
                 " and sent a batch outside of it",
             )
         return None
+
+    def _recalled(self, producer: Producer, header: Header) -> Duplicate | None:
+        """Look again with the batches that the snapshot has left out. They are looked up once."""
+        if not producer.short or self.recall is None:
+            return None
+        missing = WINDOW - len(producer.batches)
+        if missing > 0:
+            oldest = producer.batches[0][2]
+            producer.batches[:0] = self.recall(oldest, producer.producer_id, producer.epoch)[-missing:]
+        producer.short = False
+        return _retry(producer, header)
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, version: int = 0) -> None:
         """Admit an end marker from a coordinator, or raise.
@@ -165,7 +180,7 @@ class Producers:
         if producer is None:
             producer = self._producers[producer_id] = Producer(producer_id, epoch)
         elif producer.epoch != epoch:
-            producer.epoch = epoch
+            producer.epoch, producer.short = epoch, False
             producer.batches.clear()
         first_sequence = header.base_sequence
         last_sequence = (first_sequence + last - base) & SEQUENCE_MASK if first_sequence >= 0 else -1
@@ -194,7 +209,7 @@ class Producers:
         if producer is None:
             producer = self._producers[producer_id] = Producer(producer_id, epoch)
         elif producer.epoch != epoch:
-            producer.epoch = epoch
+            producer.epoch, producer.short = epoch, False
             producer.batches.clear()
             producer.next_sequence = 0
         producer.coordinator_epoch = marker.coordinator_epoch

@@ -6,8 +6,7 @@ A snapshot `<end offset, 20 digits>.snapshot` holds the state of all batches bef
     producer id i64 | epoch i16 | last sequence i32 | last offset i64 | offset delta i32 | timestamp i64 |
     coordinator epoch i32 | first offset of the open transaction i64 (-1: none)
 
-It keeps one batch of the five, and that is enough: a producer that retries an older one across a restart is told
-OUT_OF_ORDER_SEQUENCE_NUMBER, as Apache Kafka does.
+It keeps one batch of the five, as Apache Kafka's does. The others are in the log: `recall.py`.
 """
 
 from __future__ import annotations
@@ -29,23 +28,27 @@ _ENTRY = struct.Struct(">qhiqiqiq")
 _VERSION = 1
 
 
+Batch = tuple[int, int, int, int, int]  # first sequence, last sequence, base, last, timestamp
+
+
 class CorruptSnapshotError(ValueError):
     """The snapshot file is not one, or its checksum does not fit."""
 
 
 class Producer:
-    """State of one producer id. A batch is (first sequence, last sequence, base, last, timestamp)."""
+    """State of one producer id."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "first", "next_sequence", "producer_id", "timestamp")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "first", "next_sequence", "producer_id", "short", "timestamp")
 
     def __init__(self, producer_id: int, epoch: int) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
         self.next_sequence = 0
-        self.batches: list[tuple[int, int, int, int, int]] = []
+        self.batches: list[Batch] = []
         self.timestamp = -1
         self.coordinator_epoch = -1
         self.first = -1
+        self.short = False  # whether there are older batches in the log that may belong to the five
 
     @property
     def last_sequence(self) -> int:
@@ -87,4 +90,5 @@ def _entries(data: bytes) -> Iterator[Producer]:
             first_sequence = (last_sequence - delta) & SEQUENCE_MASK if last_sequence >= 0 else -1
             producer.batches.append((first_sequence, last_sequence, last - delta, last, timestamp))
             producer.next_sequence = (last_sequence + 1) & SEQUENCE_MASK
+            producer.short = True
         yield producer

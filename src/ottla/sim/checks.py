@@ -10,13 +10,18 @@ raised its high watermark over it.
     V6       an epoch has one leader, a broker's epoch never goes back, and who begins to lead has all that is committed
     V7       who joins the in-sync set has all that is committed
     V15      the state in the store: epochs rise, one leader for each, an in-sync set of assigned replicas; a new leader
-             comes from the last in-sync set; no former controller writes it; topics come and go only when asked for
+             comes from the last in-sync set; no former controller writes it; topics come and go only when asked for;
+             a partition has a log of its own topic id
+
+A topic that is deleted and made again has another id, and a broker may hear late of either: what it has of another id
+than the one in the store is not compared with what others have.
 
 What clients were told is checked by `history.py` (V1, V2, V3, V8, V9, V13).
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -78,6 +83,7 @@ class Checks:
         self._leaders: dict[tuple[Key, int], int] = {}
         self._isrs: dict[tuple[Key, int], tuple[int, ...]] = {}  # the last in-sync set of each epoch
         self._assigned: dict[str, dict[str, list[int]]] = {}
+        self._ids: dict[str, bytes] = {}  # of the topics in the store
         store.changes.append(self._changed)
 
     # Brokers.
@@ -100,6 +106,8 @@ class Checks:
         if node is None or process.dead:
             return
         for partition in hosted(node):
+            if partition.topic_id != self._ids.get(partition.topic):
+                continue
             seen = Seen(partition.high, partition.log.end, partition.epoch, partition.led)
             key = (partition.topic, partition.index)
             before = self._seen.get((node.number, key))
@@ -116,6 +124,8 @@ class Checks:
         self._seen[place] = seen
         self.ends[place] = seen.end
         name = f"{node.name} {key[0]}-{key[1]}"
+        if partition.log.topic_id != partition.topic_id:
+            self._wrong(f"V15 {name}: its log is of another topic of that name")
         if before is not None:
             if seen.high < before.high:
                 self._wrong(f"V3 {name}: the high watermark went from {before.high} back to {seen.high}")
@@ -196,6 +206,7 @@ class Checks:
             self._state((topic, int(parts[5])), node.data)
 
     def _assign(self, topic: str, said: dict[str, Any]) -> None:
+        self._ids[topic] = base64.urlsafe_b64decode(said["topic_id"] + "==")
         before, self._assigned[topic] = self._assigned.get(topic, {}), said["partitions"]
         leaving = {index: set(brokers) for index, brokers in said.get("removing_replicas", {}).items()}
         for index, brokers in before.items():
@@ -204,6 +215,7 @@ class Checks:
 
     def _forget(self, topic: str) -> None:
         self._assigned.pop(topic, None)
+        self._ids.pop(topic, None)
         self._released = {place for place in self._released if place[1][0] != topic}
         for known in (self.truths, self.states):
             for key in [key for key in known if key[0] == topic]:

@@ -95,7 +95,7 @@ class Gardener:
             except Gone:
                 continue
             if not self.stopping:
-                await self._delete()
+                await self._delete(season)
 
     async def _rest(self, season: Season) -> None:
         await self.client.rest()
@@ -143,15 +143,21 @@ class Gardener:
                 pass
             await self.client.rest()
 
-    async def _delete(self) -> None:
-        """Until it is gone, or another is in its place."""
+    async def _delete(self, season: Season) -> None:
+        """Until it is gone, or another is in its place.
+
+        A controller that is cut off from the store may never have heard of the topic: its word does not count.
+        """
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=NAME, topic_id=NOTHING)], topic_names=[NAME], timeout_ms=3000
         )
         while True:
             try:
                 answer = await self._ask_controller(request, 5)
-                if answer.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                code = answer.responses[0].error_code
+                planted = self._look()
+                gone = planted is None or planted.topic_id != season.topic_id
+                if code == ErrorCode.NONE or (code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and gone):
                     return
             except LinkError:
                 self._unanswered = True

@@ -15,6 +15,7 @@ from ottla.cluster.control import events, nodes
 from ottla.cluster.control.context import Settings, Term
 from ottla.cluster.control.effects import List, Read, Send, Unwatch, Watch, Write
 from ottla.cluster.control.machine import Machine
+from ottla.cluster.control.messages import deletions_in
 from ottla.cluster.image import Broker
 from ottla.cluster.keeper import (
     ANY,
@@ -131,6 +132,7 @@ class World:
         self.interfere: Callable[[Sequence[Op]], None] | None = None
         self.unsure: Callable[[], bool] | None = None  # whether the answer to a write gets lost
         self.failed_folders: dict[int, set[Key]] = {}
+        self.former_logs: dict[int, set[Key]] = {}  # of other topics of that name
         self._ids = count(1)
         self.effects = 0
         for broker in brokers:
@@ -233,6 +235,7 @@ class World:
         assert self.machine is not None
         epoch = effect.request.broker_epoch
         bad = self.failed_folders.get(effect.broker, set())
+        former = self.former_logs.get(effect.broker, set())
         if isinstance(effect.request, LeaderAndIsrRequest):
             topics = [
                 LeaderAndIsrTopicError(
@@ -240,7 +243,11 @@ class World:
                     partition_errors=[
                         LeaderAndIsrPartitionError(
                             partition_index=one.partition_index,
-                            error_code=56 if (topic.topic_name, one.partition_index) in bad else 0,
+                            error_code=56
+                            if (topic.topic_name, one.partition_index) in bad
+                            else 103
+                            if (topic.topic_name, one.partition_index) in former
+                            else 0,
                         )
                         for one in topic.partition_states
                     ],
@@ -257,6 +264,7 @@ class World:
                 for one in topic.partition_states
             ]
             response = StopReplicaResponse(error_code=0, partition_errors=errors)
+            former.difference_update(deletions_in(effect.request))
         else:
             return
         self.answers.append(events.Answered(effect.broker, epoch, effect.request, response))

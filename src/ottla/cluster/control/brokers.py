@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
-from ottla.cluster.control import deletions, elections, ledger, nodes, partitions, reassignments, replicas
+from ottla.cluster.control import deletions, elections, ledger, nodes, partitions, reassignments, replicas, strays
 from ottla.cluster.control.effects import names_below, read
 from ottla.cluster.control.states import PartitionState
 from ottla.errors import BrokerError, ErrorCode
@@ -92,6 +92,7 @@ def arrived(context: Context, brokers: Sequence[Broker]) -> Task[None]:
         memory.stopping.pop(broker.id, None)
         memory.broken.pop(broker.id, None)
         context.batch.tell_everything(broker.id, memory.leads)
+        strays.stop_again(context, broker.id)
         hosted.update(dict.fromkeys(memory.hosted_by(broker.id)))
     # First who there is: Apache Kafka follows nobody that it has not heard of.
     context.batch.announce()
@@ -174,6 +175,7 @@ def told(context: Context, event: Answered, errors: dict[Key, int]) -> Task[None
     for key in mended:
         del broken[key]
     yield from partitions.bring_online(context, [key for key in mended if key in memory.leaderless])
+    strays.found(context, broker.id, [key for key, code in known.items() if code == ErrorCode.INCONSISTENT_TOPIC_ID])
     lost = [key for key in failed if key not in memory.broken.get(broker.id, {})]
     if lost:
         memory.broken.setdefault(broker.id, {}).update(dict.fromkeys(lost))

@@ -20,6 +20,7 @@ from ottla.cluster.control import (
     preferred,
     reassignments,
     replicas,
+    strays,
     topics,
 )
 from ottla.cluster.control.context import Context, Settings, Term
@@ -115,7 +116,9 @@ def answered(context: Context, event: events.Answered) -> Task[None]:
     elif isinstance(event.request, StopReplicaRequest) and event.response.error_code == ErrorCode.NONE:
         broker = memory.brokers.get(event.broker)
         if broker is not None and broker.epoch == event.epoch:
-            yield from deletions.answered(context, event.broker, messages.deletions_in(event.request), errors)
+            deleted = messages.deletions_in(event.request)
+            strays.answered(context, event.broker, deleted, errors)
+            yield from deletions.answered(context, event.broker, deleted, errors)
 
 
 def take_office(context: Context) -> Task[None]:

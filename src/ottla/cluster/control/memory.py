@@ -120,6 +120,8 @@ class Memory:
         self.doomed: dict[str, None] = {}  # topics to delete when none of their partitions moves any more
         self.moving: dict[Key, None] = {}  # partitions under reassignment
         self.asked_by_znode: dict[Key, None] = {}  # of these: asked for in /admin/reassign_partitions
+        # Replicas that a move took away, with the topic's id, until their brokers say that they are deleted.
+        self.strays: dict[int, dict[Key, bytes]] = {}
         self._hosted: dict[int, dict[Key, None]] = {}
 
     def put_topic(self, topic: KnownTopic) -> None:

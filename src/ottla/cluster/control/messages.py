@@ -237,7 +237,7 @@ def stop_states(header: Header, memory: Memory, broker: Broker, keys: Mapping[Ke
     for (topic, index), delete in keys.items():
         lead = memory.leads.get((topic, index))
         epoch = NO_LEADER if lead is None else lead.leader_epoch
-        if topic in memory.deleting:
+        if topic in memory.deleting or (delete and (topic, index) in memory.strays.get(broker.id, {})):
             epoch = DELETED
         grouped.setdefault(topic, []).append(
             StopReplicaPartitionState(partition_index=index, leader_epoch=epoch, delete_partition=delete)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
-from ottla.cluster.control import deletions, elections, ledger, nodes, partitions, replicas
+from ottla.cluster.control import deletions, elections, ledger, nodes, partitions, replicas, strays
 from ottla.cluster.control.effects import read_one
 from ottla.cluster.control.memory import Assignment
 from ottla.cluster.control.states import ReplicaState
@@ -190,6 +190,7 @@ def withdraw(context: Context, gone: Sequence[Replica]) -> Task[None]:
     spare = [one for one in gone if one[:2] not in memory.leads or one[2] not in memory.leads[one[:2]].isr]
     replicas.start_deleting(context, spare)
     yield from context.send()
+    strays.note(context, spare)
     replicas.forget(context, spare)
 
 

@@ -1,0 +1,120 @@
+"""Replicas that a move took away while their broker was gone: they are deleted, and stand in no new topic's way."""
+
+from __future__ import annotations
+
+import pytest
+from cluster.control.world import World
+
+from ottla.cluster import znodes
+from ottla.cluster.control import events
+from ottla.cluster.keeper import Create
+from ottla.errors import ErrorCode
+from ottla.wire.messages.peers import LeaderAndIsrRequest, StopReplicaRequest
+
+KEY = ("t", 0)
+ANY_EPOCH = -2
+
+
+def moved_while_gone() -> World:
+    """t-0 has moved from brokers 0 and 1 to 1 and 2, and broker 0, which was gone, does not know."""
+    world = World(0, 1, 2)
+    world.write_topic("t", (0, 1))
+    world.elect()
+    world.settle()
+    world.unregister(0)
+    world.run(events.BrokersChanged())
+    assert world.run(events.Move({KEY: (1, 2)})) == {KEY: None}
+    assert world.propose("t", 0, (1, 2)) == ErrorCode.NONE
+    world.settle()
+    world.former_logs[0] = {KEY}
+    world.sent.clear()
+    return world
+
+
+def make_again(world: World, *replicas: int) -> None:
+    world.tree.do(Create(znodes.deleted_topic_path("t")))
+    world.run(events.DeletionsAsked())
+    world.settle()
+    world.write_topic("t", replicas)
+    world.run(events.TopicsChanged())
+    world.settle()
+
+
+def back(world: World) -> None:
+    world.register(0)
+    world.run(events.BrokersChanged())
+    world.settle()
+
+
+def told(world: World) -> list[str | tuple[bool, int]]:
+    """What broker 0 was told of the partition, in order."""
+    heard: list[str | tuple[bool, int]] = []
+    for broker, request in world.sent:
+        if broker == 0 and isinstance(request, LeaderAndIsrRequest):
+            heard.append("lead")
+        elif broker == 0 and isinstance(request, StopReplicaRequest):
+            states = [state for topic in request.topic_states for state in topic.partition_states]
+            heard += [(state.delete_partition, state.leader_epoch) for state in states]
+    return heard
+
+
+@pytest.mark.parametrize("again", [None, (1, 2)])
+def test_it_is_deleted_when_its_broker_is_back(again: tuple[int, ...] | None) -> None:
+    """Whatever the epoch of what it has: a topic that was made again begins with the first."""
+    world = moved_while_gone()
+    if again is not None:
+        make_again(world, *again)
+    back(world)
+    assert told(world) == [(True, ANY_EPOCH)]
+    world.sent.clear()
+    world.unregister(0)
+    world.run(events.BrokersChanged())
+    back(world)
+    assert told(world) == [], "it was said once, and done"
+
+
+def test_it_makes_way_for_a_new_topic_of_the_same_name() -> None:
+    world = moved_while_gone()
+    make_again(world, 0, 1)
+    back(world)
+    assert told(world) == ["lead", (True, ANY_EPOCH), "lead"]
+    assert world.former_logs[0] == set()
+
+
+def test_what_was_begun_after_it_is_not_deleted() -> None:
+    """Two requests are refused because of it: the second answer says nothing of what is there by now."""
+    world = moved_while_gone()
+    make_again(world, 0, 1)
+    world.register(0)
+    world.run(events.BrokersChanged())
+    refused = next(one for one in world.answers if isinstance(getattr(one, "request", None), LeaderAndIsrRequest))
+    world.run(refused)
+    assert told(world) == ["lead", (True, ANY_EPOCH)]
+    world.run(refused)
+    assert told(world) == ["lead", (True, ANY_EPOCH)]
+
+
+def test_it_may_be_wanted_back() -> None:
+    world = moved_while_gone()
+    world.former_logs.clear()
+    world.register(0)
+    world.unregister(1)
+    world.run(events.BrokersChanged())
+    world.answers.clear()  # broker 0 is gone before it can answer
+    assert world.run(events.Move({KEY: (2, 0)})) == {KEY: None}
+    world.unregister(0)
+    world.run(events.BrokersChanged())
+    world.sent.clear()
+    back(world)
+    assert told(world) == ["lead"]
+
+
+def test_a_log_that_nobody_took_away_stays_though_its_topic_id_is_another() -> None:
+    """The id in the store may be the wrong one: an old tool that drops it, and a controller that makes up another."""
+    world = World(0, 1, 2)
+    world.former_logs[0] = {KEY}
+    world.write_topic("t", (0, 1))
+    world.elect()
+    world.settle()
+    assert told(world) == ["lead"]
+    assert world.former_logs[0] == {KEY}
