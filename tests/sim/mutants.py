@@ -149,6 +149,7 @@ class Mutant(NamedTuple):
 
 
 PLAIN: dict[str, Any] = {"cast": ()}
+CONTROLLERS: dict[str, Any] = {"cast": (), "rounds": 8, "kinds": ("resign", "store slow", "expire")}
 TRANSACTIONS: dict[str, Any] = {"cast": ("transactions",), "rounds": 3}
 SEASONS: dict[str, Any] = {"cast": ("seasons",), "rounds": 2, "kinds": ("kill", "slow")}
 MUTANTS = [
@@ -156,7 +157,7 @@ MUTANTS = [
     Mutant(commit_by_any_follower, PLAIN),
     Mutant(cut_to_the_high_watermark, PLAIN),
     Mutant(admit_whoever_fetches, PLAIN),
-    Mutant(obey_every_controller, PLAIN),
+    Mutant(obey_every_controller, CONTROLLERS),
     Mutant(read_what_is_not_decided, TRANSACTIONS),
     Mutant(read_what_was_aborted, TRANSACTIONS),
     Mutant(let_zombies_commit, TRANSACTIONS),

@@ -14,7 +14,7 @@ raised its high watermark over it.
              a partition has a log of its own topic id
 
 A topic that is deleted and made again has another id, and a broker may hear late of either: what it has of another id
-than the one in the store is not compared with what others have.
+than the one in the store is not compared with what others have. Brokers that speak as Kafka 2.3 did know no ids.
 
 What clients were told is checked by `history.py` (V1, V2, V3, V8, V9, V13).
 """
@@ -106,7 +106,7 @@ class Checks:
         if node is None or process.dead:
             return
         for partition in hosted(node):
-            if partition.topic_id != self._ids.get(partition.topic):
+            if any(partition.topic_id) and partition.topic_id != self._ids.get(partition.topic):
                 continue
             seen = Seen(partition.high, partition.log.end, partition.epoch, partition.led)
             key = (partition.topic, partition.index)

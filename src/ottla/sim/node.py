@@ -148,6 +148,11 @@ class Node:
         if self._standalone:  # its store is a file of its own: nothing outlives the process
             self.store.expire(self._keeper.session)
 
+    def close(self) -> None:
+        """The story has ended: let go of the files."""
+        if self._disk is not None:
+            self._disk.kill()
+
     def pause(self) -> None:
         assert self.process is not None
         self._loop.note(f"{self.name} is paused")

@@ -57,6 +57,7 @@ class Standalone:
                 self.loop.run_until_complete(self._story())
             finally:
                 self.loop.close()
+                self.node.close()
 
     async def _story(self) -> None:
         bootstrap = [(self.node.name, PORT)]

@@ -130,6 +130,8 @@ class World:
                     self.loop.run_forever()
                 finally:
                     self.loop.close()
+                    for node in self.nodes:
+                        node.close()
         finally:
             loggers.removeHandler(self._alarm)
         for wrong in (*self.wrong, *self.loop.faults):

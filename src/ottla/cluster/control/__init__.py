@@ -19,6 +19,7 @@ the watches, a queue of requests for each broker.
     topics.py          topics that come and grow
     deletions.py       topics that go
     reassignments.py   partitions that move
+    strays.py          replicas that a move took away while their broker was gone
     preferred.py       leaders asked for: by request, by an old tool, by imbalance
     insync.py          changes of the in-sync replicas
     machine.py         what to do about an event; taking office
