@@ -90,8 +90,12 @@ class Machine:
         assert self._process is not None
         assert self._process.poll() is None, self._log.read_text()
         pid = self._process.pid
-        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return int(found[0]) if found else None
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with suppress(OSError):  # it has ended
+                program = Path(f"/proc/{child}/cmdline").read_text().partition("\0")[0]
+                if program in ("sh", "sleep"):  # it runs there, in namespaces of its own
+                    return int(child)
+        return None
 
     def _inside(self, words: tuple[str, ...]) -> list[str]:
         return ["nsenter", "-t", str(self._first), "-n", "-m", "-p", "--", *words]

@@ -98,7 +98,7 @@ class Stage:
             Part("mirror", copy, mirror.run),
             Part("activity-report", report, again(activity.report)),
         ]
-        say("the groups activity-live, activity-report and mirror read the topic, each at its own pace")
+        say("the groups activity-live, activity-report and ottla-mirrored-mirror read the topic, each at its own pace")
 
     def _run(self, pipeline: object, name: str, options: dict[str, str]) -> Run:
         return Run(
