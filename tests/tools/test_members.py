@@ -70,7 +70,12 @@ def values(cluster: Cluster, topic: str, partitions: int) -> list[bytes]:
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     ends = sum(consumer.get_watermark_offsets(TopicPartition(topic, index), 60)[1] for index in range(partitions))
     found: list[bytes] = []
-    wait_until(lambda: len(found.extend(one.value() for one in consumer.consume(500, 1.0)) or found) >= ends)
+
+    def read_all() -> bool:
+        found.extend(one.value() for one in consumer.consume(500, 1.0))
+        return len(found) >= ends
+
+    wait_until(read_all)
     consumer.close()
     return found
 
@@ -118,6 +123,20 @@ def test_a_move_that_is_slow_can_be_seen_and_cancelled(cluster: Cluster, run: Ru
     assert run("topics", "describe", "slow", "--json")[0]["partitions"][0]["replicas"] == [1]
 
 
+def test_a_broker_that_is_gone_is_drained(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+    make_topic(cluster, "left", [[3, 1], [1, 3]], records=20)
+    cluster.kill(3, expire=True)
+    wait_until(lambda: [one["broker"] for one in run("brokers", "list", "--json")["brokers"]] == [1, 2])
+    plan = tmp_path / "plan.json"
+    assert "there is no broker 9" in run("reassign", "generate", "--topic", "left", "--drain", "9", code=1)
+    run("reassign", "generate", "--topic", "left", "--drain", "3", "--save", str(plan))
+    assert run("reassign", "execute", str(plan), "--throttle", "50MB", "--wait", "--json")["complete"]
+    described = run("topics", "describe", "left", "--json")[0]["partitions"]
+    assert [sorted(one["replicas"]) for one in described] == [sorted(one["isr"]) for one in described] == [[1, 2]] * 2
+    assert len(values(cluster, "left", 2)) == 20
+    cluster.start(3)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -163,6 +182,11 @@ def test_replicas_are_compared_and_a_changed_byte_is_found(cluster: Cluster, run
     with file.open("r+b") as segment:  # the same file: the broker has it open
         segment.write(content)
     assert "is not the same" in run("replicas", "verify", "equal", code=1)
+    file = cluster.folder / "broker-2" / "compacted-0" / f"{0:020d}.log"
+    with file.open("r+b") as segment:
+        segment.seek(8)
+        segment.write(b"\xff\xff\xff\xff")  # the length of the first batch
+    assert "1 of 1 partitions have replicas that differ" in run("replicas", "verify", "compacted", code=1)
 
 
 def test_brokers_and_their_folders_are_listed(cluster: Cluster, run: Run) -> None:

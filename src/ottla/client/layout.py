@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.client.failure import Refused, check
-from ottla.errors import ErrorCode
+from ottla.client.failure import check
 from ottla.wire.messages.folders import DescribeLogDirsRequest, DescribeLogDirsResponse
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -109,8 +108,3 @@ def replica_sizes(cluster: Cluster) -> dict[Place, dict[int, int]]:
         for place, size in folder.replicas.items():
             sizes.setdefault(place, {})[folder.broker] = size
     return sizes
-
-
-def require_topic(layout: Layout, topic: str) -> None:
-    if (topic, 0) not in layout.partitions:
-        raise Refused(f"topic {topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

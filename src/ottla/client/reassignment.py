@@ -7,15 +7,11 @@ list of replicas that it holds for. They stay until `lift_throttle` takes them a
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.failure import Failed, Refused, check
-from ottla.wire.messages.configs import (
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResponse,
-)
+from ottla.client.failure import Refused, Unreachable, check
+from ottla.client.options import BROKER, TOPIC, alter_options
 from ottla.wire.messages.topics import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -29,12 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ottla.client.cluster import Cluster
+    from ottla.client.options import Resource
     from ottla.client.placement import Change, Place
 
-TOPIC: Final = 2  # kinds of resources, as requests about options count them
-BROKER: Final = 4
-SET: Final = 0
-DELETE: Final = 1
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
@@ -107,7 +100,7 @@ def ongoing(cluster: Cluster) -> dict[Place, Move]:
 
 
 def throttle(cluster: Cluster, changes: Iterable[Change], bytes_per_s: int) -> None:
-    """Bound what the copies for these changes take, on each broker."""
+    """Bound what the copies for these changes take, on each broker. One that is away copies nothing: it is left out."""
     leaders: dict[str, set[str]] = defaultdict(set)
     followers: dict[str, set[str]] = defaultdict(set)
     brokers: set[int] = set()
@@ -116,58 +109,24 @@ def throttle(cluster: Cluster, changes: Iterable[Change], bytes_per_s: int) -> N
         leaders[topic] |= {f"{index}:{broker}" for broker in change.old}
         followers[topic] |= {f"{index}:{broker}" for broker in change.added}
         brokers |= {*change.old, *change.new}
-    options: dict[tuple[int, str], dict[str, str | None]] = {
-        (BROKER, str(broker)): dict.fromkeys(RATES, str(bytes_per_s)) for broker in sorted(brokers)
-    }
-    for topic in sorted(leaders):
+    for broker in sorted(brokers.intersection(cluster.nodes())):
+        with suppress(Unreachable):
+            alter_options(cluster, {(BROKER, str(broker)): dict.fromkeys(RATES, str(bytes_per_s))})
+    options: dict[Resource, dict[str, str | None]] = {}
+    for topic in leaders:
         options[TOPIC, topic] = {LEADERS: ",".join(sorted(leaders[topic]))}
         if followers[topic]:
             options[TOPIC, topic][FOLLOWERS] = ",".join(sorted(followers[topic]))
     alter_options(cluster, options)
 
 
-def lift_throttle(cluster: Cluster, topics: Iterable[str], brokers: Iterable[int]) -> None:
-    """Take away every bound of these topics and brokers."""
-    options: dict[tuple[int, str], dict[str, str | None]] = {
-        (BROKER, str(broker)): dict.fromkeys(RATES) for broker in sorted(set(brokers))
+def lift_throttle(cluster: Cluster, topics: Iterable[str], brokers: Iterable[int] | None = None) -> None:
+    """Take away every bound of these topics and of these brokers, or of all."""
+    options: dict[Resource, dict[str, str | None]] = {
+        (BROKER, str(broker)): dict.fromkeys(RATES) for broker in (cluster.nodes() if brokers is None else brokers)
     }
-    options |= {(TOPIC, topic): {LEADERS: None, FOLLOWERS: None} for topic in sorted(set(topics))}
+    options |= {(TOPIC, topic): {LEADERS: None, FOLLOWERS: None} for topic in cluster.topics(topics)}
     alter_options(cluster, options)
-
-
-def alter_options(cluster: Cluster, options: Mapping[tuple[int, str], Mapping[str, str | None]]) -> None:
-    """Set options of resources (kind and name); None deletes one, so that its default holds.
-
-    Only a broker itself takes options of its own; those of topics go to the controller.
-    """
-    of_topics = [_resource(kind, name, values) for (kind, name), values in options.items() if kind != BROKER]
-    if of_topics:
-        _alter_options(cluster, of_topics, None)
-    for (kind, name), values in options.items():
-        if kind == BROKER:
-            _alter_options(cluster, [_resource(kind, name, values)], int(name))
-
-
-def _resource(kind: int, name: str, values: Mapping[str, str | None]) -> IncrementalAlterConfigsResource:
-    configs = [
-        IncrementalAlterableConfig(name=option, config_operation=DELETE if value is None else SET, value=value)
-        for option, value in values.items()
-    ]
-    return IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-
-
-def _alter_options(cluster: Cluster, resources: list[IncrementalAlterConfigsResource], broker: int | None) -> None:
-    request = IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
-
-    def attempt() -> None:
-        connection = cluster.controller() if broker is None else cluster.brokers().get(broker)
-        if connection is None:
-            raise Failed(f"broker {broker} is not there: its options cannot be changed")
-        for one in connection.ask(request, IncrementalAlterConfigsResponse).responses:
-            what = f"{'broker' if one.resource_type == BROKER else 'topic'} {one.resource_name}"
-            check(what, one.error_code, _said(one.error_message))
-
-    cluster.retrying(attempt, what="changing options")
 
 
 def _said(message: str | None) -> str:

@@ -15,6 +15,7 @@ from ottla.client import offsets
 from ottla.client.failure import Failed, check
 from ottla.errors import ErrorCode
 from ottla.records import batch
+from ottla.records.compress import CorruptError
 from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.wire.schema import ZERO_UUID
 
@@ -57,6 +58,8 @@ def compare(
     start = offsets.earliest(cluster, [where])[where]
     stop = offsets.latest(cluster, [where])[where]
     brokers = cluster.brokers()
+    if leader not in brokers:
+        return Verdict(start, stop, 0, {leader: "the broker that leads is not there"})
     faults: dict[int, str] = {}
     compared = 0
     for other in others:
@@ -67,7 +70,7 @@ def compare(
             ours = Reading(cluster, where, brokers[leader], start, stop, compacted)
             theirs = Reading(cluster, where, brokers[other], start, stop, compacted)
             count, fault = difference(ours.prints(told), theirs.prints(), compacted)
-        except Failed as error:
+        except (Failed, CorruptError) as error:
             count, fault = 0, str(error)
         compared = max(compared, count)
         if fault:

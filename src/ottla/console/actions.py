@@ -9,23 +9,24 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ottla.client.cluster import TRANSACTION, Cluster, TopicPartition
+from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.election import Election, elect
-from ottla.client.failure import Failed, Unreachable, check
+from ottla.client.failure import Failed, check
+from ottla.client.fencing import fence
 from ottla.client.groups import Committed, commit, delete_group
+from ottla.client.layout import read_layout
 from ottla.client.offsets import at_time, earliest, latest
+from ottla.client.options import BROKER, TOPIC, alter_options
+from ottla.client.placement import changes
 from ottla.client.producing import Sender
-from ottla.client.reassignment import cancel, start
+from ottla.client.reassignment import cancel, lift_throttle, start
+from ottla.client.reassignment import throttle as hold_back
 from ottla.records import batch
 from ottla.records.murmur2 import murmur2
 from ottla.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
-    IncrementalAlterableConfig,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResource,
-    IncrementalAlterConfigsResponse,
 )
 from ottla.wire.messages.topics import (
     CreatableTopic,
@@ -39,17 +40,12 @@ from ottla.wire.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from ottla.wire.messages.transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from ottla.client.placement import Placement
     from ottla.client.security import Security
     from ottla.console.history import History
     from ottla.wire.messages.configs import DescribeConfigsResourceResult
@@ -57,14 +53,7 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 10.0
 TIMEOUT_MS: Final = 15_000
 SETTLE_S: Final = 5.0  # after which a move that began is seen
-TOPIC, BROKER = 2, 4  # kinds of resources
-SET, DELETE = 0, 1  # kinds of changes
 VALUE_MAX: Final = 1 << 20
-PREFERRED, UNCLEAN = 0, 1
-FOR_EVER_MS: Final = 0x7FFFFFFF
-# Kafka's options that hold back copying; see KIP-73.
-THROTTLES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 T = TypeVar("T")
 Headers = tuple[tuple[str, bytes], ...]
@@ -162,7 +151,7 @@ class Actions:
             who,
             "reset option" if value is None else "set option",
             told,
-            lambda cluster: alter(cluster, kind, name, {option: value}),
+            lambda cluster: alter_options(cluster, {(kind, name): {option: value}}),
         )
 
     # ------------------------------------------------------------------ leaders and copies
@@ -192,7 +181,9 @@ class Actions:
 
         def work(cluster: Cluster) -> None:
             if throttle is not None:
-                hold_back(cluster, plan, throttle)
+                current = read_layout(cluster, {where.topic for where in plan}).placement
+                wanted: Placement = {where: replicas for where, replicas in plan.items() if replicas is not None}
+                hold_back(cluster, changes(current, wanted), throttle)
             move(cluster, plan)
             if throttle is not None:
                 self._throttled |= {where.topic for where in plan}
@@ -203,15 +194,8 @@ class Actions:
 
     def release(self, who: str, topics: Iterable[str]) -> None:
         """Take the throttle off all brokers and these topics again."""
-
-        def work(cluster: Cluster) -> None:
-            for node in cluster.nodes():
-                with contextlib.suppress(Unreachable):  # it copies nothing now
-                    alter(cluster, BROKER, str(node), dict.fromkeys(THROTTLES))
-            for topic in cluster.topics(topics):
-                alter(cluster, TOPIC, topic, dict.fromkeys(THROTTLED))
-
-        self._do(who, "remove throttle", ", ".join(sorted(topics)), work)
+        names = sorted(topics)
+        self._do(who, "remove throttle", ", ".join(names), lambda cluster: lift_throttle(cluster, names))
 
     def moves_seen(self, count: int, sure: bool) -> None:
         """Told after each look at the cluster: when no move is left, the throttle that was set for them goes."""
@@ -276,50 +260,7 @@ class Actions:
 
     def abort(self, who: str, name: str) -> None:
         """Abort what a transactional id has open, as its next producer would: the one that runs now is locked out."""
-
-        def work(cluster: Cluster) -> None:
-            asked = DescribeTransactionsRequest(transactional_ids=[name])
-            (found,) = (
-                cluster.coordinator(name, TRANSACTION).ask(asked, DescribeTransactionsResponse).transaction_states
-            )
-            check(name, found.error_code)
-            if found.transaction_state != "Ongoing":
-                raise Failed(f"{name} has no open transaction, it is {found.transaction_state}: nothing to abort")
-            request = InitProducerIdRequest(
-                transactional_id=name,
-                transaction_timeout_ms=found.transaction_timeout_ms,
-                enable_2pc=found.transaction_timeout_ms == FOR_EVER_MS,
-            )
-
-            def attempt() -> None:
-                answer = cluster.coordinator(name, TRANSACTION).ask(request, InitProducerIdResponse)
-                check(name, answer.error_code)
-
-            cluster.retrying(attempt, what=f"aborting the transaction of {name}")
-
-        self._do(who, "abort transaction", name, work)
-
-
-def alter(cluster: Cluster, kind: int, name: str, options: Mapping[str, str | None]) -> None:
-    """Set options of one resource; None lets one have its default."""
-    configs = [
-        IncrementalAlterableConfig(name=option, config_operation=DELETE if value is None else SET, value=value)
-        for option, value in options.items()
-    ]
-    resource = IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-    connection = cluster.broker(int(name)) if kind == BROKER and name else cluster.controller()
-    for one in connection.ask(request, IncrementalAlterConfigsResponse).responses:
-        check(f"{name}: {', '.join(options)}", one.error_code, more(one.error_message))
-
-
-def hold_back(cluster: Cluster, plan: Mapping[TopicPartition, tuple[int, ...] | None], throttle: int) -> None:
-    """Before a move: every broker copies at most so many bytes a second for the topics of the plan."""
-    for node in cluster.nodes():
-        with contextlib.suppress(Unreachable):  # it copies nothing now
-            alter(cluster, BROKER, str(node), dict.fromkeys(THROTTLES, str(throttle)))
-    for topic in {where.topic for where in plan}:
-        alter(cluster, TOPIC, topic, dict.fromkeys(THROTTLED, "*"))
+        self._do(who, "abort transaction", name, lambda cluster: fence(cluster, name))
 
 
 def move(cluster: Cluster, plan: Mapping[TopicPartition, tuple[int, ...] | None]) -> None:

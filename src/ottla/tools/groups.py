@@ -214,7 +214,7 @@ def carry_out(cluster: AdminClient, name: str, moves: list[Move], *, execute: bo
 def delete(
     names: Groups,
     topic: Topics = [],  # noqa: B006
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Be content if it is not there")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed if it does not exist")] = False,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006

@@ -89,9 +89,10 @@ def chosen_brokers(layout: Layout, brokers: str | None, drain: list[int]) -> dic
             wanted = {int(text) for text in brokers.split(",")}
         except ValueError:
             raise typer.BadParameter(f"--brokers {brokers}: expected broker ids, such as 1,2,3") from None
-    if unknown := sorted(({*wanted, *drain}) - set(layout.brokers)):
-        known = ", ".join(map(str, layout.brokers))
-        raise Failed(f"there is no broker {unknown[0]} in the cluster: {known} are there")
+    holding = {broker for one in layout.partitions.values() for broker in one.replicas}
+    # A broker that is gone for good is drained, too: it is not in the cluster any more, and its replicas are.
+    if unknown := sorted((wanted - set(layout.brokers)) | (set(drain) - set(layout.brokers) - holding)):
+        raise Failed(f"there is no broker {unknown[0]} in the cluster: {', '.join(map(str, layout.brokers))} are there")
     return {broker: rack for broker, rack in layout.racks.items() if broker in wanted and broker not in drain}
 
 
@@ -145,7 +146,7 @@ def execute(
             raise Failed(f"{len(refused)} of {len(plan)} partitions were refused")
         if wait:
             follow(cluster, plan)
-            lift(cluster, plan, layout)
+            lift(cluster, plan)
     moved = [{"topic": one.place[0], "partition": one.place[1], "from": one.old, "to": one.new} for one in moves]
     if json:
         document({"started": moved, "bytes_to_copy": sum(one.bytes_to_copy for one in moves), "complete": wait})
@@ -177,10 +178,10 @@ def follow(cluster: Cluster, plan: Placement) -> None:
         bar(len(plan))
 
 
-def lift(cluster: Cluster, plan: Placement, layout: Layout) -> None:
+def lift(cluster: Cluster, plan: Placement) -> None:
     """Lift the throttle of what has been moved; brokers keep theirs while others are being moved."""
     busy = bool(reassignment.ongoing(cluster))
-    reassignment.lift_throttle(cluster, {topic for topic, _ in plan}, [] if busy else layout.brokers)
+    reassignment.lift_throttle(cluster, {topic for topic, _ in plan}, [] if busy else None)
 
 
 @app.command()
@@ -199,7 +200,7 @@ def verify(
         states = {place: state(layout, place, replicas, place in moving) for place, replicas in plan.items()}
         done = all(one == "complete" for one in states.values())
         if done and not keep_throttle:
-            lift(cluster, plan, layout)
+            lift(cluster, plan)
     rows = [{"topic": topic, "partition": index, "state": one} for (topic, index), one in states.items()]
     if json:
         document({"complete": done, "partitions": rows})
@@ -239,7 +240,7 @@ def cancel(
         refused = reassignment.cancel(cluster, places) if places else {}
         complain(refused.values())
         if not keep_throttle and places:
-            lift(cluster, {place: moving[place].replicas for place in places}, read_layout(cluster, []))
+            lift(cluster, {place: moving[place].replicas for place in places})
     if json:
         document({"cancelled": [{"topic": topic, "partition": index} for topic, index in places]})
     else:

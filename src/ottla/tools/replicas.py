@@ -28,8 +28,8 @@ def verify(
 ) -> None:
     """Read every replica of these topics and compare offsets and checksums with the leader's. Fails if one differs.
 
-    Replicas that are out of sync are compared, too. Brokers are read as a consumer reads them: this takes as much of
-    the network as the topics have bytes, times the number of replicas.
+    Replicas that are out of sync are compared, too. Brokers are read as a consumer reads them, and the leader once for
+    each of the others.
     """
     if bool(topics) == all_topics:
         raise typer.BadParameter("give the names of topics, or --all")

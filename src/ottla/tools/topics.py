@@ -100,7 +100,7 @@ def create(
         list[str], typer.Option("--assign", metavar="BROKER,...", help="Replicas of the next partition; repeatable")
     ] = [],  # noqa: B006
     config: Configs = [],  # noqa: B006
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Be content if it is there")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if it already exists")] = False,
     validate_only: Annotated[bool, typer.Option("--validate-only", help="Ask, create nothing")] = False,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
@@ -129,7 +129,7 @@ def brokers(text: str) -> list[int]:
 @app.command()
 def delete(
     names: Names,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Be content if it is not there")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed if it does not exist")] = False,
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
     properties: Properties = [],  # noqa: B006

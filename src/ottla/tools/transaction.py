@@ -12,16 +12,12 @@ from typing import Any, NamedTuple
 from ottla.client.cluster import TRANSACTION, Cluster
 from ottla.client.connection import Connection
 from ottla.client.failure import Failed, Refused, check
+from ottla.client.fencing import OPEN, look_up
 from ottla.errors import ErrorCode
 from ottla.tools.lag import Place
 from ottla.wire.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    DescribeTransactionsResponseTransactionState,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
     ProducerState,
@@ -35,8 +31,6 @@ from ottla.wire.messages.transactions import (
 LIST = 66
 DURATION_SINCE = 1  # versions of ListTransactions
 PATTERN_SINCE = 2
-OPEN = "Ongoing"
-FOR_EVER_MS = 0x7FFFFFFF  # the timeout of a transaction that takes part in a two-phase commit
 
 
 class Filters(NamedTuple):
@@ -81,16 +75,6 @@ def answered(cluster: Cluster, connection: Connection, request: ListTransactions
         return answer
 
     return cluster.retrying(attempt, what="listing transactions")
-
-
-def look_up(cluster: Cluster, name: str) -> DescribeTransactionsResponseTransactionState:
-    def attempt() -> DescribeTransactionsResponseTransactionState:
-        request = DescribeTransactionsRequest(transactional_ids=[name])
-        (found,) = cluster.coordinator(name, TRANSACTION).ask(request, DescribeTransactionsResponse).transaction_states
-        check(name, found.error_code)
-        return found
-
-    return cluster.retrying(attempt, what=f"asking for the transaction of {name}")
 
 
 def facts(cluster: Cluster, name: str) -> dict[str, Any]:
@@ -145,26 +129,6 @@ def writers(cluster: Cluster, topic: str, indexes: Iterable[int]) -> dict[Place,
         return found
 
     return cluster.retrying(attempt, what=f"asking for the producers of {topic}")
-
-
-def fence(cluster: Cluster, name: str) -> None:
-    """Abort what a transactional id has open, as its next producer would: the one that runs now is locked out."""
-    found = look_up(cluster, name)
-    if found.transaction_state != OPEN:
-        raise Failed(f"{name} has no open transaction, it is {found.transaction_state}: nothing to abort")
-    # The timeout is that of the next producer: one that the cluster has taken before.
-    request = InitProducerIdRequest(
-        transactional_id=name,
-        transaction_timeout_ms=found.transaction_timeout_ms,
-        enable_2pc=found.transaction_timeout_ms == FOR_EVER_MS,
-    )
-
-    def attempt() -> None:
-        answer = cluster.coordinator(name, TRANSACTION).ask(request, InitProducerIdResponse)
-        check(name, answer.error_code)
-
-    # While the transaction is being aborted the coordinator says that there is one.
-    cluster.retrying(attempt, what=f"fencing {name}")
 
 
 def abort_hanging(cluster: Cluster, place: Place, start: int) -> int:

@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ottla.client.fencing import fence
 from ottla.tools.moment import duration_ms
 from ottla.tools.output import document, say, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
-from ottla.tools.transaction import Filters, abort_hanging, facts, fence, listed
+from ottla.tools.transaction import Filters, abort_hanging, facts, listed
 from ottla.tools.transaction import producers as producers_of
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions.")

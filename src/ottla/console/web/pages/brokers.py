@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from ottla.console.actions import BROKER
+from ottla.client.options import BROKER
 from ottla.console.web import units
 from ottla.console.web.frame import Stat, chip, empty, frame, live
 from ottla.console.web.options_table import OptionsTable

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
-from ottla.console.actions import TOPIC
+from ottla.client.options import TOPIC
 from ottla.console.web import units
 from ottla.console.web.charts import Plot
 from ottla.console.web.frame import Stat, attempt, chip, empty, frame, live, sure, user
