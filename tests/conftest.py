@@ -25,9 +25,6 @@ settings.register_profile("plain", max_examples=50, deadline=None, suppress_heal
 settings.register_profile("many", parent=settings.get_profile("plain"), max_examples=int(os.environ.get("SEEDS", "50")))
 settings.load_profile("many" if "SEEDS" in os.environ else "plain")
 
-# Tests write records of years ago, and a slow machine reads them only when retention has looked.
-KEEPING = {"log.retention.check.interval.ms": "86400000"}
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--judge", action="store_true", help="run the compatibility scenarios against Apache Kafka")
@@ -57,7 +54,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[Ottla | judge.Kafka]:
     """The broker under judgement, for the whole run of a worker; a process of its own, empty at the start."""
-    with judge.Kafka(settings=KEEPING) if pytestconfig.getoption("judge") else Ottla(settings=KEEPING) as running:
+    with judge.Kafka() if pytestconfig.getoption("judge") else Ottla() as running:
         yield running
 
 
@@ -67,7 +64,7 @@ def old_broker(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> I
     if not pytestconfig.getoption("judge"):
         yield request.getfixturevalue("broker")
         return
-    with judge.Kafka(version=judge.ZOOKEEPER, settings=KEEPING) as running:
+    with judge.Kafka(version=judge.ZOOKEEPER) as running:
         yield running
 
 

@@ -336,6 +336,10 @@ def stop_process(process: subprocess.Popen[bytes], *, kill: bool = False, timeou
     return process.returncode
 
 
+# Tests write records of years ago, and a slow machine reads them only when retention has looked.
+KEEPING = {"log.retention.check.interval.ms": "86400000"}
+
+
 class Kafka:
     """Apache Kafka, one node on loopback: started by `start` or `with`, may be stopped and started again."""
 
@@ -357,7 +361,7 @@ class Kafka:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="kafka-"))
         self.log_dir = self.folder / "data"
         self.port, self._side_port = free_ports(2)
-        self._settings = dict(settings or {})
+        self._settings = {**KEEPING, **(settings or {})}
         self._shared_zookeeper = zookeeper
         self._process: subprocess.Popen[bytes] | None = None
         self._zookeeper: subprocess.Popen[bytes] | None = None

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from judge import answers, free_ports, stop_process, until
+from judge import KEEPING, answers, free_ports, stop_process, until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class Ottla:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="ottla-"))
         self.log_dir = self.folder / "data"
         (self.port,) = free_ports(1)
-        self._settings = dict(settings or {})
+        self._settings = {**KEEPING, **(settings or {})}
         self._wrapper = tuple(wrapper)
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None

@@ -115,7 +115,9 @@ class Load:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with Cluster(3, options={"group.initial.rebalance.delay.ms": 0}) as running:
+    # A throttle holds on average over a window of samples: a short window shows it with little data.
+    options = {"group.initial.rebalance.delay.ms": 0, "replication.quota.window.num": 3}
+    with Cluster(3, options=options) as running:
         with Client(running.bootstrap) as client:
             for name, partitions in (("orders", 6), ("payments", 3), ("moved", 3), ("hostile", 1)):
                 client.create(name, partitions, replicas=3 if name != "moved" else 1)
@@ -305,7 +307,7 @@ def test_a_reassignment_from_the_page_loses_nothing_and_obeys_its_throttle(
             len(part.isrs) == 3 for part in admin.list_topics("moved", timeout=60).topics["moved"].partitions.values()
         )
     )
-    # More than a megabyte at 0.2 MB/s: nothing but the throttle makes this take seconds, at least.
+    # The first fetch copies a megabyte, five seconds' share: the second waits until the window has passed.
     assert time.monotonic() - began > 2
     options = {"bootstrap.servers": cluster.bootstrap, "group.id": "counting", "auto.offset.reset": "earliest"}
     visitor.go("/audit")

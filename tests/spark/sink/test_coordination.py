@@ -248,14 +248,25 @@ def test_an_attempt_that_begins_late_is_swept_with_the_next_epoch(cluster: Clust
     assert query.rows() == ["a", "b"]
 
 
-def test_of_two_drivers_one_decides(cluster: Cluster, query: Query) -> None:
+@pytest.mark.parametrize("moment", ["open", "append"])
+def test_of_two_drivers_one_decides(cluster: Cluster, query: Query, moment: str) -> None:
     """The first has read the log when the second comes; its decision is refused, and its rows are dropped."""
     first, second = query.epoch(0, ["a"], ["b"]), query.epoch(0, ["a", "b"])
 
     class Overtaken(ClusterPort):
+        """Another driver commits before this call of the first one."""
+
+        def open(self, fence: Identity, name: str) -> None:
+            self._before("open")
+            super().open(fence, name)
+
         def append(self, fence: Identity, name: str, decision: Decision | None) -> None:
-            query.commit(0, second)
+            self._before("append")
             super().append(fence, name, decision)
+
+        def _before(self, call: str) -> None:
+            if call == moment:
+                query.commit(0, second)
 
     with pytest.raises(Failed, match="another driver took over"):
         query.commit(0, first, Overtaken(cluster))

@@ -20,6 +20,7 @@ What is called here is a port, so that a test can run the same code over a model
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.client.failure import Failed, Refused
@@ -40,7 +41,7 @@ from ottla.spark.sink.decisions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ottla.client.transaction import Identity
     from ottla.spark.sink.content import Plan
@@ -132,13 +133,14 @@ def commit(
     last = None if alone else port.last(query)
     decision = decide(last, query, epoch, messages, plan, keep=kept_epoch == epoch)
     if decision is not last:
-        port.open(fence, query)
-        if decision.waiting:
-            decision = without(decision, port.ongoing(attempts(query)))
-        own = str(fence.transactional_id)
-        states = port.states([own, *(str(identity.transactional_id) for identity in decision.transactions)])
-        verify(query, decision, states, states.get(own))
-        record(port, fence, query, decision)
+        with only_driver(query, epoch):
+            port.open(fence, query)
+            if decision.waiting:
+                decision = without(decision, port.ongoing(attempts(query)))
+            own = str(fence.transactional_id)
+            states = port.states([own, *(str(identity.transactional_id) for identity in decision.transactions)])
+            verify(query, decision, states, states.get(own))
+            port.record(fence, query, decision)
     finish(port, query, decision, accept_loss=lost_epoch == epoch)
     sweep(port, query, decision)
     if alone:
@@ -224,13 +226,15 @@ def forget(port: Port, query: str) -> None:
         log.warning("the decision of query %s stays in the log: %s", query, error)
 
 
-def record(port: Port, fence: Identity, query: str, decision: Decision) -> None:
+@contextmanager
+def only_driver(query: str, epoch: int) -> Iterator[None]:
+    """For what a driver does under its fence: if the brokers refuse it, another driver has fenced this one."""
     try:
-        port.record(fence, query, decision)
+        yield
     except Refused as error:
         if error.code not in LOST:
             raise
-        raise overtaken(query, decision.epoch) from None
+        raise overtaken(query, epoch) from None
 
 
 def overtaken(query: str, epoch: int) -> Failed:
@@ -298,8 +302,9 @@ def undo(port: Port, query: str, decision: Decision) -> None:
     """Open an epoch again of which nothing was committed, unless somebody did so meanwhile."""
     fence = port.identify(driver(query))
     if port.last(query) == decision:
-        port.open(fence, query)
-        record(port, fence, query, Decision(decision.epoch, (), void=True))
+        with only_driver(query, decision.epoch):
+            port.open(fence, query)
+            port.record(fence, query, Decision(decision.epoch, (), void=True))
 
 
 def sweep(port: Port, query: str, decision: Decision) -> None:
