@@ -61,7 +61,7 @@ def news(one: Watched, data: PartitionData) -> bool:
 def aborted(partition: Partition, offset: int, limit: int, found: Slice) -> list[AbortedTransaction]:
     return [
         AbortedTransaction(producer_id=producer_id, first_offset=first)
-        for producer_id, first in partition.log.aborted(offset, limit, found)
+        for producer_id, first in partition.log.list_aborted(offset, limit, found)
     ]
 
 
