@@ -12,7 +12,7 @@ import asyncio
 from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.coord.groups.commits import no_offset, refused_commit
+from ottla.coord.groups.commits import no_offset, refuse_commit
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.groups import ask, caller_of
@@ -127,13 +127,13 @@ def commit(
 ) -> OffsetCommitResponse | Coroutine[None, None, OffsetCommitResponse]:
     missing, found = missing_of(parts.metadata.image, request.topics)
     if not found:
-        return refused_commit(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return refuse_commit(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     caller = caller_of(call)
     answer: OffsetCommitResponse | Coroutine[None, None, OffsetCommitResponse] = ask(
         parts,
         request.group_id,
         lambda machine, token, now_ms: machine.commit(request, caller, token, now_ms, missing),
-        lambda code: refused_commit(request, code, missing),
+        lambda code: refuse_commit(request, code, missing),
     )
     return answer
 
@@ -161,7 +161,7 @@ def commit_named(
 
 async def commit_to_store(parts: Parts, request: OffsetCommitRequest) -> OffsetCommitResponse:
     missing, _ = missing_of(parts.metadata.image, request.topics)
-    response = refused_commit(request, ErrorCode.NONE, missing)
+    response = refuse_commit(request, ErrorCode.NONE, missing)
     for topic, answer in zip(request.topics, response.topics, strict=True):
         for one, result in zip(topic.partitions, answer.partitions, strict=True):
             if result.error_code == ErrorCode.NONE:
@@ -239,7 +239,7 @@ def fetch(
             found = yield from machine.fetch(wanted, stable=request.require_stable)
         except BrokerError as error:
             found = OffsetFetchResponseGroup(group_id=wanted.group_id, topics=[], error_code=error.code)
-        yield from parts.groups.wait_committed(wanted.group_id, machine)
+        yield from parts.groups.wait_for_commit(wanted.group_id, machine)
     except BrokerError as error:
         return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=[], error_code=error.code)
     if found.error_code:

@@ -28,7 +28,7 @@ from ottla.config.describe import (
     describe_group,
     describe_topic,
 )
-from ottla.coord.patterns import PatternError, compiled
+from ottla.coord.patterns import PatternError, compile_pattern
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers import loggers
 from ottla.handlers.call import Call, Parts, handles
@@ -246,7 +246,7 @@ def check_patterns(changes: Sequence[Change]) -> None:
             for pair in change.value.split(","):
                 pattern = pair.partition("=")[2].strip()
                 try:
-                    compiled(pattern)
+                    compile_pattern(pattern)
                 except PatternError:
                     reason = f"Illegal client matching pattern: {pair.strip()}"
                     raise BrokerError(ErrorCode.INVALID_CONFIG, reason) from None

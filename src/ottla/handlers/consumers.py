@@ -9,9 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
+from ottla.coord.groups import consuming, describing
 from ottla.coord.groups.consumer import ConsumerGroup
-from ottla.coord.groups.consuming import refused
-from ottla.coord.groups.describing import described, undescribed
 from ottla.coord.patterns import PatternError, lookup
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
@@ -41,7 +40,7 @@ def consumer_group_heartbeat(
     parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> Answer | Steps[Answer]:
     if not enabled(parts):
-        return refused(ErrorCode.UNSUPPORTED_VERSION)
+        return consuming.refuse(ErrorCode.UNSUPPORTED_VERSION)
     texts = unsettled(parts, request)
     return look_up(parts, call, request, texts) if texts else heartbeat(parts, call, request)
 
@@ -54,7 +53,7 @@ def unsettled(parts: Parts, request: ConsumerGroupHeartbeatRequest) -> list[str]
     except BrokerError:
         return texts
     if isinstance(group, ConsumerGroup):
-        texts += group.unsettled_patterns(parts.metadata.image, parts.clock.now_ms())
+        texts += group.unresolved_patterns(parts.metadata.image, parts.clock.now_ms())
     return texts
 
 
@@ -73,7 +72,7 @@ def heartbeat(parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest) 
         parts,
         request.group_id,
         lambda machine, token, now_ms: machine.consumer_heartbeat(request, caller, token, now_ms),
-        refused,
+        consuming.refuse,
     )
     return answer
 
@@ -91,17 +90,19 @@ def consumer_group_describe(
 
 def describe(parts: Parts, name: str, repeats: Repeats, *, told: bool) -> Steps[DescribedGroup]:
     if not enabled(parts):
-        return undescribed(name, ErrorCode.UNSUPPORTED_VERSION)
+        return describing.refuse(name, ErrorCode.UNSUPPORTED_VERSION)
     try:
         repeats.check(name)
         machine = parts.groups.peek(name)
         try:
-            group = described(machine.groups.get(name), name, machine.consumer_rules(name), parts.metadata.image)
+            group = describing.describe(
+                machine.groups.get(name), name, machine.consumer_rules(name), parts.metadata.image
+            )
         except BrokerError as error:
-            group, told = undescribed(name, error.code, error.message), False
-        yield from parts.groups.wait_committed(name, machine)
+            group, told = describing.refuse(name, error.code, error.message), False
+        yield from parts.groups.wait_for_commit(name, machine)
     except BrokerError as error:
-        return undescribed(name, error.code, error.message)
+        return describing.refuse(name, error.code, error.message)
     if told:
         group.authorized_operations = GROUP_OPERATIONS
     return group

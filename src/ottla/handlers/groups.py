@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.coord.groups.classic import refused_join, refused_sync
+from ottla.coord.groups.classic import refuse_join, refuse_sync
 from ottla.coord.machine import Caller
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
@@ -61,7 +61,7 @@ def join_group(
         parts,
         request.group_id,
         lambda machine, token, now_ms: machine.join(request, caller, token, now_ms),
-        lambda code: refused_join(call.version, request.member_id, code),
+        lambda code: refuse_join(call.version, request.member_id, code),
     )
     return answer
 
@@ -71,12 +71,12 @@ def sync_group(
     parts: Parts, call: Call, request: SyncGroupRequest
 ) -> SyncGroupResponse | Coroutine[None, None, SyncGroupResponse]:
     if call.version >= NAMES_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
-        return refused_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return refuse_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     answer: SyncGroupResponse | Coroutine[None, None, SyncGroupResponse] = ask(
         parts,
         request.group_id,
         lambda machine, token, now_ms: machine.sync(request, token, now_ms),
-        refused_sync,
+        refuse_sync,
     )
     return answer
 
@@ -138,7 +138,7 @@ def describe_groups(parts: Parts, call: Call, request: DescribeGroupsRequest) ->
             repeats.check(name)
             machine = parts.groups.peek(name)
             group = machine.describe(name, call.version)
-            yield from parts.groups.wait_committed(name, machine)
+            yield from parts.groups.wait_for_commit(name, machine)
             if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
                 group.authorized_operations = GROUP_OPERATIONS
         except BrokerError as error:
@@ -159,7 +159,7 @@ def list_groups(parts: Parts, call: Call, request: ListGroupsRequest) -> Steps[L
     for index, machine in list(parts.groups.runtime.machines()):
         found = yield from machine.list(states, kinds)
         with suppress(BrokerError):  # another broker coordinates them by now
-            yield from parts.groups.runtime.wait_committed(index, machine)
+            yield from parts.groups.runtime.wait_for_commit(index, machine)
             groups += found
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
 

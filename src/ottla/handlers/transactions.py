@@ -13,11 +13,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.coord.groups.commits import refused_in_transaction
-from ottla.coord.patterns import LONG_SIZE, PatternError, compiled
-from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION, NEEDS_ID, Producer
+from ottla.coord.groups.commits import refuse_in_transaction
+from ottla.coord.patterns import LONG_SIZE, PatternError, compile_pattern
+from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION, NEEDS_ID, ProducerReply
 from ottla.coord.transactions.markers import Marker
-from ottla.coord.transactions.transaction import FOR_EVER_MS, State
+from ottla.coord.transactions.transaction import FOR_EVER_MS, TransactionState
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.commits import joined, missing_of, portions
@@ -66,7 +66,7 @@ NEWER_END = 5  # EndTxn from here on raises the epoch
 NEWER_COMMIT = 5  # TxnOffsetCommit from here on adds the group to the transaction
 ABORTABLE_COMMIT = 4  # TxnOffsetCommit from here on knows TRANSACTION_ABORTABLE
 NO_PRODUCER = (-1, -1)
-STATES = {state.title: state for state in State}
+STATES = {state.title: state for state in TransactionState}
 
 
 @handles(InitProducerIdRequest)
@@ -112,7 +112,7 @@ async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequ
 
 async def identity(
     parts: Parts, name: str, operation: Callable[[TransactionMachine, int | None, int, int], Decision]
-) -> Producer:
+) -> ProducerReply:
     """The reply of an operation that may need a fresh producer id: it is fetched only then."""
 
     async def attempt(fresh: int | None) -> Any:
@@ -125,8 +125,8 @@ async def identity(
         if reply is NEEDS_ID:
             reply = await attempt(await parts.producer_ids.take())
     except BrokerError as error:
-        return Producer(error.code)
-    assert isinstance(reply, Producer)
+        return ProducerReply(error.code)
+    assert isinstance(reply, ProducerReply)
     return reply
 
 
@@ -241,7 +241,7 @@ def verified(
         for one in wanted:
             codes |= machine.verify(name, *producer, frozenset((one,)))
             yield
-        yield from parts.transactions.wait_committed(name, machine)
+        yield from parts.transactions.wait_for_commit(name, machine)
     except BrokerError as error:
         return dict.fromkeys(wanted, error.code)
     return codes
@@ -315,7 +315,7 @@ async def txn_offset_commit(parts: Parts, call: Call, request: TxnOffsetCommitRe
         await parts.groups.ensure()
     except BrokerError as error:
         missing, _ = missing_of(parts.metadata.image, request.topics)
-        return refused_in_transaction(request, error.code, missing)
+        return refuse_in_transaction(request, error.code, missing)
     answers = []
     for portion in portions(request):
         code = await admitted(parts, call, portion, (request.producer_id, request.producer_epoch))
@@ -329,7 +329,7 @@ async def commit_portion(
 ) -> TxnOffsetCommitResponse:
     missing, _ = missing_of(parts.metadata.image, request.topics)
     if code is not ErrorCode.NONE:
-        return refused_in_transaction(request, code, missing)
+        return refuse_in_transaction(request, code, missing)
     caller = caller_of(call)
     try:
         response = await settled(
@@ -339,7 +339,7 @@ async def commit_portion(
             )
         )
     except BrokerError as error:
-        return refused_in_transaction(request, error.code, missing)
+        return refuse_in_transaction(request, error.code, missing)
     assert isinstance(response, TxnOffsetCommitResponse)
     return response
 
@@ -441,8 +441,8 @@ def described(parts: Parts, name: str, repeats: Repeats) -> Steps[DescribeTransa
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         machine = parts.transactions.peek(name)
         known = machine.transactions.get(name)
-        yield from parts.transactions.wait_committed(name, machine)  # that there is none is news, too
-        if known is None or known.state is State.DEAD:
+        yield from parts.transactions.wait_for_commit(name, machine)  # that there is none is news, too
+        if known is None or known.state is TransactionState.DEAD:
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     except BrokerError as error:
         return DescribeTransactionsResponseTransactionState(
@@ -481,7 +481,7 @@ def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest
         )
     response = ListTransactionsResponse(error_code=0, unknown_state_filters=unknown, transaction_states=[])
     try:
-        pattern = compiled(request.transactional_id_pattern) if request.transactional_id_pattern else None
+        pattern = compile_pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except PatternError:
         response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
         return response
@@ -490,7 +490,7 @@ def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest
         found = []
         for name, one in list(machine.transactions.items()):
             yield
-            if one.state is State.DEAD or (request.state_filters and one.state not in states):
+            if one.state is TransactionState.DEAD or (request.state_filters and one.state not in states):
                 continue
             if producers and one.producer_id not in producers:
                 continue
@@ -504,7 +504,7 @@ def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest
                 )
             )
         with suppress(BrokerError):  # another broker coordinates them by now
-            yield from parts.transactions.runtime.wait_committed(index, machine)
+            yield from parts.transactions.runtime.wait_for_commit(index, machine)
             response.transaction_states += found
     return response
 

@@ -1,6 +1,11 @@
-"""What members with the classic protocol put into their joins and find in their part: subscriptions and assignments.
+"""The consumer protocol: the blobs inside JoinGroup and SyncGroup by which classic consumers agree on an assignment.
 
-int16 version, then the fields of that version; a version that is newer than we know begins with the fields we do
+A member's join carries a subscription, its sync brings an assignment. The broker only reads them where it must: to see
+which topics a group uses, and to serve classic members in a consumer group.
+
+    int16 version, then the fields of that version
+
+A version newer than we know begins with the fields that we know.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 
 _VERSION = Struct(">h")
 NEWEST = 3
+CONSUMER = "consumer"  # the protocol type of a group whose members send these
 
 
 def version_of(data: bytes) -> int:
@@ -44,8 +50,17 @@ def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
     return decoder(ConsumerProtocolAssignment, version_of(data))(data, _VERSION.size)[0]
 
 
+def read_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """The topics of all these subscriptions; None when one of them cannot be read."""
+    read = decoder(ConsumerProtocolSubscription, 0)  # every later version begins with the fields of version 0
+    try:
+        return frozenset(topic for one in subscriptions for topic in read(one, _VERSION.size)[0].topics)
+    except DecodeError:
+        return None
+
+
 def write_assignment(image: Image, part: Mapping[bytes, Iterable[int]], version: int) -> bytes:
-    """A part of the assignment, by the names of its topics; topics that are gone are left out."""
+    """Encode a member's assignment. Topics that are gone are left out."""
     names = image.names_by_id
     assignment = ConsumerProtocolAssignment(
         assigned_partitions=[
@@ -58,7 +73,7 @@ def write_assignment(image: Image, part: Mapping[bytes, Iterable[int]], version:
 
 
 def by_id(image: Image, partitions: Iterable[AssignmentTopicPartition] | Iterable[SubscriptionTopicPartition]) -> Owned:
-    """Partitions by the ids of their topics; topics that there are not are left out."""
+    """Group partitions by topic id. Topics that do not exist are left out."""
     found: Owned = {}
     for one in partitions:
         topic = image.topics.get(one.topic)
