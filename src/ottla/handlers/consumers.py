@@ -7,7 +7,7 @@ protocol a member speaks. What a heartbeat leads to is in `coord/groups`.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from ottla.coord.groups import consuming, describing
 from ottla.coord.groups.consumer import ConsumerGroup
@@ -25,27 +25,27 @@ from ottla.wire.messages.consumers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from typing import TypeAlias
 
     from ottla.handlers.call import Steps
+    from ottla.handlers.groups import Answer
+
+    Heartbeat: TypeAlias = Answer[ConsumerGroupHeartbeatResponse]
 
 PROTOCOL = "consumer"
-
-
-Answer: TypeAlias = "ConsumerGroupHeartbeatResponse | Coroutine[None, None, ConsumerGroupHeartbeatResponse]"
 
 
 @handles(ConsumerGroupHeartbeatRequest)
 def consumer_group_heartbeat(
     parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest
-) -> Answer | Steps[Answer]:
-    if not enabled(parts):
+) -> Heartbeat | Steps[Heartbeat]:
+    if not is_enabled(parts):
         return consuming.refuse(ErrorCode.UNSUPPORTED_VERSION)
-    texts = unsettled(parts, request)
-    return look_up(parts, call, request, texts) if texts else heartbeat(parts, call, request)
+    texts = list_unresolved_patterns(parts, request)
+    return heartbeat_after_lookup(parts, call, request, texts) if texts else heartbeat(parts, call, request)
 
 
-def unsettled(parts: Parts, request: ConsumerGroupHeartbeatRequest) -> list[str]:
+def list_unresolved_patterns(parts: Parts, request: ConsumerGroupHeartbeatRequest) -> list[str]:
     """The patterns that this heartbeat may have to look up."""
     texts = [request.subscribed_topic_regex] if request.subscribed_topic_regex else []
     try:
@@ -57,7 +57,9 @@ def unsettled(parts: Parts, request: ConsumerGroupHeartbeatRequest) -> list[str]
     return texts
 
 
-def look_up(parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest, texts: list[str]) -> Steps[Answer]:
+def heartbeat_after_lookup(
+    parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest, texts: list[str]
+) -> Steps[Heartbeat]:
     """Look the patterns up in slices. The group's machine, which cannot be interrupted, finds them done."""
     for text in texts:
         with suppress(PatternError):  # the machine will say so
@@ -66,15 +68,14 @@ def look_up(parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest, te
     return heartbeat(parts, call, request)
 
 
-def heartbeat(parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest) -> Answer:
+def heartbeat(parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
     caller = caller_of(call)
-    answer: Answer = ask(
+    return ask(
         parts,
         request.group_id,
         lambda machine, token, now_ms: machine.consumer_heartbeat(request, caller, token, now_ms),
         consuming.refuse,
     )
-    return answer
 
 
 @handles(ConsumerGroupDescribeRequest)
@@ -89,7 +90,7 @@ def consumer_group_describe(
 
 
 def describe(parts: Parts, name: str, repeats: Repeats, *, told: bool) -> Steps[DescribedGroup]:
-    if not enabled(parts):
+    if not is_enabled(parts):
         return describing.refuse(name, ErrorCode.UNSUPPORTED_VERSION)
     try:
         repeats.check(name)
@@ -108,5 +109,5 @@ def describe(parts: Parts, name: str, repeats: Repeats, *, told: bool) -> Steps[
     return group
 
 
-def enabled(parts: Parts) -> bool:
+def is_enabled(parts: Parts) -> bool:
     return PROTOCOL in parts.config.group_coordinator_rebalance_protocols
