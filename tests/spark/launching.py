@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ottla.spark.pipeline import state
+from ottla.spark.runner import state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

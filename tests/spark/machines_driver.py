@@ -4,10 +4,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ottla.spark.pipeline import Pipeline, Run
-from ottla.spark.pipeline import pipeline as pipeline_module
-from ottla.spark.pipeline.session import Settings
-from ottla.spark.pipelines import activity, export, mirror
+from ottla.spark.pipelines.activity import pipeline as activity
+from ottla.spark.pipelines.export import pipeline as export
+from ottla.spark.pipelines.mirror import pipeline as mirror
+from ottla.spark.runner import Pipeline, Run
+from ottla.spark.runner import pipeline as pipeline_module
+from ottla.spark.runner.session import Settings
 
 pipeline_module.AGAIN_MAX = 50  # type: ignore[misc]  # on a busy machine Python is often too slow for Spark
 

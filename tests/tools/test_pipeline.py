@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ottla.spark.pipeline import state
-from ottla.spark.pipeline.state import Progress, State, Tenure
+from ottla.spark.runner import state
+from ottla.spark.runner.state import Progress, State, Tenure
 
 Run = Callable[..., Any]
 
@@ -109,7 +109,7 @@ def test_stop_of_what_does_not_run(run: Run, tmp_path: Path) -> None:
 
 
 MAKES = """
-from ottla.spark.pipeline import Pipeline
+from ottla.spark.runner import Pipeline
 
 def run(run):
     pass
