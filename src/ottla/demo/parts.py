@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 from ottla.client.failure import Failed
 from ottla.spark.runner import Run
 from ottla.spark.runner.causes import sentence
-from ottla.spark.runner.session import Settings, started
+from ottla.spark.runner.session import SessionSettings, start_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,8 +88,8 @@ class Stage:
         from ottla.spark.pipelines.activity import pipeline as activity
         from ottla.spark.pipelines.mirror import pipeline as mirror
 
-        settings = Settings(log=self._folder / "spark.log", memory="1g", conf=QUICK)
-        self._spark = spark = started("ottla-demo", settings)
+        settings = SessionSettings(log=self._folder / "spark.log", memory="1g", conf=QUICK)
+        self._spark = spark = start_session("ottla-demo", settings)
         say(f"Spark {spark.version} is up")
         live = self._run(activity.PIPELINE, "live", LIVE)
         report = self._run(activity.PIPELINE, "report", {"gap": LIVE["gap"]})

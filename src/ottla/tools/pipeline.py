@@ -15,7 +15,7 @@ from ottla.tools.output import document, say, table, warn
 from ottla.tools.session import Json
 
 if TYPE_CHECKING:
-    from ottla.spark.runner.state import State
+    from ottla.spark.runner.state import RunState
 
 app = typer.Typer(no_args_is_help=True, help="Run data pipelines on Spark: list, run, stop, look at, begin a new one.")
 
@@ -136,15 +136,15 @@ def new(
     folder: Annotated[Path, typer.Option("--folder", help="Write it here")] = Path(),
 ) -> None:
     """Write a pipeline to begin with, and its test; both run as they are."""
-    from ottla.spark.runner.template import written
+    from ottla.spark.runner.template import write_files
 
-    for path in written(name, folder):
+    for path in write_files(name, folder):
         say(f"wrote {path}")
     stem = name.replace("-", "_")
     say(f"try it: ottla pipeline run {folder / stem}.py --generate, and pytest {folder / f'test_{stem}.py'}")
 
 
-def rows(here: Path, now: "State") -> list[Sequence[object]]:
+def rows(here: Path, now: "RunState") -> list[Sequence[object]]:
     from ottla.spark.runner.state import RUNNING
 
     since = moment(now.since)
@@ -165,7 +165,7 @@ def rows(here: Path, now: "State") -> list[Sequence[object]]:
     ]
 
 
-def story(now: "State") -> str:
+def story(now: "RunState") -> str:
     return f"{now.state} since {moment(now.since)}" + (f" ({now.reason})" if now.reason else "")
 
 

@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 
 from ottla.client.cluster import TopicPartition
-from ottla.spark.runner.meter import Meter, Rate, lag, taken
+from ottla.spark.runner.meter import Meter, Rate, count_records, lag
 from ottla.spark.runner.rounds import Rounds
 from ottla.spark.source.checkpoint import Position
 
 if TYPE_CHECKING:
-    from ottla.spark.runner.state import Progress
+    from ottla.spark.runner.state import QueryProgress
 
 TOPIC = UUID(int=7)
 
@@ -45,7 +45,7 @@ def source(start: str | None, end: str | None, latest: str | None = None) -> dic
     ],
 )
 def test_records_are_counted_once(rows: int, sources: list[dict[str, Any]], expected: int) -> None:
-    assert taken({"numInputRows": rows, "sources": sources}) == expected
+    assert count_records({"numInputRows": rows, "sources": sources}) == expected
 
 
 def test_lag_is_what_was_there_and_not_read() -> None:
@@ -60,7 +60,7 @@ def test_batches_between_two_looks_count_too() -> None:
     where = TopicPartition("t", 0)
     query, meter = Rounds("q"), Meter()
 
-    def look() -> Progress:
+    def look() -> QueryProgress:
         (found,) = meter.read([query])
         return found
 

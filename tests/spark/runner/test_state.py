@@ -11,14 +11,14 @@ import pytest
 
 from ottla.client.failure import Failed
 from ottla.spark.runner import state
-from ottla.spark.runner.state import InUse, Progress, State, Tenure
+from ottla.spark.runner.state import FolderInUse, QueryProgress, RunState, Tenure
 
 HOLDER = """
 import os, socket, sys
 from pathlib import Path
-from ottla.spark.runner.state import State, Tenure
-tenure = Tenure.taken(Path(sys.argv[1]))
-tenure.write(State("visits", "running", os.getpid(), socket.gethostname(), 1.0))
+from ottla.spark.runner.state import RunState, Tenure
+tenure = Tenure.take(Path(sys.argv[1]))
+tenure.write(RunState("visits", "running", os.getpid(), socket.gethostname(), 1.0))
 print("taken", flush=True)
 sys.stdin.read()
 """
@@ -39,8 +39,8 @@ def holder(tmp_path: Path) -> subprocess.Popen[bytes]:
 
 
 def test_two_runs_do_not_share_a_folder(holder: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    with pytest.raises(InUse, match=rf"^visits runs in .* already \(process {holder.pid} on .*\): stop it by"):
-        Tenure.taken(tmp_path)
+    with pytest.raises(FolderInUse, match=rf"^visits runs in .* already \(process {holder.pid} on .*\): stop it by"):
+        Tenure.take(tmp_path)
     now = state.status(tmp_path)
     assert now
     assert now.state == state.RUNNING
@@ -52,7 +52,7 @@ def test_a_run_that_was_killed_is_told_from_one_that_runs(holder: subprocess.Pop
     now = state.status(tmp_path)
     assert now
     assert (now.state, now.name) == (state.KILLED, "visits")
-    Tenure.taken(tmp_path).release()
+    Tenure.take(tmp_path).release()
 
 
 def test_a_child_that_keeps_the_lock_keeps_others_out_for_a_while(
@@ -77,16 +77,18 @@ def test_a_child_that_keeps_the_lock_keeps_others_out_for_a_while(
     assert child.stdout
     child.stdout.readline()
     monkeypatch.setattr(state, "ENDING_S", 0.3)
-    with pytest.raises(InUse):
-        Tenure.taken(tmp_path)
+    with pytest.raises(FolderInUse):
+        Tenure.take(tmp_path)
     monkeypatch.setattr(state, "ENDING_S", 30.0)
     child.communicate()  # its input ends, and so does it
-    Tenure.taken(tmp_path).release()
+    Tenure.take(tmp_path).release()
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    tenure = Tenure.taken(tmp_path)
-    written = State("v", state.FAILED, 7, "here", 5.0, "b:1", {"a": "1"}, "because", (Progress("q", 3, 10, 2.5, None),))
+    tenure = Tenure.take(tmp_path)
+    written = RunState(
+        "v", state.FAILED, 7, "here", 5.0, "b:1", {"a": "1"}, "because", (QueryProgress("q", 3, 10, 2.5, None),)
+    )
     tenure.write(written)
     assert state.read(tmp_path) == written
     tenure.release()
@@ -94,7 +96,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_an_old_wish_to_stop_does_not_stop_the_next_run(tmp_path: Path) -> None:
     state.ask_to_stop(tmp_path)
-    Tenure.taken(tmp_path).release()
+    Tenure.take(tmp_path).release()
     assert not (tmp_path / state.STOP).exists()
 
 
@@ -113,7 +115,7 @@ def test_damage_is_told(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Failed, match="cannot be used"):
-        Tenure.taken(tmp_path / "file" / "below")
+        Tenure.take(tmp_path / "file" / "below")
 
 
 @pytest.mark.parametrize(

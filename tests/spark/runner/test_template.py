@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from spark.launching import JAVA, START_S
 
-from ottla.spark.runner.template import written
+from ottla.spark.runner.template import write_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 def test_its_test_passes(tmp_path: Path) -> None:
     """In a process of its own, which knows nothing of this project's settings."""
-    _, test = written("word-count", tmp_path)
+    _, test = write_files("word-count", tmp_path)
     test.write_text(test.read_text().replace("timeout=150", f"timeout={START_S:.0f}"))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(test)],

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.spark.runner.meter import Meter
-from ottla.spark.runner.state import Progress, State, Tenure
+from ottla.spark.runner.state import QueryProgress, RunState, Tenure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ LINE_S: Final = 5.0
 class Board:
     """Called by `Run.wait` again and again; does something when it is time to."""
 
-    def __init__(self, tenure: Tenure, state: State) -> None:
+    def __init__(self, tenure: Tenure, state: RunState) -> None:
         self.state = state
         self._tenure = tenure
         self._meter = Meter()
@@ -42,7 +42,7 @@ class Board:
             self._draw()
         elif now - self._printed >= LINE_S and run.queries:
             self._printed = now
-            print(line(self.state.progress), file=sys.stderr, flush=True)
+            print(format_line(self.state.progress), file=sys.stderr, flush=True)
 
     def end(self, run: "Run", state: str, reason: str = "") -> None:
         """The last words: what was counted, and how it ended."""
@@ -62,18 +62,20 @@ class Board:
 
             self._live = Live(console=Console(stderr=True), auto_refresh=False)
             self._live.start()
-        self._live.update(drawn(self.state.progress), refresh=True)
+        self._live.update(draw_table(self.state.progress), refresh=True)
 
 
-def line(progress: "Sequence[Progress]") -> str:
-    return " | ".join(
-        f"{one.query}: batch {shown(one.batch)}, {one.rows:,} rows, {one.rows_per_second:,.0f}/s, lag {shown(one.lag)}"
-        + (f", {one.aside:,} put aside" if one.aside else "")
-        for one in progress
-    )
+def format_line(progress: "Sequence[QueryProgress]") -> str:
+    return " | ".join(format_query(one) for one in progress)
 
 
-def drawn(progress: "Sequence[Progress]") -> "Table":
+def format_query(one: QueryProgress) -> str:
+    aside = f", {one.aside:,} put aside" if one.aside else ""
+    batch, lag = format_number(one.batch), format_number(one.lag)
+    return f"{one.query}: batch {batch}, {one.rows:,} rows, {one.rows_per_second:,.0f}/s, lag {lag}{aside}"
+
+
+def draw_table(progress: "Sequence[QueryProgress]") -> "Table":
     from rich import box
     from rich.table import Table
 
@@ -83,10 +85,16 @@ def drawn(progress: "Sequence[Progress]") -> "Table":
     for column in columns:
         here.add_column(column, justify="right")
     for one in progress:
-        cells = (shown(one.batch), f"{one.rows:,}", f"{one.rows_per_second:,.0f}", shown(one.lag), f"{one.aside:,}")
+        cells = (
+            format_number(one.batch),
+            f"{one.rows:,}",
+            f"{one.rows_per_second:,.0f}",
+            format_number(one.lag),
+            f"{one.aside:,}",
+        )
         here.add_row(one.query, *cells[: len(columns)])
     return here
 
 
-def shown(number: int | None) -> str:
+def format_number(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"

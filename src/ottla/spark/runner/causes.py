@@ -13,13 +13,13 @@ FRAME: Final = re.compile(r"^\s+(at |File |~|\^|\.\.\. \d+ more)|^\s*$|^=== ")
 TAIL: Final = re.compile(r"\s*\bSQLSTATE: \w{5}.*")  # Spark's code for the kind of error, and whatever stands behind it
 NAMED: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] ([^\n]+)")
 JAVA_NAME: Final = re.compile(r"(?:\b[a-z_]+\.)+([A-Z]\w+)(?:Exception|Error)?: ")
-OURS: Final = {"Failed", "Refused", "Unreachable", "OutOfRange", "Wrong", "InUse"}
+OURS: Final = {"Failed", "Refused", "Unreachable", "OutOfRange", "Wrong", "InUse", "FolderInUse"}
 LENGTH_MAX: Final = 600
 TOO_BUSY: Final = "Python worker failed to connect back"
 
 
 def sentence(error: BaseException) -> str:
-    text = told(error)
+    text = full_text(error)
     if TOO_BUSY in text:  # Spark waits ten seconds, and has no option for it
         return "no Python process started within ten seconds: the machine is too busy; run it again, it goes on"
     inner = python_cause(text)
@@ -27,17 +27,17 @@ def sentence(error: BaseException) -> str:
         return inner
     lines = text.strip().splitlines()
     first = lines[0].strip() if lines else type(error).__name__
-    return shortened(spark_cause(text) or first)
+    return shorten(spark_cause(text) or first)
 
 
-def told(error: BaseException) -> str:
+def full_text(error: BaseException) -> str:
     """The text of an exception with those of its causes: the Java side of one that came through py4j, too."""
     parts = [str(error)]
     java = getattr(error, "java_exception", None)
     if java is not None:
         parts.append(str(java.toString()))
     if error.__cause__ is not None:
-        parts.append(told(error.__cause__))
+        parts.append(full_text(error.__cause__))
     return "\n".join(parts)
 
 
@@ -53,7 +53,7 @@ def python_cause(text: str) -> str | None:
         if kind in OURS:
             return message
         best = best or spark_cause(message) or f"{message} ({kind})"
-    return shortened(best) if best else None
+    return shorten(best) if best else None
 
 
 def after_frames(lines: list[str]) -> tuple[str, str] | None:
@@ -86,5 +86,5 @@ def spark_cause(text: str) -> str | None:
     return None
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     return text if len(text) <= LENGTH_MAX else f"{text[:LENGTH_MAX]}..."

@@ -27,7 +27,7 @@ def send(run: "Run", records: Iterable[Record]) -> int:
     producer = new_producer(run)
     failures: list[Any] = []
 
-    def delivered(error: object, message: object) -> None:
+    def on_delivery(error: object, message: object) -> None:
         if error is not None:
             failures.append(error)
 
@@ -45,7 +45,12 @@ def send(run: "Run", records: Iterable[Record]) -> int:
         while True:
             try:
                 producer.produce(
-                    record.topic, record.value, record.key, headers=list(record.headers), on_delivery=delivered, **more
+                    record.topic,
+                    record.value,
+                    record.key,
+                    headers=list(record.headers),
+                    on_delivery=on_delivery,
+                    **more,
                 )
                 break
             except BufferError:

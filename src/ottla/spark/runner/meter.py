@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from ottla.client.failure import Failed
-from ottla.spark.runner.state import Progress
+from ottla.spark.runner.state import QueryProgress
 from ottla.spark.source.checkpoint import Position, load
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Meter:
     def __init__(self) -> None:
         self._counts: dict[str, Count] = {}
 
-    def read(self, queries: "Sequence[StreamingQuery]") -> tuple[Progress, ...]:
+    def read(self, queries: "Sequence[StreamingQuery]") -> tuple[QueryProgress, ...]:
         return tuple(self._counts.setdefault(query.name, Count(query.name)).read(query) for query in queries)
 
 
@@ -40,7 +40,7 @@ class Count:
         self._rate = Rate()
         self._rate.at(time.monotonic(), 0)
 
-    def read(self, query: "StreamingQuery") -> Progress:
+    def read(self, query: "StreamingQuery") -> QueryProgress:
         last = query.lastProgress
         if last and (last["batchId"], last["timestamp"]) != self._seen:
             before = self._seen
@@ -48,12 +48,12 @@ class Count:
             missed = last["batchId"] - (before[0] if before else -1) > 1  # Spark keeps the last hundred
             for one in query.recentProgress if missed else [last]:
                 if before is None or (one["batchId"], one["timestamp"]) > before:
-                    self.rows += taken(one)
-                    self.aside += put_aside(one)
+                    self.rows += count_records(one)
+                    self.aside += count_aside(one)
             self.batch = last["batchId"]
             self.lag = lag(last["sources"])
         rate = self._rate.at(time.monotonic(), self.rows)
-        return Progress(self.name, self.batch, self.rows, rate, self.lag, self.aside)
+        return QueryProgress(self.name, self.batch, self.rows, rate, self.lag, self.aside)
 
 
 class Rate:
@@ -70,7 +70,7 @@ class Rate:
         return max(0.0, (count - first) / (now - began)) if now - began >= SHORTEST_S else 0.0
 
 
-def taken(progress: Any) -> int:
+def count_records(progress: Any) -> int:
     """Records that a batch took. Spark counts rows, twice if the plan scans the source twice; offsets know better."""
     rows: int = progress["numInputRows"]
     spans = [span(source) for source in progress["sources"]]
@@ -78,7 +78,7 @@ def taken(progress: Any) -> int:
     return min(rows, sum(known)) if known and len(known) == len(spans) else rows
 
 
-def put_aside(progress: Any) -> int:
+def count_aside(progress: Any) -> int:
     observed = progress.get("observedMetrics") or {}
     return int(observed[ASIDE]["count"] or 0) if ASIDE in observed else 0
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ottla.client.failure import Failed
-from ottla.spark.runner.causes import TOO_BUSY, sentence, told
+from ottla.spark.runner.causes import TOO_BUSY, full_text, sentence
 from ottla.spark.runner.state import STOP
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import Cluster
     from ottla.spark.runner.generating import Record
-    from ottla.spark.runner.session import Settings
+    from ottla.spark.runner.session import SessionSettings
 
 POLL_S: Final = 0.25  # how soon a stop, an end or a failure of a query is noticed
 AGAIN_MAX: Final = 3  # so often a query begins again that failed because the machine was too busy
@@ -45,7 +45,7 @@ UNIT_S = {"ms": 0.001, "mi": 60.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.
 
 
 class Wrong(Failed):
-    """The command line asks for what cannot be."""
+    """Invalid command line."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Run:
     every_s: float = 1.0  # a micro-batch begins so often; 0: as soon as the last one ended
     checkpoints: str | None = None  # where checkpoints go when the folder is not on storage that the cluster shares
     properties: Mapping[str, str] = field(default_factory=dict)  # Kafka's client options, without "kafka."
-    session: "SparkSession | Settings | None" = None  # one that is there already, or how to make one
+    session: "SparkSession | SessionSettings | None" = None  # one that is there already, or how to make one
     rate: float | None = None  # what `generate` is asked for: records a second (None: as fast as it goes) ...
     seed: int = 0
     count: int | None = None  # ... and how many in all (None: until stopped)
@@ -155,11 +155,11 @@ class Run:
     def spark(self) -> "SparkSession":
         from pyspark.sql import SparkSession
 
-        from ottla.spark.runner.session import Settings, started
+        from ottla.spark.runner.session import SessionSettings, start_session
 
         if isinstance(self.session, SparkSession):
             return self.session
-        return started(self.name, self.session or Settings(log=self.folder / "spark.log"))
+        return start_session(self.name, self.session or SessionSettings(log=self.folder / "spark.log"))
 
     def stream(self, topics: str, *, group: str, **options: str) -> "DataFrame":
         """Topics, from their earliest record on, as rows that go on coming; progress is committed to the group."""
@@ -301,17 +301,17 @@ class Run:
     def check(self) -> None:
         """Raise what a query has failed of, in a sentence, when the others have been stopped."""
         for query in self.queries:
-            if (error := query.exception()) and not self._begun_again(query.name, error):
+            if (error := query.exception()) and not self._restart(query.name, error):
                 self._fail(query.name, error)
 
     def finish(self) -> None:
         """Stop every query after the batch it is in. A batch that begins meanwhile is begun again at the next start."""
-        waiting = {query: reported(query) for query in self.queries if query.isActive}
+        waiting = {query: last_report(query) for query in self.queries if query.isActive}
         end = time.monotonic() + PATIENCE_S
         while waiting:
             for query, before in list(waiting.items()):
                 idle = not query.isActive or not query.status["isTriggerActive"]
-                if idle or reported(query) != before or time.monotonic() > end:
+                if idle or last_report(query) != before or time.monotonic() > end:
                     query.stop()
                     del waiting[query]
             self.report(self)
@@ -327,9 +327,14 @@ class Run:
     def _those(self, names: set[str]) -> "list[StreamingQuery]":
         return [query for query in self.queries if not names or query.name in names]
 
-    def _begun_again(self, name: str, error: BaseException) -> bool:
+    def _restart(self, name: str, error: BaseException) -> bool:
         """A query that only failed because the machine was busy goes on from its checkpoint."""
-        if TOO_BUSY not in told(error) or name not in self._writers or self._again[name] == AGAIN_MAX or self.stopping:
+        if (
+            TOO_BUSY not in full_text(error)
+            or name not in self._writers
+            or self._again[name] == AGAIN_MAX
+            or self.stopping
+        ):
             return False
         self._again[name] += 1
         fresh = self._writers[name].start()
@@ -343,7 +348,7 @@ class Run:
         raise Failed(f"the query {name} failed: {sentence(error)}") from error
 
 
-def reported(query: "StreamingQuery") -> Any:
+def last_report(query: "StreamingQuery") -> Any:
     progress = query.lastProgress
     return progress and (progress["batchId"], progress["timestamp"])
 

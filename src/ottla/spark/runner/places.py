@@ -27,7 +27,7 @@ STORAGE: Final = (
 )
 
 
-def located(run: Run, path: str, *default: str) -> Location:
+def locate(run: Run, path: str, *default: str) -> Location:
     """The place that a path or URL names, or a folder below the run's own; refused if nobody can open it."""
     prefix = "storage."
     given = {

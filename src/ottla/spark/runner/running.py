@@ -1,6 +1,6 @@
 """From a command line to a run and back to an exit code. The same for `ottla pipeline run` and a pipeline's own file.
 
-0 done or stopped, 1 it failed, 2 the command line made no sense. The first Ctrl-C or SIGTERM stops every query after
+0 done or stopped, 1 it failed, 2 the command line is invalid. The first Ctrl-C or SIGTERM stops every query after
 the batch it is in; the second ends the process at once, which loses nothing either: what a batch had not finished is
 done again at the next start.
 """
@@ -13,22 +13,21 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
 from ottla.client.failure import Failed
 from ottla.spark.runner import Pipeline, Run, Wrong
+from ottla.spark.runner.arguments import ONCE_COUNT, new_parser, pairs
 from ottla.spark.runner.board import Board
 from ottla.spark.runner.causes import sentence
-from ottla.spark.runner.session import Settings, missing
-from ottla.spark.runner.state import DONE, FAILED, RUNNING, STOPPED, State, Tenure, default_folder
-from ottla.spark.secrets import exposed, redacted
+from ottla.spark.runner.session import SessionSettings, missing
+from ottla.spark.runner.state import DONE, FAILED, RUNNING, STOPPED, RunState, Tenure, default_folder
+from ottla.spark.secrets import find_exposed, redact
 
-BOOTSTRAP: Final = "localhost:9092"
 LIBRARIES: Final = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "deltalake", "confluent_kafka", "rich"}
-ONCE_COUNT: Final = 10_000  # so much input for a run that ends by itself
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 AT_ONCE: Final = 130
 
@@ -38,15 +37,15 @@ def main(pipeline: Pipeline) -> NoReturn:
 
 
 def run(pipeline: Pipeline, arguments: list[str], *, program: str) -> int:
-    given = parser(pipeline, program).parse_args(arguments)
+    given = new_parser(pipeline, program).parse_args(arguments)
     try:
-        import pyspark  # noqa: F401 - a missing one is told before anything is begun
+        import pyspark  # noqa: F401 - a missing one is reported before anything starts
 
-        here = planned(pipeline, given)
+        here = plan_run(pipeline, given)
         if given.generate_only:
-            return generated(here)
+            return generate_only(here)
         reach(here)
-        return tenured(here, given)
+        return run_in_folder(here, given)
     except Wrong as error:
         return complain(str(error), 2)
     except Failed as error:
@@ -57,87 +56,13 @@ def run(pipeline: Pipeline, arguments: list[str], *, program: str) -> int:
         return complain(str(missing(error)), 1)
 
 
-def parser(pipeline: Pipeline, program: str) -> argparse.ArgumentParser:
-    lines = [
-        f"  {option.name}={option.default or ''}\n      {explained(option.summary, option.choices)}"
-        for option in pipeline.options
-    ]
-    here = argparse.ArgumentParser(
-        prog=program,
-        description=pipeline.summary,
-        epilog="options of this pipeline:\n" + ("\n".join(lines) or "  none"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = here.add_argument
-    add(
-        "-o",
-        "--option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of the pipeline; repeatable",
-    )
-    add(
-        "-b",
-        "--bootstrap",
-        default=os.environ.get("OTTLA_BOOTSTRAP", BOOTSTRAP),
-        help="the cluster: host:port,... ($OTTLA_BOOTSTRAP)",
-    )
-    add(
-        "-X",
-        "--property",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a Kafka client option, such as security.protocol=SSL; repeatable; secrets from a file or a variable: "
-        "sasl.jaas.config.file=PATH, sasl.password.env=NAME",
-    )
-    add(
-        "--folder",
-        type=Path,
-        help=f"its state, checkpoints and tables (default: {default_folder(os.environ) / pipeline.name})",
-    )
-    add("--checkpoints", metavar="URL", help="put checkpoints here, such as s3a://... (default: in the folder)")
-    add("--once", action="store_true", help="work through what is there, then end")
-    add(
-        "--every",
-        type=float,
-        default=1.0,
-        metavar="SECONDS",
-        help="begin a micro-batch so often; 0: without a pause (default: 1)",
-    )
-    add(
-        "--master",
-        help="where Spark runs: local[*], spark://host:7077, ... (default: what spark-submit says, else local[*])",
-    )
-    add("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark; repeatable")
-    add("--driver-memory", metavar="SIZE", help="memory of Spark's Java process, such as 2g (default: 1g)")
-    add("--ui", action="store_true", help="serve Spark's own web pages")
-    add("--generate", action="store_true", help="make up input and produce it, beside the run; with --once before it")
-    add("--generate-only", action="store_true", help="make up input and end")
-    add("--rate", type=float, metavar="N", help="made-up records a second (default: 100 beside a run, else no limit)")
-    add(
-        "--count",
-        type=int,
-        metavar="N",
-        help=f"made-up records in all (default: until stopped; {ONCE_COUNT:,} for a run that ends)",
-    )
-    add("--seed", type=int, default=0, metavar="N", help="the same seed makes up the same input (default: 0)")
-    return here
-
-
-def explained(summary: str, choices: tuple[str, ...]) -> str:
-    return f"{summary} ({', '.join(choices)})" if choices else summary
-
-
-def planned(pipeline: Pipeline, given: argparse.Namespace) -> Run:
+def plan_run(pipeline: Pipeline, given: argparse.Namespace) -> Run:
     if (given.generate or given.generate_only) and pipeline.generate is None:
         raise Wrong(f"{pipeline.name} makes up no input of its own: leave out --generate")
     folder = (given.folder or default_folder(os.environ) / pipeline.name).expanduser()
     ends = given.once or given.generate_only
     properties = pairs("--property", given.property)
-    for name in exposed(properties):
+    for name in find_exposed(properties):
         print(
             f"ottla: everybody on this machine can see {name} (by ps): use {name}.file or {name}.env", file=sys.stderr
         )
@@ -157,34 +82,24 @@ def planned(pipeline: Pipeline, given: argparse.Namespace) -> Run:
     )
 
 
-def pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise Wrong(f"{flag} {text}: expected name=value")
-        found[name.strip()] = value
-    return found
-
-
-def generated(run: Run) -> int:
+def generate_only(run: Run) -> int:
     """Beside whatever runs in the folder: a wish to stop that lies there is for the run, or left of one that ended."""
-    assert run.pipeline.generate, "planned refuses it"
+    assert run.pipeline.generate, "plan_run refuses it"
     with Signals(run.ask_to_stop):
         run.pipeline.generate(run)
     return 0
 
 
 def reach(run: Run) -> None:
-    """A cluster that is away is told before Spark has been started for it."""
+    """Fail before Spark is started if the cluster does not answer."""
     with run.cluster() as cluster:
         cluster.topics([])
 
 
-def tenured(run: Run, given: argparse.Namespace) -> int:
-    tenure = Tenure.taken(run.folder)
+def run_in_folder(run: Run, given: argparse.Namespace) -> int:
+    tenure = Tenure.take(run.folder)
     try:
-        run.session = Settings(
+        run.session = SessionSettings(
             log=run.folder / "spark.log",
             master=given.master,
             memory=given.driver_memory or "1g",
@@ -195,29 +110,29 @@ def tenured(run: Run, given: argparse.Namespace) -> int:
         print(
             f"{run.name} runs in {run.folder}; Ctrl-C stops it after the batches it is in", file=sys.stderr, flush=True
         )
-        begun = State(
-            run.name, RUNNING, os.getpid(), socket.gethostname(), time.time(), run.bootstrap, redacted(run.options)
+        begun = RunState(
+            run.name, RUNNING, os.getpid(), socket.gethostname(), time.time(), run.bootstrap, redact(run.options)
         )
         board = Board(tenure, begun)
         run.report = board
         with Signals(run.ask_to_stop):
-            return watched(run, board, generate=given.generate)
+            return run_to_end(run, board, generate=given.generate)
     finally:
         tenure.release()
 
 
-def watched(run: Run, board: Board, *, generate: bool) -> int:
-    """The run itself, to its end, good or bad; the board and the state tell of it."""
+def run_to_end(run: Run, board: Board, *, generate: bool) -> int:
+    """The run itself. The board and the state say how it ended."""
     failure = ""
     try:
-        carried_out(run, generate=generate)
+        carry_out(run, generate=generate)
         board.last_look(run)
     except Wrong as error:
         board.end(run, FAILED, str(error))
         raise
     except Failed as error:
         failure = str(error)
-    except expected() as error:
+    except spark_errors() as error:
         # A Java process that is told to stop by others (spark-submit passes signals on) goes before our queries do.
         failure = "" if run.stopping else sentence(error)
     except BaseException as error:
@@ -238,14 +153,14 @@ def watched(run: Run, board: Board, *, generate: bool) -> int:
 
 def end(run: Run) -> None:
     """Spark's Java process may be gone by now, and then there is nothing to stop."""
-    with contextlib.suppress(*expected()):
+    with contextlib.suppress(*spark_errors()):
         run.end()
 
 
-def carried_out(run: Run, *, generate: bool) -> None:
+def carry_out(run: Run, *, generate: bool) -> None:
     make = run.pipeline.generate
     if generate and run.once:
-        assert make, "planned refuses it"
+        assert make, "plan_run refuses it"
         make(run)
     beside = Generating(run) if generate and not run.once else None
     try:
@@ -269,7 +184,7 @@ class Generating(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        assert self._run.pipeline.generate, "planned refuses it"
+        assert self._run.pipeline.generate, "plan_run refuses it"
         try:
             self._run.pipeline.generate(self._run)
         except Failed as error:
@@ -307,7 +222,7 @@ class Signals:
         self._ask()
 
 
-def expected() -> tuple[type[BaseException], ...]:
+def spark_errors() -> tuple[type[BaseException], ...]:
     """What Spark raises when something is wrong with a query, its input or its own process."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

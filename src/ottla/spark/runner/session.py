@@ -59,7 +59,7 @@ logger.host.level = error
 
 
 @dataclass(frozen=True)
-class Settings:
+class SessionSettings:
     log: Path  # a file; the log4j settings go beside it
     master: str | None = None  # None: what spark-submit or spark-defaults.conf says, else local[*]
     memory: str | None = None  # of the driver, such as 2g
@@ -68,7 +68,7 @@ class Settings:
     lock: int | None = None  # a descriptor that the JVM keeps open as long as it lives
 
 
-def started(name: str, settings: Settings) -> "SparkSession":
+def start_session(name: str, settings: SessionSettings) -> "SparkSession":
     """A session; SIGINT is left as it was, though Spark would take it."""
     try:
         from pyspark import SparkConf, SparkContext
@@ -84,14 +84,14 @@ def started(name: str, settings: Settings) -> "SparkSession":
     before = signal.getsignal(signal.SIGINT)
     settings.log.parent.mkdir(parents=True, exist_ok=True)
     if SUBMITTED not in os.environ and SparkContext._gateway is None:
-        java = found_java()
+        java = find_java()
         with settings.log.open("ab") as log:
             try:
                 gateway = launch_gateway(
                     SparkConf(loadDefaults=False).setAll([*early(settings).items()]), quiet(log, settings)
                 )  # type: ignore[no-untyped-call]
             except (PySparkRuntimeError, OSError) as error:
-                raise explained(java, settings.log, error) from None
+                raise explain_failure(java, settings.log, error) from None
         SparkContext._ensure_initialized(gateway=gateway)
     SparkContext._ensure_initialized()  # the JVM knows what spark-submit and spark-defaults.conf say
     conf = SparkConf()
@@ -119,7 +119,7 @@ def activate(spark: "SparkSession") -> None:
     spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)
 
 
-def early(settings: Settings) -> dict[str, str]:
+def early(settings: SessionSettings) -> dict[str, str]:
     """What must be known before the JVM starts."""
     log4j = settings.log.with_name("log4j2.properties")
     log4j.write_text(LOGGING.format(log=settings.log.absolute()))
@@ -131,13 +131,13 @@ def early(settings: Settings) -> dict[str, str]:
     return {**settings.conf, **chosen}
 
 
-def quiet(log: IO[bytes], settings: Settings) -> dict[str, object]:
+def quiet(log: IO[bytes], settings: SessionSettings) -> dict[str, object]:
     """How the JVM is started. In a session of its own no signal from the terminal or for the group ends it: we do."""
     kept = () if settings.lock is None else (settings.lock,)
     return {"stdout": log, "stderr": log, "pass_fds": kept, "start_new_session": True}
 
 
-def found_java() -> str:
+def find_java() -> str:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin" if home else None)
     if java:
@@ -148,7 +148,7 @@ def found_java() -> str:
     )
 
 
-def explained(java: str, log: Path, error: Exception) -> Failed:
+def explain_failure(java: str, log: Path, error: Exception) -> Failed:
     """Why the JVM did not start: mostly a Java that is too old."""
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
     version = re.search(r'version "(?:1\.)?(\d+)', told)

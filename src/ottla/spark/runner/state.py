@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from ottla.client.failure import Failed
-from ottla.spark.lock import locked
+from ottla.spark.lock import try_lock
 
 LOCK: Final = "lock"
 RUN: Final = "run.json"
@@ -31,12 +31,12 @@ ENDING_S = 30.0  # a Java process notices that its driver was killed within seco
 PAUSE_S = 0.1
 
 
-class InUse(Failed):
+class FolderInUse(Failed):
     """Another run works in this folder."""
 
 
 @dataclass(frozen=True)
-class Progress:
+class QueryProgress:
     """How far one query is."""
 
     query: str
@@ -48,7 +48,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class State:
+class RunState:
     """run.json. Times are seconds since 1970."""
 
     name: str
@@ -59,12 +59,12 @@ class State:
     bootstrap: str = ""
     options: dict[str, str] = field(default_factory=dict)
     reason: str = ""  # of a failure, one sentence
-    progress: tuple[Progress, ...] = ()
+    progress: tuple[QueryProgress, ...] = ()
 
     @classmethod
-    def parsed(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Self:
         fields = json.loads(text)
-        return cls(**{**fields, "progress": tuple(Progress(**one) for one in fields["progress"])})
+        return cls(**{**fields, "progress": tuple(QueryProgress(**one) for one in fields["progress"])})
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
@@ -79,26 +79,26 @@ def default_folder(environment: Mapping[str, str]) -> Path:
 
 
 class Tenure:
-    """The right to run in a folder, from `taken` to `release`."""
+    """The right to run in a folder, from `take` to `release`."""
 
     def __init__(self, folder: Path, descriptor: int) -> None:
         self.folder = folder
         self.descriptor = descriptor
 
     @classmethod
-    def taken(cls, folder: Path) -> Self:
+    def take(cls, folder: Path) -> Self:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise Failed(f"the folder {folder} cannot be used ({error.strerror}): choose another by --folder") from None
         end = time.monotonic() + ENDING_S
-        while not locked(descriptor, fcntl.LOCK_EX):
+        while not try_lock(descriptor, fcntl.LOCK_EX):
             last = read(folder)
             if last is None or may_live(last) or time.monotonic() > end:
                 os.close(descriptor)
                 who = f"process {last.pid} on {last.host}" if last else "another process"
-                raise InUse(
+                raise FolderInUse(
                     f"{last.name if last else 'a pipeline'} runs in {folder} already ({who}): stop it by "
                     "`ottla pipeline stop`, or choose another --folder"
                 )
@@ -106,7 +106,7 @@ class Tenure:
         (folder / STOP).unlink(missing_ok=True)
         return cls(folder, descriptor)
 
-    def write(self, state: State) -> None:
+    def write(self, state: RunState) -> None:
         draft = self.folder / f"{RUN}.new"
         draft.write_text(json.dumps(state.document(), indent=1))
         draft.replace(self.folder / RUN)
@@ -115,7 +115,7 @@ class Tenure:
         os.close(self.descriptor)
 
 
-def may_live(state: State) -> bool:
+def may_live(state: RunState) -> bool:
     """Does the run of this state still run, as far as one can tell from here?"""
     if state.state != RUNNING:
         return False
@@ -130,35 +130,35 @@ def may_live(state: State) -> bool:
     return True
 
 
-def read(folder: Path) -> State | None:
+def read(folder: Path) -> RunState | None:
     """What run.json says; None when there was no run."""
     try:
-        return State.parsed((folder / RUN).read_text())
+        return RunState.parse((folder / RUN).read_text())
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError):
         raise Failed(f"{folder / RUN} is damaged: remove it, the checkpoints beside it stay good") from None
 
 
-def status(folder: Path) -> State | None:
+def status(folder: Path) -> RunState | None:
     """What is true: a run that has not said how it ended, and whose lock is free, was killed."""
     state = read(folder)
-    if state is None or state.state != RUNNING or held(folder):
+    if state is None or state.state != RUNNING or is_held(folder):
         return state
     again = read(folder)  # it may have ended between the two looks
     if again is None or again.state != RUNNING:
         return again
     killed_at = (folder / RUN).stat().st_mtime
-    return State(**{**vars(again), "state": KILLED, "since": killed_at, "reason": "ended without a word"})
+    return RunState(**{**vars(again), "state": KILLED, "since": killed_at, "reason": "ended without a word"})
 
 
-def held(folder: Path) -> bool:
+def is_held(folder: Path) -> bool:
     try:
         descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        return not locked(descriptor, fcntl.LOCK_SH)
+        return not try_lock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
 
@@ -169,7 +169,7 @@ def ask_to_stop(folder: Path) -> None:
 
 def wait_for_end(folder: Path, timeout_s: float) -> bool:
     end = time.monotonic() + timeout_s
-    while held(folder):
+    while is_held(folder):
         if time.monotonic() > end:
             return False
         time.sleep(PAUSE_S)

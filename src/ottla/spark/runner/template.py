@@ -156,7 +156,7 @@ def read(bootstrap: str) -> list[dict]:
 '''
 
 
-def written(name: str, folder: Path) -> list[Path]:
+def write_files(name: str, folder: Path) -> list[Path]:
     """Write both files; what is there already is left alone."""
     if not NAME.fullmatch(name):
         raise Wrong(f"{name}: a pipeline's name has small letters, digits and single hyphens, such as word-count")

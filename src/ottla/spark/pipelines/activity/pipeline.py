@@ -52,7 +52,7 @@ from ottla.spark.pipelines.activity.site import Site, text
 from ottla.spark.runner import Option, Pipeline, Run, Wrong, main
 from ottla.spark.runner.generating import Record
 from ottla.spark.runner.meter import ASIDE
-from ottla.spark.runner.places import STORAGE, located
+from ottla.spark.runner.places import STORAGE, locate
 from ottla.spark.storage.daily import FORMATS, Daily
 from ottla.spark.storage.reading import read
 from ottla.spark.storage.store import HIDDEN, Store
@@ -98,7 +98,7 @@ STEPS: Final = (  # of the funnel: a name, and what an event of it looks like
 
 
 def run(run: Run) -> None:
-    Store(located(run, run["path"]))  # what cannot be opened is told before the first batch
+    Store(locate(run, run["path"]))  # what cannot be opened is told before the first batch
     run.ensure_topic(run["events"], PARTITIONS)
     if run["part"] in ("live", "both"):
         live(run)
@@ -196,7 +196,7 @@ def output(rows: "DataFrame", topic: str, key: str, names: tuple[str, ...]) -> "
 
 def report(run: Run) -> list[str]:
     """Take in what is new, bring the tables of its days up to date, render; the names of pages that were written."""
-    place = located(run, run["path"])
+    place = locate(run, run["path"])
     kept = Store(place / "tables" / "events")
     everything = events(run, "activity-report")
     at = F.when(~F.col("ahead"), F.col("at"))

@@ -23,7 +23,7 @@ from ottla.spark.groups import EXPORT, Shown
 from ottla.spark.pipelines.export.exporting import Shape, Written, write
 from ottla.spark.pipelines.export.ledger import FolderLedger, Reached
 from ottla.spark.runner import Option, Pipeline, Run, main
-from ottla.spark.runner.places import STORAGE, located
+from ottla.spark.runner.places import STORAGE, locate
 from ottla.spark.runner.rounds import Rounds, Trouble, spread
 from ottla.spark.selection import TopicSelection
 from ottla.spark.source import planning
@@ -89,7 +89,7 @@ def run(run: Run) -> None:
             **{f"kafka.{name}": value for name, value in run.properties.items()},
         }
     )
-    place = located(run, run["path"], "tables", run["name"])
+    place = locate(run, run["path"], "tables", run["name"])
     with source.cluster() as cluster:
         if run["format"] == "delta":
             from ottla.spark.pipelines.export.delta_ledger import DeltaLedger

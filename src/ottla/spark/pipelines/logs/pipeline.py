@@ -35,7 +35,7 @@ from ottla.spark.pipelines.logs.archive import Archive, Layout, archive
 from ottla.spark.pipelines.logs.shipping import Shipper
 from ottla.spark.runner import Option, Pipeline, Run, Wrong, main
 from ottla.spark.runner.generating import Record
-from ottla.spark.runner.places import STORAGE, located
+from ottla.spark.runner.places import STORAGE, locate
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -103,7 +103,7 @@ def shipping(run: Run) -> Shipper | None:
 
 
 def store(run: Run) -> None:
-    place = located(run, run["path"], "tables", "logs")
+    place = locate(run, run["path"], "tables", "logs")
     files = run.integer("compact")
     table = archive(place, run["format"], Layout(BY, ORDER, files, run.integer("small")))
 

@@ -49,7 +49,7 @@ from ottla.spark.lock import NAME as LOCK
 from ottla.spark.lock import InUse, Lock
 from ottla.spark.runner import Option, Pipeline, Run, Wrong, main
 from ottla.spark.runner.generating import Record
-from ottla.spark.runner.places import STORAGE, located
+from ottla.spark.runner.places import STORAGE, locate
 from ottla.spark.runner.rounds import Rounds
 from ottla.spark.storage import delta
 from ottla.spark.storage.daily import FORMATS
@@ -116,7 +116,7 @@ class Span(NamedTuple):
 
 
 def run(run: Run) -> None:
-    place = located(run, run["path"], "tables", run["topic"])
+    place = locate(run, run["path"], "tables", run["topic"])
     if run["format"] == "parquet":
         check_replaceable(place)
     else:
