@@ -10,8 +10,8 @@ import pytest
 
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
-from ottla.spark.pipelines.mirror.mirroring import Part
-from ottla.spark.pipelines.mirror.pipeline import shared_out
+from ottla.spark.pipelines.mirror.mirroring import PartitionTask
+from ottla.spark.pipelines.mirror.pipeline import share_out
 from ottla.spark.runner.meter import Meter
 from ottla.spark.runner.rounds import Rounds, Trouble, spread
 
@@ -69,8 +69,10 @@ def fail(number: int) -> None:
 
 def test_work_is_shared_out_evenly() -> None:
     sizes = [1000, 10, 500, 490, 5, 5]
-    parts = [Part(TopicPartition("t", i), TopicPartition("t", i), "id", 0, size) for i, size in enumerate(sizes)]
-    lanes = shared_out(parts, {}, 2)
+    parts = [
+        PartitionTask(TopicPartition("t", i), TopicPartition("t", i), "id", 0, size) for i, size in enumerate(sizes)
+    ]
+    lanes = share_out(parts, {}, 2)
     assert sorted(sum(part.stop for part in lane) for lane in lanes) == [1005, 1005]
     assert sorted(part.where.partition for lane in lanes for part in lane) == list(range(6))
-    assert len(shared_out(parts[:1], {}, 4)) == 1
+    assert len(share_out(parts[:1], {}, 4)) == 1

@@ -21,7 +21,7 @@ from spark.topics import committed
 from ottla.client.failure import Failed
 from ottla.spark.pipelines.articles import pipeline as articles
 from ottla.spark.pipelines.articles.newsroom import people, records
-from ottla.spark.pipelines.articles.pipeline import PIPELINE, Memory, looking, plain, recommended, signature
+from ottla.spark.pipelines.articles.pipeline import PIPELINE, Memory, new_step, plain, recommend_batch, signature
 from ottla.spark.runner import Run
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def test_a_batch_of_recommendations_that_comes_again_is_written_once(
         for batch, interests in ((0, {"opera": 2.0}), (0, {"opera": 2.0}), (1, {"football": 3.0})):
             users.produce("again-users", json.dumps({"interests": interests}), "user")
             assert users.flush(30) == 0
-            recommended(run, articles, batch)
+            recommend_batch(run, articles, batch)
     finally:
         spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)  # type: ignore[arg-type]
     found = [(each["words"], each["score"]) for each in values(ottla.bootstrap, "again-recommendations")]
@@ -313,19 +313,19 @@ def test_memory_is_bounded_and_forgets_the_oldest() -> None:
     memory = Memory([], b"", 100)
     told = [f"{' '.join(f'word{number}x{place}' for place in range(40))}" for number in range(300)]
     for number, text in enumerate(told):
-        assert memory.seen(f"id-{number}", text, 0.5) is None
-    ids, signatures = memory.kept()
+        assert memory.find_or_remember(f"id-{number}", text, 0.5) is None
+    ids, signatures = memory.snapshot()
     assert (ids[0], ids[-1], len(ids), len(signatures)) == ("id-200", "id-299", 100, 100 * 128 * 4)
     again = Memory(ids, signatures, 100)
-    assert again.seen("id-299", "anything", 0.5) == ("id-299", 1.0)
-    assert again.seen("new", told[250], 0.5) == ("id-250", 1.0)
-    assert again.seen("other", told[10], 0.5) is None, "forgotten"
-    assert again.seen("id-200", told[200], 0.5) is None, "forgotten with it"
-    less = Memory(*again.kept(), 2)
-    assert less.seen("other", "anything", 0.5) == ("other", 1.0)
-    assert less.seen("id-299", told[299], 0.5) is None, "it is to remember less than before"
+    assert again.find_or_remember("id-299", "anything", 0.5) == ("id-299", 1.0)
+    assert again.find_or_remember("new", told[250], 0.5) == ("id-250", 1.0)
+    assert again.find_or_remember("other", told[10], 0.5) is None, "forgotten"
+    assert again.find_or_remember("id-200", told[200], 0.5) is None, "forgotten with it"
+    less = Memory(*again.snapshot(), 2)
+    assert less.find_or_remember("other", "anything", 0.5) == ("other", 1.0)
+    assert less.find_or_remember("id-299", told[299], 0.5) is None, "it is to remember less than before"
     none = Memory([], b"", 0)
-    assert none.seen("id", "text", 0.5) is none.seen("id", "text", 0.5) is None
+    assert none.find_or_remember("id", "text", 0.5) is none.find_or_remember("id", "text", 0.5) is None
 
 
 class State:
@@ -352,7 +352,7 @@ def test_batches_may_be_cut_anywhere(seed: int) -> None:
         if not same:
             remembered = [*remembered, (name, text)][-3:]
     cuts = sorted({0, len(rows), *(random.randrange(len(rows)) for _ in range(random.choice((0, 3, 40))))})
-    step, state, found = looking("unique", "duplicates", 3, 0.5), State(), []
+    step, state, found = new_step("unique", "duplicates", 3, 0.5), State(), []
     for start, end in pairwise(cuts):
         batch = random.sample(rows[start:end], end - start)
         frame = pandas.DataFrame([(*row, row[1]) for row in batch], columns=["offset", "id", "text", "value"])

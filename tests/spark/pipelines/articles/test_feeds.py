@@ -12,7 +12,7 @@ import pytest
 
 from ottla.client.failure import Failed
 from ottla.spark.pipelines.articles import feeds
-from ottla.spark.pipelines.articles.feeds import feed_items, fetched, from_feeds, instant
+from ottla.spark.pipelines.articles.feeds import feed_items, fetch, from_feeds, instant
 from ottla.spark.pipelines.articles.pipeline import PIPELINE, plain
 from ottla.spark.runner import Run
 
@@ -248,7 +248,7 @@ def test_a_feed_that_cannot_be_fetched_is_a_sentence(
     with pytest.raises(
         Failed, match=rf"cannot read the feed http.* \(.*{reason}.*\): give a file or an address of RSS"
     ):
-        fetched(server.at(path))
+        fetch(server.at(path))
 
 
 @pytest.mark.parametrize(
@@ -256,22 +256,22 @@ def test_a_feed_that_cannot_be_fetched_is_a_sentence(
 )
 def test_an_address_that_cannot_be_one_is_a_sentence(place: str) -> None:
     with pytest.raises(Failed, match="cannot read the feed"):
-        fetched(place)
+        fetch(place)
 
 
 def test_redirections_are_followed_on_the_web(server: Server) -> None:
-    assert fetched(server.at(f"redirect?{server.at('feed')}")) == RSS.encode()
-    assert fetched(server.at("redirect?/feed").replace("http", "HTTP")) == RSS.encode()
-    assert fetched(server.at("endless-redirect?/feed")) == RSS.encode()
+    assert fetch(server.at(f"redirect?{server.at('feed')}")) == RSS.encode()
+    assert fetch(server.at("redirect?/feed").replace("http", "HTTP")) == RSS.encode()
+    assert fetch(server.at("endless-redirect?/feed")) == RSS.encode()
 
 
 def test_a_feed_without_end_is_refused(server: Server, tmp_path: Path) -> None:
     with pytest.raises(Failed, match="has more than 10 MiB: give one that is smaller"):
-        fetched(server.at("endless"))
+        fetch(server.at("endless"))
     large = tmp_path / "large.rss"
     large.write_bytes(b" " * (feeds.FEED_MAX + 1))
     with pytest.raises(Failed, match="has more than 10 MiB: give one that is smaller"):
-        fetched(str(large))
+        fetch(str(large))
 
 
 @pytest.mark.parametrize("place", ["ftp://example.org/feed", "file:///etc/hostname", "FILE:///x", "gopher://x"])

@@ -18,23 +18,23 @@ from deltalake import DeltaTable
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
 from ottla.spark.pipelines.export.delta_ledger import DeltaLedger
-from ottla.spark.pipelines.export.exporting import SUFFIX, File, Shape
-from ottla.spark.pipelines.export.ledger import FolderLedger, Ledger, Reached
+from ottla.spark.pipelines.export.exporting import SUFFIX, File, TableShape
+from ottla.spark.pipelines.export.ledger import FolderLedger, Ledger, TableProgress
 from ottla.spark.storage.location import Location
 
 WHERE = TopicPartition("t", 0)
 IDS = {WHERE: "id of t"}
-SHAPE = Shape(headers=False)
+SHAPE = TableShape(headers=False)
 
 
 def test_a_folder_goes_on_where_it_was(tmp_path: Path) -> None:
     ledger = folder(tmp_path)
-    assert ledger.reached(IDS) == Reached()
+    assert ledger.read_progress(IDS) == TableProgress()
     ledger.commit([staged(ledger, 0, 10)], reached(10))
     ledger.commit([staged(ledger, 10, 5), staged(ledger, 15, 5)], reached(20))
     ledger.close()
     again = folder(tmp_path)
-    assert again.reached(IDS) == reached(20)
+    assert again.read_progress(IDS) == reached(20)
     assert seen(tmp_path) == list(range(20))
 
 
@@ -45,7 +45,7 @@ def test_what_is_staged_is_invisible_and_goes_with_the_run(tmp_path: Path) -> No
     assert seen(tmp_path) == list(range(10))
     killed(ledger)
     again = folder(tmp_path)
-    assert again.reached(IDS) == reached(10)
+    assert again.read_progress(IDS) == reached(10)
     assert seen(tmp_path) == list(range(10))
     assert not list(tmp_path.rglob(f"*{SUFFIX}"))
 
@@ -89,7 +89,7 @@ def test_killed_at_any_step_of_a_commit(tmp_path: Path, monkeypatch: pytest.Monk
     assert visible == sorted(set(visible)), "none twice"
     assert set(visible) <= set(range(30 if decided else 10)), "none before its time"
     again = folder(tmp_path)
-    assert again.reached(IDS) == reached(30 if decided else 10)
+    assert again.read_progress(IDS) == reached(30 if decided else 10)
     assert seen(tmp_path) == list(range(30 if decided else 10))
 
 
@@ -102,7 +102,7 @@ def test_a_second_driver_is_refused_and_disturbs_nobody(tmp_path: Path, kind: st
     first.commit([file], reached(10))
     first.close()
     second = made(kind, tmp_path)
-    assert second.reached(IDS) == reached(10)
+    assert second.read_progress(IDS) == reached(10)
     second.close()
 
 
@@ -144,10 +144,10 @@ def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", ["folder", "delta"])
 def test_of_two_drivers_one_commits_where_there_are_no_locks(tmp_path: Path, kind: str) -> None:
     first = made(kind, tmp_path)
-    first.reached(IDS)
+    first.read_progress(IDS)
     file = staged(first, 0, 10)
     second = made(kind, tmp_path)
-    second.reached(IDS)
+    second.read_progress(IDS)
     assert (staging(first) / file.staged).exists(), "it may live"
     second.commit([staged(second, 0, 10)], reached(10))
     with pytest.raises(Failed, match="another run writes to the table"):
@@ -165,7 +165,7 @@ def test_no_commit_goes_over_files_that_are_gone(tmp_path: Path, kind: str) -> N
     with pytest.raises(Failed, match=r"was written and is gone, so that nothing was added to the table"):
         ledger.commit(files, reached(20))
     ledger.close()
-    assert made(kind, tmp_path).reached(IDS) == reached(10)
+    assert made(kind, tmp_path).read_progress(IDS) == reached(10)
 
 
 def test_a_committed_file_that_is_lost_is_told_until_somebody_has_decided(
@@ -188,7 +188,7 @@ def test_a_committed_file_that_is_lost_is_told_until_somebody_has_decided(
         folder(tmp_path)
     shutil.rmtree(staging(ledger))
     again = folder(tmp_path)
-    assert again.reached(IDS) == reached(10)
+    assert again.read_progress(IDS) == reached(10)
 
 
 def test_files_that_others_remove_later_are_their_business(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_files_that_others_remove_later_are_their_business(tmp_path: Path) -> No
     ledger.close()
     for path in tmp_path.glob("*.parquet"):
         path.unlink()
-    assert folder(tmp_path).reached(IDS) == reached(10)
+    assert folder(tmp_path).read_progress(IDS) == reached(10)
 
 
 def test_a_commit_that_could_not_be_finished_is_finished_by_the_next_start(
@@ -216,7 +216,7 @@ def test_a_commit_that_could_not_be_finished_is_finished_by_the_next_start(
         ledger.commit([file], reached(10))
     ledger.close()
     monkeypatch.undo()
-    assert folder(tmp_path).reached(IDS) == reached(10)
+    assert folder(tmp_path).read_progress(IDS) == reached(10)
     assert seen(tmp_path) == list(range(10))
 
 
@@ -227,7 +227,7 @@ def test_old_commits_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ledger.commit([staged(ledger, number, 1)], reached(number + 1))
     assert len(list((tmp_path / "_ottla" / "commits").iterdir())) == 3
     ledger.close()
-    assert folder(tmp_path).reached(IDS) == reached(6)
+    assert folder(tmp_path).read_progress(IDS) == reached(6)
 
 
 def test_damage_and_places_that_cannot_be_written(tmp_path: Path) -> None:
@@ -245,27 +245,27 @@ def test_damage_and_places_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_delta_goes_on_where_it_was(tmp_path: Path) -> None:
     ledger = delta(tmp_path, SHAPE)
-    assert ledger.reached(IDS).offsets == {}
+    assert ledger.read_progress(IDS).offsets == {}
     ledger.commit([staged(ledger, 0, 10)], reached(10))
     lost = staged(ledger, 10, 10)
     (staging(ledger) / lost.staged).rename(tmp_path / lost.name)  # killed between the rename and the commit
     killed(ledger)
     again = delta(tmp_path, SHAPE)
-    assert again.reached(IDS) == reached(10)
+    assert again.read_progress(IDS) == reached(10)
     again.commit([staged(again, 10, 10)], reached(20))
-    assert again.reached(IDS) == reached(20)
-    assert again.reached({WHERE: "another id"}).offsets == {}
+    assert again.read_progress(IDS) == reached(20)
+    assert again.read_progress({WHERE: "another id"}).offsets == {}
     assert sorted(DeltaTable(tmp_path).to_pyarrow_table()["offset"].to_pylist()) == list(range(20))
     DeltaTable(tmp_path).create_checkpoint()
     again.close()
-    assert delta(tmp_path, SHAPE).reached(IDS) == reached(20)
+    assert delta(tmp_path, SHAPE).read_progress(IDS) == reached(20)
 
 
 def test_a_delta_table_of_another_shape_is_told(tmp_path: Path) -> None:
     delta(tmp_path, SHAPE).close()
     for _ in range(2):  # what fails does not keep the lock
         with pytest.raises(Failed, match="is partitioned by nothing: set partition to none"):
-            delta(tmp_path, Shape(headers=False, by_day=True))
+            delta(tmp_path, TableShape(headers=False, by_day=True))
 
 
 def made(kind: str, path: Path) -> FolderLedger | DeltaLedger:
@@ -276,7 +276,7 @@ def folder(path: Path) -> FolderLedger:
     return FolderLedger(Location.parse(path), SHAPE)
 
 
-def delta(path: Path, shape: Shape = SHAPE) -> DeltaLedger:
+def delta(path: Path, shape: TableShape = SHAPE) -> DeltaLedger:
     return DeltaLedger(Location.parse(path), shape, "cluster")
 
 
@@ -292,8 +292,8 @@ def killed(ledger: FolderLedger | DeltaLedger) -> None:
     ledger._lock.release()
 
 
-def reached(offset: int) -> Reached:
-    return Reached("cluster", {WHERE: offset}, {"t": "id of t"})
+def reached(offset: int) -> TableProgress:
+    return TableProgress("cluster", {WHERE: offset}, {"t": "id of t"})
 
 
 def staged(ledger: Ledger, first: int, count: int) -> File:

@@ -164,7 +164,7 @@ def test_lines_that_somebody_else_sent(ottla: Ottla, spark: SparkSession, fresh:
     assert topics.producer.flush(30) == 0
     reader = spark.read.format("ottla").option("kafka.bootstrap.servers", ottla.bootstrap).option("subscribe", topic)
     found = (
-        logs.parsed(reader.load())
+        logs.parse_lines(reader.load())
         .orderBy("offset")
         .selectExpr("host", "day", "date_format(at, 'HH:mm:ss.SSS') as at", "level", "message", "file")
     )
@@ -206,7 +206,7 @@ def test_hosts_become_folders_whatever_their_names_are(spark: SparkSession, tmp_
     table = ParquetArchive(Location.parse(tmp_path), Layout(logs.BY, logs.ORDER, 2, 1 << 20))
     spark.sparkContext.setLocalProperty("sql.streaming.queryId", "some-query")
     try:
-        table.add(logs.parsed(rows), 0)
+        table.add(logs.parse_lines(rows), 0)
     finally:
         spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)  # type: ignore[arg-type]
         table.close()

@@ -46,7 +46,7 @@ class Shipped:
         before = len(self.lines)
         for place, found in list(files.new()):
             self.lines += found
-            files.sent(place)
+            files.note_sent(place)
         return self.lines[before:]
 
 
@@ -175,9 +175,9 @@ def test_places_of_files_that_are_long_gone_are_forgotten(tmp_path: Path) -> Non
         each.write_text("one\n")
     files = Files([f"{tmp_path}/*.log", str(path)], {}, now=lambda: now)
     for place, _ in list(files.new()):
-        files.sent(place)
+        files.note_sent(place)
     away = place_of(path, device=999_999, inode=1)
-    files.sent(away)
+    files.note_sent(away)
     path.unlink()
     path.parent.rmdir()
     now += KEPT_S - 1
@@ -199,7 +199,7 @@ def test_a_file_that_is_rotated_while_we_look_is_not_read_twice(tmp_path: Path) 
     place, found = next(looking)
     path.rename(older)
     assert [found, *looking] == [["new"]]
-    files.sent(place)
+    files.note_sent(place)
     assert list(files.new()) == []
 
 
@@ -259,7 +259,7 @@ class Unsent(Shipper):
         self.sent: list[str] = []
         super().__init__(run, "logs", patterns, "here")
 
-    def _begun(self) -> Any:
+    def _new_producer(self) -> Any:
         return None
 
     def _read(self) -> dict[Key, Place]:

@@ -16,7 +16,7 @@ from spark.launching import OTTLA, Launched, finished
 from spark.topics import committed
 
 from ottla.spark.pipelines.metrics import pipeline as metrics
-from ottla.spark.pipelines.metrics.pipeline import PIPELINE, SECOND, Open, Rule, Settings, records, rules
+from ottla.spark.pipelines.metrics.pipeline import PIPELINE, SECOND, Open, Rule, WindowSettings, records, rules
 from ottla.spark.runner import Run, Wrong
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ COUNT = 6000  # of four hosts: five minutes
 WINDOW_S, LATE_S = 30, 10
 RULES = "cpu mean > 70 for 2, latency_ms p99 > 150"
 TOPICS = {"windows": "metrics-windows", "alerts": "metrics-alerts", "aside": "metrics-late"}
-SETTINGS = Settings(WINDOW_S * SECOND, LATE_S * SECOND, 3600 * SECOND, rules(RULES), TOPICS)
+SETTINGS = WindowSettings(WINDOW_S * SECOND, LATE_S * SECOND, 3600 * SECOND, rules(RULES), TOPICS)
 BROKEN = ("no JSON", '{"host": "web-1", "metric": "cpu", "at": "2026-01-31T12:00:00Z"}', '{"value": "NaN"}')
 
 
@@ -181,7 +181,7 @@ def told(now: Open, pieces: list[pandas.DataFrame]) -> dict[str, list[Any]]:
     rows = defaultdict(list)
     for piece in pieces:
         now = Open(**json.loads(json.dumps(vars(now))))  # as Spark keeps it between batches
-        for topic, key, value in [*metrics.put_aside(piece, now, SETTINGS), *metrics.closed(now, SETTINGS)]:
+        for topic, key, value in [*metrics.put_aside(piece, now, SETTINGS), *metrics.close_windows(now, SETTINGS)]:
             rows[topic].append((key, value))
     return rows
 
@@ -215,7 +215,7 @@ def test_made_up_events_go_to_the_topic_and_end_about_now(ottla: Ottla, tmp_path
 
 def test_this_machine_can_be_sampled(ottla: Ottla, tmp_path: Path) -> None:
     run = Run(pipeline=PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path, options={"sample": "true"})
-    events = [json.loads(record.value) for record in islice(metrics.sampled(run), 6)]
+    events = [json.loads(record.value) for record in islice(metrics.sample_machine(run), 6)]
     assert [event["metric"] for event in events] == ["cpu", "memory", "latency_ms"] * 2
     assert all(0 <= event["value"] <= 100 for event in events if event["metric"] != "latency_ms")
 
@@ -223,7 +223,7 @@ def test_this_machine_can_be_sampled(ottla: Ottla, tmp_path: Path) -> None:
 def test_a_clock_that_is_ahead_makes_nobody_late() -> None:
     """Fifty minutes ahead is less than `ahead`, and far more than `late`."""
     minute = 60 * SECOND
-    settings = metrics.Settings(minute, minute // 2, 60 * minute, (), {"aside": "aside"})
+    settings = metrics.WindowSettings(minute, minute // 2, 60 * minute, (), {"aside": "aside"})
     now = metrics.Open()
     start = 1_769_860_800 * SECOND
     hosts = ["wrong", "right", "right", "right"]

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 def test_a_connection_is_kept_until_something_goes_wrong(ottla: Ottla) -> None:
     endpoint = pickle.loads(pickle.dumps(Endpoint(ottla.bootstrap)))
-    with endpoint.kept() as first:
+    with endpoint.reuse() as first:
         assert first.id
-    with Endpoint(ottla.bootstrap).kept() as second:
+    with Endpoint(ottla.bootstrap).reuse() as second:
         assert second is first
-    with pytest.raises(ZeroDivisionError), endpoint.kept():
+    with pytest.raises(ZeroDivisionError), endpoint.reuse():
         raise ZeroDivisionError
-    with endpoint.kept() as third:
+    with endpoint.reuse() as third:
         assert third is not first
         assert third.id == first.id
 

@@ -12,14 +12,14 @@ from ottla.client.groups import Committed
 from ottla.spark.pipelines.mirror import following
 from ottla.spark.pipelines.mirror.following import Followed
 from ottla.spark.pipelines.mirror.mirroring import KEPT_S
-from ottla.spark.pipelines.mirror.translation import OffsetMap, Position, Run
+from ottla.spark.pipelines.mirror.translation import MirrorPosition, OffsetMap, OffsetRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WHERE = TopicPartition("t", 0)
 TO = TopicPartition("west.t", 0)
-POSITIONS = {WHERE: (TO, Position(200, "c", "id", OffsetMap([Run(100, 0, 100)])))}
+POSITIONS = {WHERE: (TO, MirrorPosition(200, "c", "id", OffsetMap([OffsetRun(100, 0, 100)])))}
 
 
 class Target:

@@ -26,11 +26,11 @@ from ottla.client.failure import Failed
 from ottla.client.groups import committed
 from ottla.spark.pipelines.mirror import pipeline as mirror
 from ottla.spark.pipelines.mirror.endpoint import Endpoint
-from ottla.spark.pipelines.mirror.mirroring import KEPT_S, Job, Outcome
+from ottla.spark.pipelines.mirror.mirroring import KEPT_S, CopyOutcome, Job
 from ottla.spark.pipelines.mirror.pipeline import PIPELINE
-from ottla.spark.pipelines.mirror.provenance import Provenance, Registry, refusal
+from ottla.spark.pipelines.mirror.provenance import MirrorRegistry, Provenance, refusal
 from ottla.spark.pipelines.mirror.roster import Mirrored
-from ottla.spark.pipelines.mirror.translation import OffsetMap, Position
+from ottla.spark.pipelines.mirror.translation import MirrorPosition, OffsetMap
 from ottla.spark.runner import Run
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_every_run_renews_the_positions_of_idle_partitions(monkeypatch: pytest.M
         return [part.refresh for part in here._plan()[0]]
 
     assert planned() == [True], "nobody knows how old it is"
-    here._take([Outcome(where, where, Position(5, "c", "id", OffsetMap()))])
+    here._take([CopyOutcome(where, where, MirrorPosition(5, "c", "id", OffsetMap()))])
     assert planned() == []
     now += KEPT_S + 1
     assert planned() == [True]
@@ -268,13 +268,13 @@ def test_what_may_not_be_copied_is_said_in_a_sentence() -> None:
 
 def test_where_topics_come_from_is_kept_in_their_cluster(tmp_path: Path) -> None:
     with Ottla(tmp_path / "alone") as broker, Cluster(broker.bootstrap) as cluster:
-        assert Registry(cluster).look() == {}
+        assert MirrorRegistry(cluster).look() == {}
         first = Provenance("m", "t", ("A", "B"), {0: 5})
-        registry = Registry(cluster)
+        registry = MirrorRegistry(cluster)
         registry.write({"west.t": first, "u": Provenance("m", "u", ("A",))})
         assert registry.look()["west.t"] == first
         registry.write({"u": None})
-        assert set(registry.look()) == set(Registry(cluster).look()) == {"west.t"}
+        assert set(registry.look()) == set(MirrorRegistry(cluster).look()) == {"west.t"}
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ from ottla.client.transaction import end, enlist, identify
 from ottla.spark.pipelines.mirror import mirroring
 from ottla.spark.pipelines.mirror.copying import Copier
 from ottla.spark.pipelines.mirror.endpoint import Endpoint
-from ottla.spark.pipelines.mirror.mirroring import Job, Outcome, Part, Transaction, copy
+from ottla.spark.pipelines.mirror.mirroring import CopyOutcome, Job, PartitionTask, Transaction, copy
 from ottla.spark.pipelines.mirror.pushing import Pusher
-from ottla.spark.pipelines.mirror.translation import OffsetMap, Position, Run
+from ottla.spark.pipelines.mirror.translation import MirrorPosition, OffsetMap, OffsetRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,13 +53,13 @@ class Bench:
         for value in values:
             self.client.produce(self.name, [Record(filling.NOW_MS, None, value.encode())])
 
-    def part(self) -> Part:
+    def part(self) -> PartitionTask:
         with Cluster(self.source.bootstrap) as cluster:
             first = offsets.earliest(cluster, [self.where])[self.where]
             stop = offsets.latest(cluster, [self.where], committed=True)[self.where]
-        return Part(self.where, self.where, self.topic_id, first, stop)
+        return PartitionTask(self.where, self.where, self.topic_id, first, stop)
 
-    def copy(self, job: Job | None = None) -> Outcome:
+    def copy(self, job: Job | None = None) -> CopyOutcome:
         (outcome,) = copy(job or self.job, [self.part()])
         return outcome
 
@@ -78,7 +78,7 @@ def test_the_position_goes_where_the_records_go(bench: Bench) -> None:
     assert (outcome.error, outcome.records) == ("", 3)
     with Cluster(bench.target.bootstrap) as cluster:
         found = committed(cluster, bench.job.group)[bench.where]
-    position = Position.parse(found.offset, found.metadata)
+    position = MirrorPosition.parse(found.offset, found.metadata)
     assert position == outcome.position
     assert position is not None
     assert (position.offset, position.cluster, position.topic_id) == (3, bench.job.cluster, bench.topic_id)
@@ -254,7 +254,9 @@ def test_a_target_that_has_lost_records_is_told(bench: Bench) -> None:
     with Cluster(bench.source.bootstrap) as source, Cluster(bench.target.bootstrap) as target:
         identity = identify(target, bench.job.transactional_id(bench.where), timeout_ms=60_000)
         passage = mirroring.Passage(bench.job, bench.part(), source, target, mirroring._Progress())
-        passage._moved(identity, Position(0, bench.job.cluster, bench.topic_id, OffsetMap([Run(0, 0, 100)])))
+        passage._move_to(
+            identity, MirrorPosition(0, bench.job.cluster, bench.topic_id, OffsetMap([OffsetRun(0, 0, 100)]))
+        )
     assert "ends at offset 0, but was filled up to 100: it was deleted or has lost records" in bench.copy().error
 
 

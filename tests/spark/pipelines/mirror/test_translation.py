@@ -4,17 +4,26 @@ import random
 
 import pytest
 
-from ottla.spark.pipelines.mirror.translation import METADATA_SIZE_MAX, RUNS_MAX, OffsetMap, Position, Run, wanted
+from ottla.spark.pipelines.mirror.translation import (
+    METADATA_SIZE_MAX,
+    RUNS_MAX,
+    MirrorPosition,
+    OffsetMap,
+    OffsetRun,
+    translate_commit,
+)
 
 
 def test_within_a_run_it_is_exact() -> None:
-    found = OffsetMap([Run(100, 0, 50), Run(150, 51, 10)])
+    found = OffsetMap([OffsetRun(100, 0, 50), OffsetRun(150, 51, 10)])
     assert [found.translate(offset) for offset in (100, 125, 149, 150, 159)] == [0, 25, 49, 51, 60]
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(0, 0), (99, 0), (160, 61), (170, 61), (180, 70), (500, 75)])
 def test_elsewhere_it_is_the_next_record_that_was_not_read(offset: int, expected: int) -> None:
-    assert OffsetMap([Run(100, 0, 50), Run(150, 51, 10), Run(180, 70, 5)]).translate(offset) == expected
+    assert (
+        OffsetMap([OffsetRun(100, 0, 50), OffsetRun(150, 51, 10), OffsetRun(180, 70, 5)]).translate(offset) == expected
+    )
 
 
 def test_nothing_copied_is_nothing_known() -> None:
@@ -27,7 +36,7 @@ def test_runs_that_touch_on_both_sides_are_one() -> None:
     found.add(15, 5, 5)
     found.add(20, 11, 5)  # a marker lies between at the target
     found.add(26, 16, 5)  # one at the source
-    assert found.runs == (Run(10, 0, 10), Run(20, 11, 5), Run(26, 16, 5))
+    assert found.runs == (OffsetRun(10, 0, 10), OffsetRun(20, 11, 5), OffsetRun(26, 16, 5))
 
 
 def test_no_translation_skips_a_record() -> None:
@@ -44,8 +53,8 @@ def test_no_translation_skips_a_record() -> None:
             source, target = source + count, target + count
         assert len(found.runs) <= RUNS_MAX
         assert found.runs[0].source == copied[0][0]
-        position = Position(source, "c", "t", found)
-        kept = Position.parse(source, position.metadata())
+        position = MirrorPosition(source, "c", "t", found)
+        kept = MirrorPosition.parse(source, position.metadata())
         assert kept is not None
         following = dict(zip((one for one, _ in copied), copied, strict=True))
         exact = 0
@@ -74,10 +83,10 @@ def test_metadata_fits_and_comes_back() -> None:
     found = OffsetMap()
     for index in range(500):
         found.add(10**15 + 10**9 * index, 10**14 + 10**8 * index, 10**7)
-    position = Position(10**15 * 2, "MkU3OEVBNTcwNTJENDM2Qk", "0" * 36, found)
+    position = MirrorPosition(10**15 * 2, "MkU3OEVBNTcwNTJENDM2Qk", "0" * 36, found)
     text = position.metadata()
     assert len(text) <= METADATA_SIZE_MAX
-    back = Position.parse(10**15 * 2, text)
+    back = MirrorPosition.parse(10**15 * 2, text)
     assert back is not None
     assert back.offsets.runs[-10:] == found.runs[-10:]
     assert back[:3] == position[:3]
@@ -85,27 +94,33 @@ def test_metadata_fits_and_comes_back() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", "offset 5", '{"format":9}', '{"format":1,"runs":[[1]]}'])
 def test_what_others_wrote_is_no_position(text: str) -> None:
-    assert Position.parse(5, text) is None
+    assert MirrorPosition.parse(5, text) is None
 
 
 def test_a_group_is_moved_only_by_its_mirror() -> None:
-    position = Position(200, "c", "t", OffsetMap([Run(100, 0, 100)]))
-    fresh = wanted(position, 150, mirror="mirror", there=None, start=0)
+    position = MirrorPosition(200, "c", "t", OffsetMap([OffsetRun(100, 0, 100)]))
+    fresh = translate_commit(position, 150, mirror="mirror", there=None, start=0)
     assert fresh is not None
     assert fresh.offset == 50
     ours = (fresh.offset, fresh.metadata("mirror"))
-    assert wanted(position, 150, mirror="mirror", there=ours, start=0) == fresh, "it stands there already, and stays"
-    coarse = Position(200, "c", "t", OffsetMap([Run(100, 0, 1)]))
-    assert wanted(coarse, 150, mirror="mirror", there=ours, start=0) == fresh, "a map that was thinned sets nobody back"
-    back = wanted(position, 120, mirror="mirror", there=ours, start=0)
+    assert translate_commit(position, 150, mirror="mirror", there=ours, start=0) == fresh, (
+        "it stands there already, and stays"
+    )
+    coarse = MirrorPosition(200, "c", "t", OffsetMap([OffsetRun(100, 0, 1)]))
+    assert translate_commit(coarse, 150, mirror="mirror", there=ours, start=0) == fresh, (
+        "a map that was thinned sets nobody back"
+    )
+    back = translate_commit(position, 120, mirror="mirror", there=ours, start=0)
     assert back is not None
     assert back.offset == 20, "a group that was set back is followed"
-    assert wanted(position, 150, mirror="mirror", there=(10, ""), start=0) is None, "its own progress at the target"
-    assert wanted(position, 150, mirror="mirror", there=(10, fresh.metadata("other")), start=0) is None
-    assert wanted(position, 150, mirror="mirror", there=(10, fresh.metadata("mirror 2")), start=0) is None
-    beyond = wanted(position, 900, mirror="mirror", there=None, start=0)
+    assert translate_commit(position, 150, mirror="mirror", there=(10, ""), start=0) is None, (
+        "its own progress at the target"
+    )
+    assert translate_commit(position, 150, mirror="mirror", there=(10, fresh.metadata("other")), start=0) is None
+    assert translate_commit(position, 150, mirror="mirror", there=(10, fresh.metadata("mirror 2")), start=0) is None
+    beyond = translate_commit(position, 900, mirror="mirror", there=None, start=0)
     assert beyond is not None
     assert beyond.offset == 100, "never beyond what was copied"
-    late = wanted(position, 110, mirror="mirror", there=None, start=30)
+    late = translate_commit(position, 110, mirror="mirror", there=None, start=30)
     assert late is not None
     assert late.offset == 30, "what retention took at the target cannot be read there"

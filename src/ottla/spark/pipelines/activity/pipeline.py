@@ -213,8 +213,8 @@ def report(run: Run) -> list[str]:
     tables = Daily(place / "tables", run["format"])
     rows = read(run.spark, kept.location, [name for name in files if day_of(name) in changed], struct(KEPT))
     rows = rows.withColumn("ahead", F.coalesce("ahead", F.lit(False)))  # an older version did not ask
-    here = visited(rows.where(whole()), run.seconds("gap")).cache()
-    frames = computed(here) | {"days": totals(rows, here)}
+    here = number_visits(rows.where(whole()), run.seconds("gap")).cache()
+    frames = compute_tables(here) | {"days": totals(rows, here)}
     for name, frame in frames.items():
         tables.replace(name, changed, frame.withColumn("day", F.col("day").cast("string")).toArrow())
     here.unpersist()
@@ -257,7 +257,7 @@ def struct(text: str) -> "StructType":
     return found
 
 
-def visited(rows: "DataFrame", gap_s: float) -> "DataFrame":
+def number_visits(rows: "DataFrame", gap_s: float) -> "DataFrame":
     """Number the visits of each user and day, and mark the first and the last event of each."""
     order = Window.partitionBy("day", "user").orderBy("at", "offset")
     pause_us = F.unix_micros("at") - F.unix_micros(F.lag("at").over(order))
@@ -281,7 +281,7 @@ def totals(rows: "DataFrame", here: "DataFrame") -> "DataFrame":
     return broken.join(days, "day", "left").fillna(0)
 
 
-def computed(here: "DataFrame") -> "dict[str, DataFrame]":
+def compute_tables(here: "DataFrame") -> "dict[str, DataFrame]":
     """Every other table."""
     visits = here.groupBy("day", "user", "visit").agg(
         F.min_by("referrer", F.struct("at", "offset")).alias("referrer"),

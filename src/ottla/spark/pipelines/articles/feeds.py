@@ -56,7 +56,7 @@ def from_feeds(run: Run) -> Iterator[Record]:
 def items(run: Run, place: str) -> list[dict[str, Any]]:
     """Of one feed, as it is now. One that fails is a warning: others are well, and it may be itself the next time."""
     try:
-        return list(feed_items(place, fetched(place)))
+        return list(feed_items(place, fetch(place)))
     except Failed as error:
         if run.once:
             raise
@@ -67,10 +67,10 @@ def items(run: Run, place: str) -> list[dict[str, Any]]:
 # Fetching.
 
 
-def fetched(place: str) -> bytes:
+def fetch(place: str) -> bytes:
     try:
-        with opened(place) as source:
-            return bounded(place, source)
+        with open_feed(place) as source:
+            return read_bounded(place, source)
     except (OSError, HTTPException, ValueError) as error:  # ValueError: an address or a path that cannot be one
         reason = " ".join(str(error).split())[:200] or type(error).__name__  # servers have a say in it
         raise Failed(f"cannot read the feed {place} ({reason}): give a file or an address of RSS or Atom") from None
@@ -80,7 +80,7 @@ def on_the_web(place: str) -> bool:
     return place.lower().startswith(WEB)
 
 
-def opened(place: str) -> Any:
+def open_feed(place: str) -> Any:
     if on_the_web(place):
         return urllib.request.build_opener(Redirects).open(place, timeout=SILENCE_S)
     return Path(place).open("rb")
@@ -96,7 +96,7 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def bounded(place: str, source: Any) -> bytes:
+def read_bounded(place: str, source: Any) -> bytes:
     end = time.monotonic() + FETCH_S
     content = bytearray()
     while part := source.read1(1 << 16):
@@ -114,7 +114,7 @@ def bounded(place: str, source: Any) -> bytes:
 
 
 def feed_items(place: str, content: bytes) -> Iterator[dict[str, Any]]:
-    root = parsed(place, content)
+    root = parse_feed(place, content)
     channel = next((element for element in root if bare(element.tag) == "channel"), root)
     own = {"", ATOM, CONTENT, space(root.tag), space(channel.tag)}
     feed = first("".join(part.itertext()) for part in parts(channel, own, "title")) or place
@@ -136,7 +136,7 @@ def feed_items(place: str, content: bytes) -> Iterator[dict[str, Any]]:
             }
 
 
-def parsed(place: str, content: bytes) -> ElementTree.Element:
+def parse_feed(place: str, content: bytes) -> ElementTree.Element:
     def refuse(*declared: object) -> None:
         raise Failed(f"{place} declares entities, which may grow without end: give a feed that has none")
 

@@ -47,7 +47,7 @@ def records(topic: str, seed: int, start: datetime, step_s: float = 1.0) -> Iter
             article = story(random, number)
             told.append(article)
         at = start + timedelta(seconds=number * step_s)
-        item = {**article, "html": marked_up(random, article["words"]), "published": at.isoformat()}
+        item = {**article, "html": add_markup(random, article["words"]), "published": at.isoformat()}
         del item["words"]
         yield Record(topic, item["id"], json.dumps(item))
 
@@ -68,7 +68,7 @@ def rewritten(random: Random, article: dict[str, Any], number: int) -> dict[str,
     return {**article, "id": f"again-{number}", "feed": f"feed-{random.randint(6, 9)}", "words": words}
 
 
-def marked_up(random: Random, words: list[str]) -> str:
+def add_markup(random: Random, words: list[str]) -> str:
     """A text as pages have it: paragraphs, links, entities, scripts, uneven white space."""
     parts, paragraph = ["<script>var seen = 1 < 2;</script>"], []
     for word in words:

@@ -204,7 +204,7 @@ def unique(run: Run) -> "StreamingQuery":
             "within one: give a topic with one partition, with --option clean=..."
         )
     articles = rows(run, "clean", "articles-unique", CLEAN).where("id is not null and text is not null")
-    step = looking(run["unique"], run["duplicates"], run.integer("remember"), run.number("likeness"))
+    step = new_step(run["unique"], run["duplicates"], run.integer("remember"), run.number("likeness"))
     output = (
         articles.select("offset", "id", "text", "value", F.lit("articles").alias("all"))
         .groupBy("all")
@@ -219,7 +219,7 @@ def unique(run: Run) -> "StreamingQuery":
     return run.to_topic(output, None, name="articles-unique")
 
 
-def looking(good: str, bad: str, remember: int, likeness: float) -> "Callable[..., Iterator[pandas.DataFrame]]":
+def new_step(good: str, bad: str, remember: int, likeness: float) -> "Callable[..., Iterator[pandas.DataFrame]]":
     """The function that Spark calls with the new articles and the memory of those before."""
 
     def step(
@@ -231,13 +231,13 @@ def looking(good: str, bad: str, remember: int, likeness: float) -> "Callable[..
         memory = Memory(json.loads(ids), bytes(signatures), remember)
         found = []
         for article in pandas.concat(list(frames)).sort_values("offset").itertuples():
-            other = memory.seen(article.id, article.text, likeness)
+            other = memory.find_or_remember(article.id, article.text, likeness)
             if other is None:
                 found.append((good, article.id, article.value))
             else:
                 duplicate = {"id": article.id, "of": other[0], "likeness": other[1]}
                 found.append((bad, article.id, json.dumps(duplicate)))
-        ids, signatures = memory.kept()
+        ids, signatures = memory.snapshot()
         state.update((json.dumps(ids), bytearray(signatures)))
         yield pandas.DataFrame(found, columns=["topic", "key", "value"])
 
@@ -263,7 +263,7 @@ class Memory:
         """The place of the oldest that is not forgotten."""
         return max(0, len(self._ids) - self._remember)
 
-    def seen(self, name: str, text: str, likeness: float) -> tuple[str, float] | None:
+    def find_or_remember(self, name: str, text: str, likeness: float) -> tuple[str, float] | None:
         """The article that this is a duplicate of, and how like it is; or None, and it is remembered."""
         first = self._first
         if self._known.get(name, -1) >= first:
@@ -291,7 +291,7 @@ class Memory:
         more = numpy.zeros((max(64, len(self._ids)), HASHES), numpy.uint32)
         self._signatures = numpy.concatenate([self._signatures[first:], more])
 
-    def kept(self) -> tuple[list[str], bytes]:
+    def snapshot(self) -> tuple[list[str], bytes]:
         first = self._first
         return self._ids[first:], self._signatures[first : len(self._ids)].tobytes()
 
@@ -325,10 +325,10 @@ def functions() -> "tuple[NDArray[Any], NDArray[Any]]":
 
 def recommend(run: Run) -> "StreamingQuery":
     articles = rows(run, "unique", "articles-recommend", CLEAN).where("id is not null and text is not null")
-    return run.each_batch(articles, partial(recommended, run), name="articles-recommend")
+    return run.each_batch(articles, partial(recommend_batch, run), name="articles-recommend")
 
 
-def recommended(run: Run, articles: "DataFrame", batch: int) -> None:
+def recommend_batch(run: Run, articles: "DataFrame", batch: int) -> None:
     """Score the articles of a batch for the users of this moment. A batch that comes again is found to be written."""
     counted = over_columns(weights, types.MapType(types.StringType(), types.DoubleType()))
     words = articles.select(

@@ -20,7 +20,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.failure import Failed
-from ottla.spark.pipelines.export.ledger import STAGING, Reached, check_staged, prepared, release
+from ottla.spark.pipelines.export.ledger import STAGING, TableProgress, check_staged, prepare_staging, release
 from ottla.spark.storage.delta import library
 from ottla.spark.storage.store import Store
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import TopicPartition
     from ottla.spark.lock import Lock
-    from ottla.spark.pipelines.export.exporting import File, Shape
+    from ottla.spark.pipelines.export.exporting import File, TableShape
     from ottla.spark.storage.location import Location
 
 APPLICATION: Final = "ottla-export"
@@ -37,7 +37,7 @@ DAY: Final = "day"
 
 
 class DeltaLedger:
-    def __init__(self, location: Location, shape: Shape, cluster: str) -> None:
+    def __init__(self, location: Location, shape: TableShape, cluster: str) -> None:
         self._delta: Any = library()
         self._store = Store(location)
         import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
@@ -51,15 +51,15 @@ class DeltaLedger:
         self._run = ""
         self.staging: Location | None = None
         if self._store.renames:
-            self._lock, self._run = prepared(self._store)
+            self._lock, self._run = prepare_staging(self._store)
             self.staging = location / STAGING / self._run
         try:
-            self._table = self._made()
+            self._table = self._open_or_create()
         except BaseException:
             self.close()
             raise
 
-    def reached(self, partitions: Mapping[TopicPartition, str]) -> Reached:
+    def read_progress(self, partitions: Mapping[TopicPartition, str]) -> TableProgress:
         self._table.update_incremental()
         found, ids = {}, {}
         for where, topic_id in partitions.items():
@@ -67,9 +67,9 @@ class DeltaLedger:
             if offset is not None:
                 found[where] = offset
                 ids[where.topic] = topic_id
-        return Reached(self._cluster, found, ids)
+        return TableProgress(self._cluster, found, ids)
 
-    def commit(self, files: Sequence[File], reached: Reached) -> None:
+    def commit(self, files: Sequence[File], reached: TableProgress) -> None:
         now_ms = int(time.time() * 1000)
         if self.staging is not None:
             check_staged(self._store, self._run, files)
@@ -112,7 +112,7 @@ class DeltaLedger:
     def _name(self, where: TopicPartition, topic_id: str) -> str:
         return f"{APPLICATION}:{self._cluster}:{topic_id}:{where.partition}"
 
-    def _made(self) -> Any:
+    def _open_or_create(self) -> Any:
         """The table, which may be there already."""
         delta = self._delta
         try:

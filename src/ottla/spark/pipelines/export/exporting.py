@@ -49,7 +49,7 @@ SUFFIX: Final = ".part"
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableShape:
     """What files look like."""
 
     key: str = "binary"  # or string
@@ -92,7 +92,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Written:
+class ExportedRange:
     where: TopicPartition
     start: int
     stop: int
@@ -101,7 +101,9 @@ class Written:
     error: str = ""  # a sentence; a value, so that it arrives as it is
 
 
-def write(split: Split, options: SourceOptions, shape: Shape, folder: Location, *, staged: bool = True) -> Written:
+def write(
+    split: Split, options: SourceOptions, shape: TableShape, folder: Location, *, staged: bool = True
+) -> ExportedRange:
     """Write the records of a split; the files are whole, and on disk if that is asked for, when this returns."""
     try:
         with Table(split, shape, Store(folder), staged=staged) as table:
@@ -109,24 +111,24 @@ def write(split: Split, options: SourceOptions, shape: Shape, folder: Location, 
                 table.add(batch)
             files = table.finish()
     except Failed as error:
-        return Written(split.where, split.start, split.stop, error=str(error))
+        return ExportedRange(split.where, split.start, split.stop, error=str(error))
     except TROUBLE as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         text = f"files cannot be written to {folder} ({reason}): it must be a place that all workers share"
-        return Written(split.where, split.start, split.stop, error=text)
-    return Written(split.where, split.start, split.stop, sum(file.rows for file in files), tuple(files))
+        return ExportedRange(split.where, split.start, split.stop, error=text)
+    return ExportedRange(split.where, split.start, split.stop, sum(file.rows for file in files), tuple(files))
 
 
 class Table:
     """The files of one task: one at a time, or one for each day."""
 
-    def __init__(self, split: Split, shape: Shape, store: Store, *, staged: bool) -> None:
+    def __init__(self, split: Split, shape: TableShape, store: Store, *, staged: bool) -> None:
         self._split = split
         self._shape = shape
         self._store = store
         self._staged = staged
         self._schema = shape.schema()
-        self._open: dict[str | None, Output] = {}
+        self._open: dict[str | None, TableFile] = {}
         self._files: list[File] = []
         self._topics = pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([split.topic]))
 
@@ -155,10 +157,12 @@ class Table:
             self._files.append(output.close())
         return self._files
 
-    def _new(self, day: str | None) -> Output:
+    def _new(self, day: str | None) -> TableFile:
         name = f"{self._split.topic}-{self._split.partition:05}-{self._split.start:020}-{uuid.uuid4().hex[:12]}"
         place = f"{name}.parquet" if day is None else f"day={day}/{name}.parquet"
-        return Output(self._store, f"{name}{SUFFIX}" if self._staged else place, place, day, self._shape, self._schema)
+        return TableFile(
+            self._store, f"{name}{SUFFIX}" if self._staged else place, place, day, self._shape, self._schema
+        )
 
     def _columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         rows = batch.num_rows
@@ -195,10 +199,12 @@ class Table:
             yield day.as_py().isoformat(), rows.filter(pc.equal(days, day))
 
 
-class Output:
+class TableFile:
     """One file in the making. Batches wait until they fill a row group."""
 
-    def __init__(self, store: Store, staged: str, name: str, day: str | None, shape: Shape, schema: pa.Schema) -> None:
+    def __init__(
+        self, store: Store, staged: str, name: str, day: str | None, shape: TableShape, schema: pa.Schema
+    ) -> None:
         self._store = store
         self._staged = staged
         self._name = name

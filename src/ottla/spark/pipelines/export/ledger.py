@@ -39,7 +39,7 @@ from ottla.spark.storage.store import HIDDEN, Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ottla.spark.pipelines.export.exporting import File, Shape
+    from ottla.spark.pipelines.export.exporting import File, TableShape
     from ottla.spark.storage.location import Location
 
 COMMITS: Final = f"{HIDDEN}/commits"
@@ -50,7 +50,7 @@ KEPT: Final = 1000  # commits; the last one is all that is needed, the others te
 
 
 @dataclass(frozen=True)
-class Reached:
+class TableProgress:
     """How far a table goes."""
 
     cluster: str | None = None  # None: nothing was ever committed
@@ -63,9 +63,9 @@ class Ledger(Protocol):
 
     staging: Location | None  # where tasks leave their files; None: in their places, which only a commit makes known
 
-    def reached(self, partitions: Mapping[TopicPartition, str]) -> Reached: ...
+    def read_progress(self, partitions: Mapping[TopicPartition, str]) -> TableProgress: ...
 
-    def commit(self, files: Sequence[File], reached: Reached) -> None: ...
+    def commit(self, files: Sequence[File], reached: TableProgress) -> None: ...
 
     def close(self) -> None: ...
 
@@ -73,11 +73,11 @@ class Ledger(Protocol):
 class FolderLedger:
     """A folder of Parquet files."""
 
-    def __init__(self, location: Location, shape: Shape) -> None:
+    def __init__(self, location: Location, shape: TableShape) -> None:
         self._store = Store(location)
         self._shape = shape
         self._unfinished = False  # a commit may be decided whose files are not in their places
-        self._lock, self._run = prepared(self._store, self._begin)
+        self._lock, self._run = prepare_staging(self._store, self._begin)
         self.staging: Location | None = location / STAGING / self._run
 
     def _begin(self) -> None:
@@ -85,17 +85,17 @@ class FolderLedger:
         if self._number >= 0 and self._store.exists(f"{STAGING}/{self._last['staging']}"):
             self._finish()
 
-    def reached(self, partitions: Mapping[TopicPartition, str]) -> Reached:
+    def read_progress(self, partitions: Mapping[TopicPartition, str]) -> TableProgress:
         if self._number < 0:
-            return Reached()
+            return TableProgress()
         offsets = {
             TopicPartition(topic, int(index)): offset
             for topic, some in self._last["offsets"].items()
             for index, offset in some.items()
         }
-        return Reached(self._last["cluster"], offsets, self._last["ids"])
+        return TableProgress(self._last["cluster"], offsets, self._last["ids"])
 
-    def commit(self, files: Sequence[File], reached: Reached) -> None:
+    def commit(self, files: Sequence[File], reached: TableProgress) -> None:
         """The files become part of the table, and `reached` what the next start goes on from."""
         offsets: dict[str, dict[str, int]] = {}
         for (topic, index), offset in sorted(reached.offsets.items()):
@@ -166,7 +166,7 @@ def _commit(number: int) -> str:
     return f"{COMMITS}/{number:020}.json"
 
 
-def prepared(store: Store, begin: Callable[[], None] = lambda: None) -> tuple[Lock | None, str]:
+def prepare_staging(store: Store, begin: Callable[[], None] = lambda: None) -> tuple[Lock | None, str]:
     """The right to write to a table, and a new staging folder; `begin` is called before those of others are swept."""
     lock = None
     try:

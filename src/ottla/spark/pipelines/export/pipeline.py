@@ -20,8 +20,8 @@ from ottla.client import offsets
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed, passes
 from ottla.spark.groups import EXPORT, Shown
-from ottla.spark.pipelines.export.exporting import Shape, Written, write
-from ottla.spark.pipelines.export.ledger import FolderLedger, Reached
+from ottla.spark.pipelines.export.exporting import ExportedRange, TableShape, write
+from ottla.spark.pipelines.export.ledger import FolderLedger, TableProgress
 from ottla.spark.runner import Option, Pipeline, Run, main
 from ottla.spark.runner.places import STORAGE, locate
 from ottla.spark.runner.rounds import Rounds, Trouble, spread
@@ -68,7 +68,7 @@ OPTIONS = (
 
 def run(run: Run) -> None:
     selection = TopicSelection.parse(run["topics"])
-    shape = Shape(
+    shape = TableShape(
         key=run["key"],
         value=run["value"],
         headers=run.flag("headers"),
@@ -110,7 +110,7 @@ class Export:
         cluster: Cluster,
         source: SourceOptions,
         selection: TopicSelection,
-        shape: Shape,
+        shape: TableShape,
         ledger: Ledger,
         place: Location,
     ) -> None:
@@ -160,7 +160,7 @@ class Export:
     def _round(self) -> bool:
         """Write and commit what is new, up to so much; whether there is more."""
         ids, ends = self._ends()
-        reached = self._ledger.reached({where: ids[where.topic] for where in ends})
+        reached = self._ledger.read_progress({where: ids[where.topic] for where in ends})
         ranges = self._ranges(reached, ids, ends)
         splits, more = self._splits(ranges)
         if splits:
@@ -192,7 +192,7 @@ class Export:
             ends = {where: self._bounds[where] for where in wheres if where in self._bounds}
         return {name: str(topics[name].id or name) for name in chosen}, ends
 
-    def _ranges(self, reached: Reached, ids: dict[str, str], ends: dict[TopicPartition, int]) -> list[Range]:
+    def _ranges(self, reached: TableProgress, ids: dict[str, str], ends: dict[TopicPartition, int]) -> list[Range]:
         if reached.cluster is not None and reached.cluster != self._cluster.id:
             raise Failed(
                 f"the table holds records of cluster {reached.cluster}, and {self._run.bootstrap} is "
@@ -238,13 +238,15 @@ class Export:
             depth += 1
         return chosen, len(chosen) < len(cut)
 
-    def _commit(self, written: list[Written], ranges: list[Range], before: Reached, ids: dict[str, str]) -> Reached:
+    def _commit(
+        self, written: list[ExportedRange], ranges: list[Range], before: TableProgress, ids: dict[str, str]
+    ) -> TableProgress:
         """One commit for all that was written. Ranges follow each other without a gap, or the offsets would lie."""
         reached = {one.where: one.start for one in ranges}
         for one in sorted(written, key=lambda one: (one.where, one.start)):
             assert reached[one.where] == one.start, f"{one.where} was not written from {reached[one.where]} on"
             reached[one.where] = one.stop
-        after = Reached(self._cluster.id, {**before.offsets, **reached}, {**before.ids, **ids})
+        after = TableProgress(self._cluster.id, {**before.offsets, **reached}, {**before.ids, **ids})
         self._ledger.commit([file for one in written for file in one.files], after)
         try:
             self._shown.tell(self._cluster, after.offsets)

@@ -102,7 +102,7 @@ class ParquetArchive:
         self._touched: set[str] | None = None  # folders with new files; None: any may have some
         self._owner = ""
         self._told = False
-        self._lock = taken(place.local) if place.local else None
+        self._lock = take_lock(place.local) if place.local else None
 
     def own(self, query: str) -> None:
         if self._owner == query:
@@ -158,7 +158,7 @@ class ParquetArchive:
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         for run in runs:
-            together(run, beside / f"batch-{number(run[-1]):010}-all.parquet")
+            merge_files(run, beside / f"batch-{number(run[-1]):010}-all.parquet")
         gone = {path for run in runs for path in run}
         for path in files:
             if path not in gone:
@@ -171,7 +171,7 @@ class ParquetArchive:
         return path.stat().st_size < self._layout.small_bytes
 
 
-def taken(path: Path) -> Lock:
+def take_lock(path: Path) -> Lock:
     """The lock of a table."""
     try:
         (path / HIDDEN).mkdir(parents=True, exist_ok=True)
@@ -202,7 +202,7 @@ def number(path: Path) -> int:
     return int(found[1])
 
 
-def together(files: Sequence[Path], whole: Path) -> None:
+def merge_files(files: Sequence[Path], whole: Path) -> None:
     """One file with the rows of all, in their order, and on the disk before anybody relies on it."""
     schema = pa.unify_schemas([pq.read_schema(path) for path in files])
     with pq.ParquetWriter(whole, schema) as writer:

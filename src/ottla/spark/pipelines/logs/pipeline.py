@@ -129,10 +129,10 @@ def tidy(run: Run, table: Archive, query: str, files: int) -> None:
 
 
 def lines(run: Run) -> "DataFrame":
-    return parsed(run.stream(run["topic"], group="logs", maxOffsetsPerTrigger=run["rows"]))
+    return parse_lines(run.stream(run["topic"], group="logs", maxOffsetsPerTrigger=run["rows"]))
 
 
-def parsed(rows: "DataFrame") -> "DataFrame":
+def parse_lines(rows: "DataFrame") -> "DataFrame":
     """A row for each line; of a record that was not shipped by us, the value is the line and the key the host."""
     text = F.col("value").cast("string")
     shipped = rows.where("value is not null").select(
@@ -150,7 +150,7 @@ def parsed(rows: "DataFrame") -> "DataFrame":
     )
     found = named.withColumns(
         {
-            "at": F.coalesce(told(F.col("line")), F.col("timestamp")),
+            "at": F.coalesce(line_time(F.col("line")), F.col("timestamp")),
             "level": F.nullif(F.regexp_extract("line", LEVEL, 1), F.lit("")),
             "message": F.when(F.col("line").rlike(ISO), F.regexp_extract("line", ISO, 2)).otherwise(F.col("line")),
         }
@@ -166,7 +166,7 @@ def folder(host: "Column") -> "Column":
     return F.when(host.rlike(HOST), host).otherwise(F.concat(plain, F.lit("-"), mark))
 
 
-def told(line: "Column") -> "Column":
+def line_time(line: "Column") -> "Column":
     """The time that a line tells; a time without a zone is UTC."""
     iso = F.translate(F.nullif(F.regexp_extract(line, ISO, 1), F.lit("")), ",", ".")
     web = F.nullif(F.regexp_extract(line, WEB, 1), F.lit(""))
@@ -188,12 +188,12 @@ def records(run: Run, now: datetime) -> Iterator[Record]:
     random = Random(run.seed)
     hosts = [f"web-{number}" for number in range(1, run.integer("hosts") + 1)]
     while True:
-        host, (file, line) = random.choice(hosts), made_up(random, at)
+        host, (file, line) = random.choice(hosts), make_line(random, at)
         yield Record(run["topic"], host, json.dumps({"host": host, "file": file, "line": line}))
         at += step
 
 
-def made_up(random: Random, at: datetime) -> tuple[str, str]:
+def make_line(random: Random, at: datetime) -> tuple[str, str]:
     """A line of one of three files: an application's, with a trace now and then, or a web server's."""
     kind = random.random()
     user, ms = random.randrange(1000), random.randrange(5, 900)

@@ -76,7 +76,7 @@ class Place:
 
     def continues(self, file: BinaryIO) -> bool:
         """Does this file still begin with what was sent?"""
-        return os.fstat(file.fileno()).st_size >= self.position and printed(file, self.head) == self.print
+        return os.fstat(file.fileno()).st_size >= self.position and fingerprint(file, self.head) == self.print
 
 
 def places(host: str, records: Iterable[tuple[bytes, bytes | None]]) -> dict[Key, Place]:
@@ -103,12 +103,12 @@ def lines(data: bytes) -> tuple[list[str], int]:
     return [line.removesuffix("\r") for line in text.split("\n")[:-1]], end
 
 
-def printed(file: BinaryIO, size: int) -> str:
+def fingerprint(file: BinaryIO, size: int) -> str:
     file.seek(0)
     return hashlib.sha256(file.read(size)).hexdigest()[:16]
 
 
-def looked(path: str) -> Key | None:
+def identify(path: str) -> Key | None:
     """Which file this is; None if it is none, or none any more."""
     try:
         found = os.stat(path)
@@ -117,7 +117,7 @@ def looked(path: str) -> Key | None:
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
-def listed(folder: str) -> dict[int, str]:
+def files_by_inode(folder: str) -> dict[int, str]:
     """The files of a folder by inode; none where we may not look, and then what was renamed there is not found."""
     try:
         with os.scandir(folder) as entries:
@@ -126,7 +126,7 @@ def listed(folder: str) -> dict[int, str]:
         return {}
 
 
-def removed(place: Place) -> bool:
+def is_removed(place: Place) -> bool:
     """Is its device there, now that its file is not? A file system may only be away for a while."""
     path = place.file
     while True:
@@ -166,7 +166,7 @@ class Files:
                         raise Failed(f"a line in {path} is longer than {CHUNK} bytes: leave this file out of ship")
                     position = before.position + size
                     head = min(HEAD_MAX, position)
-                    mark = before.print if head == before.head else printed(file, head)
+                    mark = before.print if head == before.head else fingerprint(file, head)
             except FileNotFoundError:
                 continue  # it was here a moment ago
             except OSError as error:
@@ -174,7 +174,7 @@ class Files:
             if found:
                 yield replace(before, position=position, head=head, print=mark, at=self._now()), found
 
-    def sent(self, place: Place) -> None:
+    def note_sent(self, place: Place) -> None:
         self._known[place.key] = place
 
     def sizes(self) -> dict[Key, int]:
@@ -190,7 +190,7 @@ class Files:
     def gone(self) -> list[Place]:
         """Places that nobody will ask for: of files that are long gone, or known by another device since."""
         old = [place for place in self._known.values() if self._now() - place.at > KEPT_S]
-        return [place for place in old if place.key not in self._here and (self._again(place) or removed(place))]
+        return [place for place in old if place.key not in self._here and (self._again(place) or is_removed(place))]
 
     def forget(self, place: Place) -> None:
         del self._known[place.key]
@@ -206,7 +206,7 @@ class Files:
         names = {path for pattern in self._patterns for path in glob.glob(pattern)}
         matching: dict[Key, str] = {}
         for path in sorted(names, key=lambda path: (os.path.islink(path), path)):
-            if key := looked(path):
+            if key := identify(path):
                 matching.setdefault(key, path)
         renamed: dict[Key, str] = {}
         folders: dict[str, dict[int, str]] = {}
@@ -215,9 +215,9 @@ class Files:
                 continue
             folder = os.path.dirname(place.file)
             if folder not in folders:
-                folders[folder] = listed(folder or os.curdir)
+                folders[folder] = files_by_inode(folder or os.curdir)
             found = folders[folder].get(place.inode)
-            if found and (key := looked(found)) and key not in matching and self._is(found, place):
+            if found and (key := identify(found)) and key not in matching and self._is(found, place):
                 renamed[key] = found
         return renamed | matching
 
@@ -259,7 +259,7 @@ class Shipper(threading.Thread):
         chosen = [one.strip() for one in patterns.split(",") if one.strip()]
         if not chosen:
             raise Wrong("ship names no files: give patterns such as /var/log/*.log, with commas between them")
-        self._producer = self._begun()
+        self._producer = self._new_producer()
         self._files = Files(chosen, self._read())
 
     def all(self) -> int:
@@ -287,7 +287,7 @@ class Shipper(threading.Thread):
         if new := list(self._files.new(sizes)):
             self._send(new, [])
         for place, _ in new:
-            self._files.sent(place)
+            self._files.note_sent(place)
         if gone := self._files.gone():
             self._send([], gone)
         for place in gone:
@@ -323,7 +323,7 @@ class Shipper(threading.Thread):
             except BufferError:
                 self._producer.poll(0.1)
 
-    def _begun(self) -> Any:
+    def _new_producer(self) -> Any:
         try:
             from confluent_kafka import KafkaException, Producer
         except ModuleNotFoundError:

@@ -74,7 +74,7 @@ RULE: Final = re.compile(rf"\s*(\S+)\s+({'|'.join(STATISTICS)})\s*([<>])\s*(-?\d
 def run(run: Run) -> None:
     for option in ("metrics", "windows", "alerts", "aside"):
         run.ensure_topic(run[option], PARTITIONS)
-    settings = Settings(
+    settings = WindowSettings(
         window=round(run.seconds("window") * SECOND),
         late=round(run.seconds("late") * SECOND),
         ahead=round(run.seconds("ahead") * SECOND),
@@ -91,7 +91,7 @@ def run(run: Run) -> None:
                 F.unix_micros("event.at").alias("at"), F.unix_micros(arrived).alias("arrived"))
     )  # fmt: skip
     output = events.groupBy("partition").applyInPandasWithState(
-        stepping(settings), OUTPUT, "state string", "append", "NoTimeout"
+        new_step(settings), OUTPUT, "state string", "append", "NoTimeout"
     )
     run.to_topic(output, None, name="metrics-windows")
 
@@ -109,7 +109,7 @@ class Rule(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Settings:
+class WindowSettings:
     window: int
     late: int
     ahead: int
@@ -143,7 +143,7 @@ class Open:
     alerts: dict[str, int] = field(default_factory=dict)  # by "host rule": windows in a row that broke it; raised: -1
 
 
-def stepping(settings: Settings) -> "Callable[..., Iterator[pandas.DataFrame]]":
+def new_step(settings: WindowSettings) -> "Callable[..., Iterator[pandas.DataFrame]]":
     """The function that Spark calls with the new events of each partition."""
 
     def step(
@@ -153,14 +153,14 @@ def stepping(settings: Settings) -> "Callable[..., Iterator[pandas.DataFrame]]":
 
         now = Open(**json.loads(state.get[0])) if state.exists else Open()
         events = pandas.concat(list(frames), ignore_index=True).sort_values("offset")
-        rows = [*put_aside(events, now, settings), *closed(now, settings)]
+        rows = [*put_aside(events, now, settings), *close_windows(now, settings)]
         state.update((json.dumps(vars(now)),))
         yield pandas.DataFrame(rows, columns=["topic", "key", "value"])
 
     return step
 
 
-def put_aside(events: "pandas.DataFrame", now: Open, settings: Settings) -> list[tuple[str, str | None, str]]:
+def put_aside(events: "pandas.DataFrame", now: Open, settings: WindowSettings) -> list[tuple[str, str | None, str]]:
     """Add events to their windows, in the order of the partition; return the rows for those that have none."""
     whole = events[["host", "metric", "number", "at"]].notna().all(axis=1) & (events["number"].abs() < math.inf)
     future = whole & (events["at"] - events["arrived"] > settings.ahead)
@@ -169,7 +169,7 @@ def put_aside(events: "pandas.DataFrame", now: Open, settings: Settings) -> list
     start = timed["at"] // settings.window * settings.window
     late = start + settings.window + settings.late <= clock
     for (first, host, metric), values in timed[~late].groupby([start[~late], "host", "metric"])["number"]:
-        now.windows.setdefault(joined(int(first), host, metric), []).extend(values.tolist())
+        now.windows.setdefault(join_name(int(first), host, metric), []).extend(values.tolist())
     now.clock = int(clock.max()) if len(clock) else now.clock
 
     reasons = {**dict.fromkeys(events.index[~whole], "broken"), **dict.fromkeys(events.index[future], "future")}
@@ -184,11 +184,11 @@ def put_aside(events: "pandas.DataFrame", now: Open, settings: Settings) -> list
             "event": event.text,
             "so_far": now.aside,
         }
-        rows.append((settings.topics["aside"], known(event.host), json.dumps(said)))
+        rows.append((settings.topics["aside"], text_or_none(event.host), json.dumps(said)))
     return rows
 
 
-def closed(now: Open, settings: Settings) -> Iterator[tuple[str, str | None, str]]:
+def close_windows(now: Open, settings: WindowSettings) -> Iterator[tuple[str, str | None, str]]:
     """Rows for the windows that are final, oldest first, and for the alerts that they raise or resolve."""
     final = [name for name in now.windows if begin(name) + settings.window + settings.late <= now.clock]
     for name in sorted(final, key=lambda each: (begin(each), each)):
@@ -198,14 +198,14 @@ def closed(now: Open, settings: Settings) -> Iterator[tuple[str, str | None, str
         told = {**window, "host": host, "metric": metric, **found}
         yield settings.topics["windows"], host, json.dumps(told)
         for rule in settings.rules:
-            if rule.metric == metric and (change := judged(now, rule, host, found[rule.statistic])):
+            if rule.metric == metric and (change := judge_alert(now, rule, host, found[rule.statistic])):
                 alert = {"state": change, "rule": rule.text, "host": host, "value": found[rule.statistic], **window}
                 yield settings.topics["alerts"], host, json.dumps(alert)
 
 
-def judged(now: Open, rule: Rule, host: str, value: float) -> str | None:
+def judge_alert(now: Open, rule: Rule, host: str, value: float) -> str | None:
     """Raised, resolved, or nothing new. An alert that is raised is remembered as -1 until it is resolved."""
-    name = joined(host, rule.text)
+    name = join_name(host, rule.text)
     broken = now.alerts.get(name, 0)
     if not rule.is_broken_by(value):
         now.alerts.pop(name, None)
@@ -228,7 +228,7 @@ def statistics(values: list[float]) -> dict[str, float]:
     }
 
 
-def joined(*parts: object) -> str:
+def join_name(*parts: object) -> str:
     return json.dumps(parts)
 
 
@@ -236,7 +236,7 @@ def begin(name: str) -> int:
     return int(name[1 : name.index(",")])
 
 
-def known(host: object) -> str | None:
+def text_or_none(host: object) -> str | None:
     return host if isinstance(host, str) else None
 
 
@@ -250,7 +250,7 @@ def moment(micros: int) -> str:
 def generate(run: Run) -> None:
     run.ensure_topic(run["metrics"], PARTITIONS)
     if run.flag("sample"):
-        run.send(sampled(run))
+        run.send(sample_machine(run))
         return
     hosts = run.integer("hosts")
     if run.rate:
@@ -287,7 +287,7 @@ def records(topic: str, seed: int, hosts: int, start: datetime, tick_s: float = 
                 trouble[host] - 1 if trouble[host] > 0 else random.randint(90, 240) * (random.random() < 0.002)
             )
             for metric in MADE_UP:
-                value = made_up(random, metric, load[host], trouble[host] > 0)
+                value = make_value(random, metric, load[host], trouble[host] > 0)
                 at = start + timedelta(seconds=now_s + random.random() * tick_s)
                 event: dict[str, Any] = {
                     "host": f"web-{host + 1}",
@@ -302,7 +302,7 @@ def records(topic: str, seed: int, hosts: int, start: datetime, tick_s: float = 
             yield Record(topic, event["host"], json.dumps(event), round(arrived.timestamp() * 1000))
 
 
-def made_up(random: Random, metric: str, load: float, trouble: bool) -> float:
+def make_value(random: Random, metric: str, load: float, trouble: bool) -> float:
     if metric == "cpu":
         return min(100.0, load + random.gauss(0, 5) + (60 if trouble else 0))
     if metric == "memory":
@@ -317,7 +317,7 @@ def delay(random: Random) -> float:
     return random.uniform(1, 20) if luck < 0.995 else random.uniform(60, 300)
 
 
-def sampled(run: Run) -> Iterator[Record]:
+def sample_machine(run: Run) -> Iterator[Record]:
     """What this machine does, second by second: processors, memory, and how long its broker takes to be reached."""
     host, before = socket.gethostname(), processors()
     while not run.stopping:
@@ -325,7 +325,7 @@ def sampled(run: Run) -> Iterator[Record]:
         after = processors()
         busy, total = (new - old for new, old in zip(after, before, strict=True))
         before = after
-        values = {"cpu": 100 * busy / max(1, total), "memory": memory(), "latency_ms": reached_ms(run.bootstrap)}
+        values = {"cpu": 100 * busy / max(1, total), "memory": memory(), "latency_ms": connect_ms(run.bootstrap)}
         at = datetime.now(UTC).isoformat()
         for metric, value in values.items():
             if value is not None:
@@ -354,7 +354,7 @@ def proc(name: str) -> str:
         raise Wrong("sample=true reads /proc, which only Linux has: leave it out, and events are made up") from None
 
 
-def reached_ms(bootstrap: str) -> float | None:
+def connect_ms(bootstrap: str) -> float | None:
     name, _, port = bootstrap.split(",")[0].rpartition(":")
     began = time.perf_counter()
     try:

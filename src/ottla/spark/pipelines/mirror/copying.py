@@ -129,11 +129,11 @@ class Copier:
                 found.append(Copied(view[position:stop], base, last + 1, count))
                 self.sequence = (self.sequence + count) & SEQUENCE_MAX
             else:
-                found += self._packed(view[position:stop], attributes & CODEC_MASK, max(base, start), last + 1)
+                found += self._pack(view[position:stop], attributes & CODEC_MASK, max(base, start), last + 1)
             position = stop
         return found
 
-    def _packed(self, data: memoryview, codec: int, start: int, stop: int) -> list[Copied]:
+    def _pack(self, data: memoryview, codec: int, start: int, stop: int) -> list[Copied]:
         """The records of one batch, packed anew: as one batch, or as several if it would not fit the target."""
         try:
             columns = decode_columns(
@@ -146,7 +146,7 @@ class Copier:
             return []
         if min(timestamps.to_pylist()) < 0:  # "no timestamp": the columns cannot say it, records can
             records = [record for record in batch.iterate(data) if start <= record.offset < stop]
-            return self._built(records, codec, stop)
+            return self._build(records, codec, stop)
         for batch_bytes in (SIZE_MAX, self._size_max):
             packed = encode_columns(
                 columns.column("key"),
@@ -166,7 +166,7 @@ class Copier:
             )[0]
             if all(len(one) <= self._size_max for one in packed):
                 break
-        return list(self._placed(packed, columns.column("offset").to_pylist(), stop))
+        return list(self._place(packed, columns.column("offset").to_pylist(), stop))
 
     def _messages(self, view: memoryview, position: int, start: int, found: list[Copied]) -> int:
         """The run of old messages at `position`, as batches; and the position after it."""
@@ -188,10 +188,10 @@ class Copier:
             return len(view)
         for codec, group in groupby(run, key=lambda pair: pair[0]):
             for records in _batches([record for _, record in group], min(BATCH_SIZE, self._size_max)):
-                found += self._built(records, codec, records[-1].offset + 1)
+                found += self._build(records, codec, records[-1].offset + 1)
         return position + size
 
-    def _built(self, records: list[Record], codec: int, stop: int) -> list[Copied]:
+    def _build(self, records: list[Record], codec: int, stop: int) -> list[Copied]:
         if not records:
             return []
         data = batch.build(
@@ -206,12 +206,12 @@ class Copier:
         if len(data) > self._size_max and len(records) > 1:
             half = len(records) // 2
             return [
-                *self._built(records[:half], codec, records[half].offset),
-                *self._built(records[half:], codec, stop),
+                *self._build(records[:half], codec, records[half].offset),
+                *self._build(records[half:], codec, stop),
             ]
-        return list(self._placed([data], [record.offset for record in records], stop))
+        return list(self._place([data], [record.offset for record in records], stop))
 
-    def _placed(self, packed: Iterable[bytes], offsets: list[int], stop: int) -> Iterator[Copied]:
+    def _place(self, packed: Iterable[bytes], offsets: list[int], stop: int) -> Iterator[Copied]:
         done = 0
         for data in packed:
             count = batch.header(data).count

@@ -31,7 +31,7 @@ class Endpoint:
         return Cluster(self.bootstrap, security=self.security, client_id=self.client_id, timeout_s=self.timeout_s)
 
     @contextmanager
-    def kept(self) -> Iterator[Cluster]:
+    def reuse(self) -> Iterator[Cluster]:
         """The client that this process keeps for this cluster; whatever goes wrong with it ends it."""
         cluster = _KEPT.pop(self, None) or self.connect()
         try:

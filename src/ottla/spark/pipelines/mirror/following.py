@@ -18,7 +18,7 @@ from ottla.client.groups import Committed, commit, committed
 from ottla.errors import ErrorCode
 from ottla.spark.groups import PREFIXES
 from ottla.spark.pipelines.mirror.mirroring import GROUP, KEPT_S
-from ottla.spark.pipelines.mirror.translation import Position, wanted
+from ottla.spark.pipelines.mirror.translation import MirrorPosition, translate_commit
 from ottla.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Followed:
         self,
         source: Cluster,
         target: Cluster,
-        positions: Mapping[TopicPartition, tuple[TopicPartition, Position]],
+        positions: Mapping[TopicPartition, tuple[TopicPartition, MirrorPosition]],
     ) -> tuple[int, list[str]]:
         """How many groups were moved or renewed at the target, and what went wrong.
 
@@ -88,7 +88,7 @@ class Followed:
         group: str,
         stands: Mapping[TopicPartition, int],
         target: Cluster,
-        positions: Mapping[TopicPartition, tuple[TopicPartition, Position]],
+        positions: Mapping[TopicPartition, tuple[TopicPartition, MirrorPosition]],
         starts: Mapping[TopicPartition, int],
     ) -> bool:
         # A group that stands where it stood, at a place that is translated as it was: nothing to ask the target.
@@ -104,7 +104,7 @@ class Followed:
         for where, offset in stands.items():
             to, position = positions[where]
             held = there.get(to)
-            found = wanted(
+            found = translate_commit(
                 position,
                 offset,
                 mirror=self._mirror,

@@ -30,7 +30,7 @@ from ottla.client.transaction import Identity, add_offsets, end, enlist, identif
 from ottla.errors import ErrorCode
 from ottla.spark.pipelines.mirror.copying import Copier, DamagedError, writable
 from ottla.spark.pipelines.mirror.pushing import Pusher
-from ottla.spark.pipelines.mirror.translation import OffsetMap, Position, Run
+from ottla.spark.pipelines.mirror.translation import MirrorPosition, OffsetMap, OffsetRun
 from ottla.spark.worker import at_work
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Part:
+class PartitionTask:
     """A partition at the source, what there is to copy of it, and where it goes."""
 
     where: TopicPartition
@@ -89,12 +89,12 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CopyOutcome:
     """What became of a part. Errors are values, so that one partition's trouble does not end the work of others."""
 
     where: TopicPartition
     to: TopicPartition
-    position: Position | None = None
+    position: MirrorPosition | None = None
     records: int = 0
     size: int = 0
     notes: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class _Progress:
     notes: list[str] = field(default_factory=list)
 
 
-def copy(job: Job, parts: Iterable[Part]) -> list[Outcome]:
+def copy(job: Job, parts: Iterable[PartitionTask]) -> list[CopyOutcome]:
     """Copy these partitions one after the other, each for its share of the time."""
     waiting = list(parts)
     outcomes = []
@@ -122,10 +122,10 @@ def copy(job: Job, parts: Iterable[Part]) -> list[Outcome]:
     return outcomes
 
 
-def copy_part(job: Job, part: Part, deadline: float) -> Outcome:
+def copy_part(job: Job, part: PartitionTask, deadline: float) -> CopyOutcome:
     progress = _Progress()
     try:
-        with job.source.kept() as source, job.target.kept() as target:
+        with job.source.reuse() as source, job.target.reuse() as target:
             position = Passage(job, part, source, target, progress).copy(deadline)
     except Failed as error:
         code = error.code if isinstance(error, Refused) else 0
@@ -135,15 +135,15 @@ def copy_part(job: Job, part: Part, deadline: float) -> Outcome:
 
 
 def _outcome(
-    part: Part,
+    part: PartitionTask,
     progress: _Progress,
-    position: Position | None,
+    position: MirrorPosition | None,
     *,
     error: str = "",
     passing: bool = False,
     fenced: bool = False,
-) -> Outcome:
-    return Outcome(
+) -> CopyOutcome:
+    return CopyOutcome(
         part.where, part.to, position, progress.records, progress.size, tuple(progress.notes), error, passing, fenced
     )
 
@@ -151,7 +151,7 @@ def _outcome(
 class Passage:
     """One partition on its way, in one task."""
 
-    def __init__(self, job: Job, part: Part, source: Cluster, target: Cluster, progress: _Progress) -> None:
+    def __init__(self, job: Job, part: PartitionTask, source: Cluster, target: Cluster, progress: _Progress) -> None:
         self._job = job
         self._part = part
         self._source = source
@@ -160,12 +160,12 @@ class Passage:
         self._name = f"{part.where.topic} partition {part.where.partition}"
         self._stored = False  # has this task committed a position?
 
-    def copy(self, deadline: float) -> Position:
+    def copy(self, deadline: float) -> MirrorPosition:
         job, part = self._job, self._part
         identity = identify(self._target, job.transactional_id(part.to), timeout_ms=job.transaction_timeout_ms)
         identity, position = self._position(identity)
         if position.offset >= part.stop:
-            return self._moved(identity, position)[1] if part.refresh and not self._stored else position
+            return self._move_to(identity, position)[1] if part.refresh and not self._stored else position
         pieces = fetch(
             self._source, part.where, start=position.offset, stop=part.stop, committed=True, bytes_max=job.fetch_bytes
         )
@@ -190,7 +190,7 @@ class Passage:
         except OutOfRange:
             if not job.fail_on_data_loss:
                 return position  # the next round finds out why, and goes on at what is left
-            raise self._lost(position.offset, offsets.earliest(self._source, [part.where])[part.where]) from None
+            raise self._loss(position.offset, offsets.earliest(self._source, [part.where])[part.where]) from None
         except DamagedError as error:
             raise Failed(
                 f"{self._name} at the source: {error}; restore the partition from another replica, or leave the topic "
@@ -200,20 +200,20 @@ class Passage:
             pusher.close()
             pieces.close()  # type: ignore[attr-defined]  # a generator: its connection is given back now
 
-    def _position(self, identity: Identity) -> tuple[Identity, Position]:
+    def _position(self, identity: Identity) -> tuple[Identity, MirrorPosition]:
         """Where to go on. A new one is committed before any record is copied.
 
         A round may have been planned long ago, by a driver that has been replaced since: what contradicts the position
         is asked for again, now that nobody else can move it.
         """
         job, part = self._job, self._part
-        position = self._committed()
+        position = self._read_position()
         if position is not None and position.older:  # a task of that version may live: it is fenced by its own id
             identify(self._target, job.older_id(part.to), timeout_ms=job.transaction_timeout_ms)
-            position = self._committed() or position
+            position = self._read_position() or position
         if position is None:
             self._check_untouched()
-            return self._moved(identity, Position(part.first, job.cluster, part.topic_id, OffsetMap()))
+            return self._move_to(identity, MirrorPosition(part.first, job.cluster, part.topic_id, OffsetMap()))
         if position.cluster != job.cluster:
             raise Failed(
                 f"{part.to.topic} partition {part.to.partition} has been copied from cluster {position.cluster}, not "
@@ -224,10 +224,10 @@ class Passage:
             if topic is None or str(topic.id) != part.topic_id:
                 raise Refused(self._name, ErrorCode.UNKNOWN_TOPIC_ID)
             text = f"{self._name} was deleted and created again at the source since it was copied"
-            fresh = Position(part.first, job.cluster, part.topic_id, OffsetMap())
+            fresh = MirrorPosition(part.first, job.cluster, part.topic_id, OffsetMap())
             return self._lose(identity, text, fresh)
         if position.offset < part.first:
-            error = self._lost(position.offset, part.first)
+            error = self._loss(position.offset, part.first)
             return self._lose(identity, str(error), position._replace(offset=part.first))
         if position.offset > part.stop:
             ends = offsets.latest(self._source, [part.where])[part.where]
@@ -236,23 +236,23 @@ class Passage:
                 return self._lose(identity, text, position._replace(offset=ends, offsets=OffsetMap()))
         return identity, position
 
-    def _committed(self) -> Position | None:
+    def _read_position(self) -> MirrorPosition | None:
         found = committed(self._target, self._job.group, [self._part.to]).get(self._part.to)
-        return None if found is None else Position.parse(found.offset, found.metadata)
+        return None if found is None else MirrorPosition.parse(found.offset, found.metadata)
 
-    def _lost(self, offset: int, first: int) -> Failed:
+    def _loss(self, offset: int, first: int) -> Failed:
         return Failed(
             f"{self._name} begins at offset {first} at the source by now, but was copied up to {offset} only: "
             f"retention has taken {first - offset} offsets"
         )
 
-    def _lose(self, identity: Identity, text: str, position: Position) -> tuple[Identity, Position]:
+    def _lose(self, identity: Identity, text: str, position: MirrorPosition) -> tuple[Identity, MirrorPosition]:
         if self._job.fail_on_data_loss:
             raise Failed(f"{text}; to go on at offset {position.offset}, set failOnDataLoss=false")
         self._progress.notes.append(f"{text}; going on at offset {position.offset}")
-        return self._moved(identity, position)
+        return self._move_to(identity, position)
 
-    def _moved(self, identity: Identity, position: Position) -> tuple[Identity, Position]:
+    def _move_to(self, identity: Identity, position: MirrorPosition) -> tuple[Identity, MirrorPosition]:
         stored = {self._part.to: Committed(position.offset, position.metadata())}
         add_offsets(self._target, identity, self._job.group, stored)
         after = end(self._target, identity, commit=True)
@@ -276,10 +276,10 @@ class Transaction:
     def __init__(
         self,
         job: Job,
-        part: Part,
+        part: PartitionTask,
         target: Cluster,
         identity: Identity,
-        position: Position,
+        position: MirrorPosition,
         copier: Copier,
         pusher: Pusher,
     ) -> None:
@@ -290,7 +290,7 @@ class Transaction:
         self._position = position
         self._copier = copier
         self._pusher = pusher
-        self._copied: list[Run] = []
+        self._copied: list[OffsetRun] = []
         self._target_end = -1  # where the next record goes
         self._source_end = position.offset
         self._began = time.monotonic()
@@ -334,22 +334,22 @@ class Transaction:
         """A batch with gaps is one record in the map, for those after it do not lie where counting would have them."""
         at = self._target_end + self.records
         dense = one.next - one.first == one.count
-        self._copied.append(Run(one.first, at, one.count if dense else 1))
+        self._copied.append(OffsetRun(one.first, at, one.count if dense else 1))
         self.records += one.count
         self.size += len(one.data)
 
-    def commit(self, *, finished: bool) -> tuple[Identity, Position]:
+    def commit(self, *, finished: bool) -> tuple[Identity, MirrorPosition]:
         """Everything sent, and the position behind it; `finished`: behind all that was to be copied."""
         reached = max(self._source_end, self._part.stop) if finished else self._source_end
         position = self._position._replace(offset=reached)
         if self.records:
             self._pusher.flush()
-            position = position._replace(offsets=self._mapped())
+            position = position._replace(offsets=self._map_sent())
         stored = {self._part.to: Committed(position.offset, position.metadata())}
         add_offsets(self._target, self._identity, self._job.group, stored)
         return end(self._target, self._identity, commit=True), position
 
-    def _mapped(self) -> OffsetMap:
+    def _map_sent(self) -> OffsetMap:
         """The offset map with what was sent. If somebody else has written in between, it is not known which offsets our
         records got, and the map does without them."""
         found = OffsetMap(self._position.offsets.runs)

@@ -26,7 +26,7 @@ from ottla.client.security import security
 from ottla.spark.groups import MIRROR, Shown
 from ottla.spark.pipelines.mirror.endpoint import Endpoint, properties
 from ottla.spark.pipelines.mirror.following import Followed
-from ottla.spark.pipelines.mirror.mirroring import KEPT_S, Job, Outcome, Part, copy
+from ottla.spark.pipelines.mirror.mirroring import KEPT_S, CopyOutcome, Job, PartitionTask, copy
 from ottla.spark.pipelines.mirror.roster import Roster
 from ottla.spark.runner import Option, Pipeline, Run, main
 from ottla.spark.runner.rounds import Rounds, Trouble, spread
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import Cluster
     from ottla.spark.pipelines.mirror.roster import Mirrored
-    from ottla.spark.pipelines.mirror.translation import Position
+    from ottla.spark.pipelines.mirror.translation import MirrorPosition
     from ottla.spark.runner.generating import Record
 
 log = logging.getLogger("ottla.spark")
@@ -98,7 +98,7 @@ class Mirror:
         self._rounds = Rounds(job.name)
         self._trouble = Trouble(run.seconds("patience"))
         self._topics: list[Mirrored] = []
-        self._positions: dict[TopicPartition, tuple[TopicPartition, Position]] = {}
+        self._positions: dict[TopicPartition, tuple[TopicPartition, MirrorPosition]] = {}
         self._stored_at: dict[TopicPartition, float] = {}
         self._fenced: dict[TopicPartition, int] = {}
         self._bounds: dict[TopicPartition, int] | None = None  # where a run ends that ends by itself
@@ -135,7 +135,7 @@ class Mirror:
         self._look()
         parts, ends = self._plan()
         if parts:
-            lanes = shared_out(parts, self._positions, 2 * self._run.spark.sparkContext.defaultParallelism)
+            lanes = share_out(parts, self._positions, 2 * self._run.spark.sparkContext.defaultParallelism)
             try:
                 results = spread(self._run.spark, lanes, partial(copy, self._job))
             except Trouble.OF_SPARK as error:  # a worker was killed: the next round begins where it was
@@ -164,7 +164,7 @@ class Mirror:
             if (where.topic, position.topic_id) not in ids:
                 del self._positions[where]  # deleted, or made anew: the next task finds out
 
-    def _plan(self) -> tuple[list[Part], dict[TopicPartition, int]]:
+    def _plan(self) -> tuple[list[PartitionTask], dict[TopicPartition, int]]:
         """Partitions with something new, or that nobody has looked at yet; and where all of them end."""
         wheres = [TopicPartition(one.name, index) for one in self._topics for index in range(one.partitions)]
         firsts, ends = offsets.earliest(self._source, wheres), offsets.latest(self._source, wheres, committed=True)
@@ -184,11 +184,13 @@ class Mirror:
                 if known is None or stale or known[1].offset < ends[where]:
                     registered = one.provenance.ends.get(index, 0)
                     parts.append(
-                        Part(where, to, one.topic_id, firsts[where], ends[where], registered, one.size_max, stale)
+                        PartitionTask(
+                            where, to, one.topic_id, firsts[where], ends[where], registered, one.size_max, stale
+                        )
                     )
         return parts, ends
 
-    def _take(self, outcomes: list[Outcome]) -> None:
+    def _take(self, outcomes: list[CopyOutcome]) -> None:
         """What the tasks say: positions, lasting troubles (raised), and passing ones (borne for a while)."""
         troubles = []
         for one in outcomes:
@@ -238,16 +240,16 @@ class Mirror:
             log.warning("mirror %s: %s", self._job.name, note)
 
 
-def shared_out(
-    parts: list[Part], positions: dict[TopicPartition, tuple[TopicPartition, Position]], lanes: int
-) -> list[list[Part]]:
+def share_out(
+    parts: list[PartitionTask], positions: dict[TopicPartition, tuple[TopicPartition, MirrorPosition]], lanes: int
+) -> list[list[PartitionTask]]:
     """Parts for each task, about the same number of offsets; those with the most come first."""
 
-    def size(part: Part) -> int:
+    def size(part: PartitionTask) -> int:
         known = positions.get(part.where)
         return part.stop - (known[1].offset if known else part.first)
 
-    found: list[tuple[int, list[Part]]] = [(0, []) for _ in range(min(lanes, len(parts)))]
+    found: list[tuple[int, list[PartitionTask]]] = [(0, []) for _ in range(min(lanes, len(parts)))]
     for part in sorted(parts, key=size, reverse=True):
         index = min(range(len(found)), key=lambda i: (found[i][0], len(found[i][1])))
         total, some = found[index]

@@ -46,7 +46,7 @@ class Provenance:
     path: tuple[str, ...]  # ids of the clusters it has been at before this one
     ends: Mapping[int, int] = field(default_factory=dict)
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         ends = {str(index): end for index, end in self.ends.items()}
         document = {"mirror": self.mirror, "topic": self.topic, "path": list(self.path), "ends": ends}
         return json.dumps(document, separators=(",", ":")).encode()
@@ -61,7 +61,7 @@ class Provenance:
             raise Failed(f"topic {REGISTRY} holds something that no mirror wrote: remove it, or that topic") from None
 
 
-class Registry:
+class MirrorRegistry:
     """The records of one cluster, read from where the last look ended."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -98,7 +98,7 @@ class Registry:
         self._cluster.create(REGISTRY, 1, configs={"cleanup.policy": "compact"})
         batches = encode_columns(
             pa.array([name.encode() for name in records]),
-            pa.array([one and one.encoded() for one in records.values()], pa.binary()),
+            pa.array([one and one.encode() for one in records.values()], pa.binary()),
             None,
             None,
             None,

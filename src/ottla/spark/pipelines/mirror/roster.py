@@ -17,7 +17,7 @@ from ottla.client import offsets
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed, Refused, check
 from ottla.errors import ErrorCode
-from ottla.spark.pipelines.mirror.provenance import Provenance, Registry, refusal
+from ottla.spark.pipelines.mirror.provenance import MirrorRegistry, Provenance, refusal
 from ottla.wire.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class Roster:
         self._mirror = mirror
         self._replicas = replicas
         self._append = append
-        self._there = Registry(source)
-        self._here = Registry(target)
+        self._there = MirrorRegistry(source)
+        self._here = MirrorRegistry(target)
         self._known: dict[str, Mirrored] = {}
         self._said: set[str] = set()
         if not source.id or not target.id:
@@ -95,7 +95,7 @@ class Roster:
                 raise Failed(f"topic {name} does not exist at the source: create it, or name a pattern that may match")
         chosen = self._selection.choose(topics)
         twins = self._target.topics()
-        changed = [name for name in chosen if self._changed(topics[name], twins)]
+        changed = [name for name in chosen if self._has_changed(topics[name], twins)]
         written = self._write(changed, twins)
         came_from = self._there.look()  # after we have said what we do: of two who begin at once, one sees the other
         there, notes = self._here.look(), []
@@ -113,12 +113,12 @@ class Roster:
                     self._said.add(reason)
                     notes.append(reason)
             elif name in changed:
-                self._known[name] = self._placed(topics[name], twins.get(twin), there[twin])
+                self._known[name] = self._place(topics[name], twins.get(twin), there[twin])
         for name in self._known.keys() - chosen.keys():
             del self._known[name]  # deleted at the source; the twin stays
         return [self._known[name] for name in sorted(self._known)], notes
 
-    def _changed(self, topic: Topic, twins: Mapping[str, Topic]) -> bool:
+    def _has_changed(self, topic: Topic, twins: Mapping[str, Topic]) -> bool:
         known = self._known.get(topic.name)
         if known is None or known.twin not in twins:
             return True
@@ -153,7 +153,7 @@ class Roster:
             )
         return {where.partition: end for where, end in ends.items()}
 
-    def _placed(self, topic: Topic, twin: Topic | None, provenance: Provenance) -> Mirrored:
+    def _place(self, topic: Topic, twin: Topic | None, provenance: Provenance) -> Mirrored:
         name = self._selection.prefix + topic.name
         if twin is None:
             self._create(topic, name)

@@ -37,18 +37,18 @@ FORMAT: Final = 1
 IDS: Final = 2  # how the transactional id of who wrote this was made: before 0.1.0 in another way, and not told
 
 
-class Run(NamedTuple):
+class OffsetRun(NamedTuple):
     source: int
     target: int
     count: int  # type: ignore[assignment]  # a tuple's own count() is of no use here
 
 
 class OffsetMap:
-    def __init__(self, runs: Iterable[Run] = ()) -> None:
+    def __init__(self, runs: Iterable[OffsetRun] = ()) -> None:
         self._runs = list(runs)
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[OffsetRun, ...]:
         return tuple(self._runs)
 
     def __eq__(self, other: object) -> bool:
@@ -65,7 +65,7 @@ class OffsetMap:
             if source == last.source + last.count and target == last.target + last.count:
                 self._runs[-1] = last._replace(count=last.count + count)
                 return
-        self._runs.append(Run(source, target, count))
+        self._runs.append(OffsetRun(source, target, count))
         if len(self._runs) > RUNS_MAX:
             self._thin()
 
@@ -88,7 +88,7 @@ class OffsetMap:
         del runs[least]
 
 
-class Position(NamedTuple):
+class MirrorPosition(NamedTuple):
     """Where a mirror stands in a partition: what it commits at the target as metadata of the source offset."""
 
     offset: int
@@ -112,7 +112,7 @@ class Position(NamedTuple):
             kept._thin()
 
     @classmethod
-    def parse(cls, offset: int, metadata: str) -> Position | None:
+    def parse(cls, offset: int, metadata: str) -> MirrorPosition | None:
         """None: no mirror wrote this."""
         try:
             document = json.loads(metadata)
@@ -120,7 +120,7 @@ class Position(NamedTuple):
                 return None
             runs, source, target = [], 0, 0
             for skipped, beside, count in document["runs"]:
-                run = Run(source + skipped, target + beside, count)
+                run = OffsetRun(source + skipped, target + beside, count)
                 runs.append(run)
                 source, target = run.source + count, run.target + count
             older = document.get("ids") != IDS
@@ -129,7 +129,7 @@ class Position(NamedTuple):
             return None
 
 
-class Wanted(NamedTuple):
+class TranslatedCommit(NamedTuple):
     """What a group should have committed for a partition at the target, and the offset at the source it stands for."""
 
     offset: int
@@ -142,25 +142,25 @@ class Wanted(NamedTuple):
 MARK: Final = "mirrored by "
 
 
-def marked_by(metadata: str) -> str | None:
+def committing_mirror(metadata: str) -> str | None:
     """The mirror that committed this; its name may have spaces, the offset behind it has none."""
     return metadata.removeprefix(MARK).rpartition(" ")[0] if metadata.startswith(MARK) else None
 
 
-def wanted(
-    position: Position, committed: int, *, mirror: str, there: tuple[int, str] | None, start: int
-) -> Wanted | None:
+def translate_commit(
+    position: MirrorPosition, committed: int, *, mirror: str, there: tuple[int, str] | None, start: int
+) -> TranslatedCommit | None:
     """What to commit at the target for a group that stands at `committed`, now or again; None to leave it alone.
 
     `there` is what the group has committed at the target, with its metadata: what no mirror wrote is its own progress
     there, which must not be touched. `start` is where the target's log begins by now.
     """
-    if there is not None and marked_by(there[1]) != mirror:
+    if there is not None and committing_mirror(there[1]) != mirror:
         return None
     translated = position.offsets.translate(min(committed, position.offset))
     if translated is None:
         return None
-    found = Wanted(max(translated, start), committed)
+    found = TranslatedCommit(max(translated, start), committed)
     if there is not None and there[1] == found.metadata(mirror) and there[0] >= found.offset:
-        return Wanted(there[0], committed)  # it stands for the same offset; the map was finer then
+        return TranslatedCommit(there[0], committed)  # it stands for the same offset; the map was finer then
     return found
