@@ -84,6 +84,7 @@ SATELLITES = {
     "console",
     "demo",
     "embed",
+    "faults",
     "folder",
     "logs",
     "pytest_plugin",
