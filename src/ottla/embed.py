@@ -28,8 +28,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
+from ottla.data_folder import FolderInUse, FolderLocks, memory_folder, remove
 from ottla.faults.methods import FaultMethods
-from ottla.folder import FolderInUse, FolderLocks, memory_folder, remove
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -24,11 +24,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla import __version__, logs
-from ottla.cluster.keeper import KeeperError
+from ottla import __version__, logging_setup
+from ottla.cluster.metadata_store import StoreError
 from ottla.config import BrokerConfig, ConfigError, load, parse_environment, parse_properties, parse_settings
+from ottla.data_folder import FolderInUse, FolderLocks, default_folder, is_memory, memory_folder, remove
 from ottla.errors import BrokerError
-from ottla.folder import FolderInUse, FolderLocks, default_folder, is_memory, memory_folder, remove
 from ottla.log.checkpoints import CorruptCheckpointError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Plan(NamedTuple):
 def serve(arguments: list[str]) -> int:
     gc.disable()  # nothing dies while modules load; see `run`
     options = parser().parse_args(arguments)
-    logs.set_up(options.log_level, options.log_format)
+    logging_setup.set_up(options.log_level, options.log_format)
     try:
         plan = planned(options, os.environ)
     except (ConfigError, Refused) as error:
@@ -76,7 +76,7 @@ def serve(arguments: list[str]) -> int:
         return complain(explained(error, plan.config), 1)
     except BrokerError as error:
         return complain(error.message or error.code.name, 1)
-    except (KeeperError, CorruptCheckpointError) as error:
+    except (StoreError, CorruptCheckpointError) as error:
         return complain(str(error), 1)
     finally:
         locks.release()
@@ -108,8 +108,8 @@ def parser() -> argparse.ArgumentParser:
         help=f"also serve the web console, here (default: {CONSOLE}); see `ottla console --help`",
     )
     add("--console-changes", action="store_true", help="let the console change things, and not only read")
-    add("--log-level", choices=logs.LEVELS, default="info")
-    add("--log-format", choices=logs.FORMATS, default="text")
+    add("--log-level", choices=logging_setup.LEVELS, default="info")
+    add("--log-format", choices=logging_setup.FORMATS, default="text")
     add("--ready-fd", type=int, metavar="N", help="write one line of JSON here when the broker answers, then close it")
     add("--control-fd", type=int, metavar="N", help="take orders of a test here, such as faults on purpose")
     add("--until-eof", action="store_true", help="stop when standard input ends, so as not to outlive a parent")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ottla.coord.groups.coordinator import Groups
     from ottla.coord.transactions.coordinator import Transactions
     from ottla.coord.transactions.markers import MarkerWriter
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.replica.membership import Membership
     from ottla.replica.replicas import Replicas
     from ottla.replica.sessions import Sessions
@@ -85,7 +85,7 @@ class Parts:
     clock: Clock
     metadata: Metadata
     controller: Commands
-    store: Store
+    store: LogStore
     replicas: Replicas
     sessions: Sessions
     producer_ids: ProducerIds

@@ -1,4 +1,4 @@
-"""A broker's membership in a cluster: who it is, its registration in the store, and what becomes of that.
+"""This broker's registration in a cluster: its id, its node in the metadata store, and how it is kept.
 
     identify    the nodes that every cluster has, the cluster's id, and this broker's id
     register    /brokers/ids/N, an ephemeral node: while it is there, the controller counts on this broker
@@ -8,8 +8,8 @@ is lost the node is gone, and the controller has moved this broker's partitions 
 new session with a new epoch, and whoever has subscribed is told.
 
 A broker that was killed is still registered until its session expires. Its next life need not wait for that: the file
-`ottla-session` beside the logs says which session the former life had. Who holds the lock of the folder knows that this
-life is over, and removes its registration.
+`ottla-session` beside the logs says which session the former life had. The broker that holds the lock of the folder
+knows that this life is over, and removes its registration.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster import znodes
 from ottla.cluster.image import Broker
-from ottla.cluster.keeper import FAREWELL_S, Create, KeeperError, NodeExists, NoNode, SessionEvent
+from ottla.cluster.metadata_store import FAREWELL_S, Create, NodeExists, NoNode, SessionEvent, StoreError
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ottla.clock import Clock
-    from ottla.cluster.keeper import Keeper
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.config import BrokerConfig
     from ottla.disk import Disk
 
@@ -47,12 +47,12 @@ class Place(NamedTuple):
     rack: str | None
 
 
-class Member:
+class Registration:
     """`node_id` and `cluster_id` are known after `identify`, `broker_epoch` after `register`."""
 
     def __init__(
         self,
-        store: Keeper,
+        store: MetadataStore,
         config: BrokerConfig,
         clock: Clock,
         disk: Disk,
@@ -71,7 +71,7 @@ class Member:
         self._place: Place | None = None
         self._subscribers: list[Callable[[int], None]] = []
         self._registering: asyncio.Task[None] | None = None
-        self._wanted = asyncio.Event()  # somebody should look whether the registration stands
+        self._wanted = asyncio.Event()  # set when the registration should be checked
         self._stop_listening: Callable[[], None] | None = None
 
     async def identify(self, *, node_id: int | None, cluster_id: str | None) -> None:
@@ -86,7 +86,7 @@ class Member:
         self.node_id = known if known is not None else await self._take_id()
 
     async def _make_parents(self) -> None:
-        """In one go where there is nothing yet; otherwise whichever are missing."""
+        """All in one transaction where there is nothing yet; otherwise those that are missing."""
         try:
             await self._store.multi([Create(path) for path in znodes.PARENTS])
         except NodeExists:
@@ -98,8 +98,8 @@ class Member:
     async def _agree(self, cluster_id: str | None) -> str:
         """The cluster's id; the first broker makes it up. Folders of another cluster are refused.
 
-        So are used folders where no cluster is: more likely than a new beginning is that the path is wrong, and there
-        every log would be one of no topic.
+        Used folders are also refused where there is no cluster yet: then the path in `zookeeper.connect` is probably
+        wrong, and every log would belong to no topic.
         """
         try:
             found = znodes.decode_cluster_id((await self._store.get(znodes.CLUSTER_ID)).data)
@@ -127,7 +127,7 @@ class Member:
         return self._config.reserved_broker_max_id + taken.version
 
     async def register(self, place: Place) -> int:
-        """Make this broker known; the broker epoch. BrokerError when another one has its number."""
+        """Register this broker and return its epoch. BrokerError when another broker has its id."""
         self._place = place
         epoch = await self._register_at_last()
         self._stop_listening = self._store.subscribe(self._listen)
@@ -201,7 +201,7 @@ class Member:
             self._wanted.set()
 
     async def _stay(self) -> None:
-        """Look after each connection whether the registration is still there, and register again if not."""
+        """After each connection, check that the registration is still there, and register again if not."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -233,7 +233,7 @@ class Member:
         while True:
             try:
                 return await self._register()
-            except KeeperError as error:
+            except StoreError as error:
                 reason = f"{type(error).__name__} {error}"
                 if reason != said:
                     logger.warning("the registration waits for ZooKeeper", extra={"reason": reason})
@@ -254,7 +254,7 @@ class Member:
             logger.warning("a killed broker would come back late", extra={"reason": str(error)})
 
     async def close(self) -> None:
-        """Give the registration back, so that nobody has to wait for the session to end."""
+        """Delete the registration, so that nobody has to wait for the session to end."""
         if self._stop_listening is not None:
             self._stop_listening()
         if self._registering is not None:
@@ -265,5 +265,5 @@ class Member:
                 async with asyncio.timeout(FAREWELL_S):
                     if (await self._store.get(path)).stat.owner == self._store.session:
                         await self._store.delete(path)
-            except (KeeperError, TimeoutError) as error:
+            except (StoreError, TimeoutError) as error:
                 logger.info("the registration ends with the session", extra={"reason": str(error)})
