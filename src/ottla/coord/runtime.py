@@ -149,13 +149,13 @@ class Runtime(Generic[M]):
         except Exception as error:
             if self._shards.get(partition.index) is not shard:
                 return  # it was lost while it was being loaded
-            self._steps.failed(f"loading {partition.topic}-{partition.index}", error)
+            self._steps.note_failure(f"loading {partition.topic}-{partition.index}", error)
             shard.ready = False
             self.on_resignation(partition.index)  # whoever waits is told so, and it is read again in a moment
             retry = asyncio.get_running_loop().call_later(RETRY_S, self._retry, partition)
             self._retries[partition.index] = retry
         else:
-            self._steps.worked(f"loading {partition.topic}-{partition.index}")
+            self._steps.note_success(f"loading {partition.topic}-{partition.index}")
 
     def _retry(self, partition: Partition) -> None:
         self._retries.pop(partition.index, None)
@@ -362,7 +362,7 @@ class Runtime(Generic[M]):
         error = outcome.exception()
         if error is None or (is_isr_too_small(error) and not written):
             return ErrorCode.NONE
-        self._steps.failed(f"commit in {shard.partition.topic}-{shard.partition.index}", error)
+        self._steps.note_failure(f"commit in {shard.partition.topic}-{shard.partition.index}", error)
         if isinstance(error, BrokerError):
             return MEANINGS.get(error.code, error.code)
         return ErrorCode.UNKNOWN_SERVER_ERROR
