@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.coord.groups.group import GroupRules
-    from ottla.coord.groups.offsets import Committed
+    from ottla.coord.groups.offsets import CommittedOffset
     from ottla.coord.machine import Decision, Record, Token
     from ottla.wire.messages.groups import SyncGroupRequest
 
@@ -134,7 +134,7 @@ class ClassicGroup:
         topics = self.topics
         return self.protocol_type == CONSUMER if topics is None else topic in topics
 
-    def has_expired(self, one: Committed, now_ms: int, retention_ms: int) -> bool:
+    def has_expired(self, one: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
         if self.protocol_type is None:
             base = one.time_ms
         elif self.state is GroupState.EMPTY:

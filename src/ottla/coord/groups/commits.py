@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable
 
     from ottla.coord.groups.machine import GroupMachine
-    from ottla.coord.groups.offsets import Committed
+    from ottla.coord.groups.offsets import CommittedOffset
     from ottla.coord.groups.outcome import Outcome
     from ottla.coord.machine import Caller, Record, Token
     from ottla.wire.messages.commits import (
@@ -215,7 +215,7 @@ def fetch(
     offsets, name = machine.offsets, request.group_id
     known = offsets.by_group.get(name, {})
 
-    def found(topic: str, index: int, one: Committed | None) -> OffsetFetchResponsePartitions:
+    def found(topic: str, index: int, one: CommittedOffset | None) -> OffsetFetchResponsePartitions:
         if stable and name in offsets.open and offsets.unstable(name, topic, index):
             return no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         if one is None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ottla.cluster.image import Image
     from ottla.coord.groups.assignors import Assignment
-    from ottla.coord.groups.offsets import Committed
+    from ottla.coord.groups.offsets import CommittedOffset
     from ottla.coord.groups.outcome import Outcome
     from ottla.coord.machine import Record, Token
 
@@ -144,7 +144,7 @@ class ConsumerGroup:
         names = self.names_by_pattern()
         return any(topic in one.names(names) for one in self.members.values())
 
-    def has_expired(self, one: Committed, now_ms: int, retention_ms: int) -> bool:
+    def has_expired(self, one: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
         return now_ms >= one.expires_ms if one.expires_ms != NO_EXPIRY else now_ms - one.time_ms >= retention_ms
 
     def tombstones(self) -> list[Record]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.coord.groups.offsets import Committed
+    from ottla.coord.groups.offsets import CommittedOffset
     from ottla.coord.machine import Record
     from ottla.errors import ErrorCode
 
@@ -86,7 +86,7 @@ class Group(Protocol):
     def subscribes(self, topic: str) -> bool:
         """Whether its offsets for this topic are in use."""
 
-    def has_expired(self, one: Committed, now_ms: int, retention_ms: int) -> bool:
+    def has_expired(self, one: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
         """Whether an offset for a topic that the group is not subscribed to has been kept long enough."""
 
     def tombstones(self) -> list[Record]:

@@ -30,7 +30,7 @@ _VALUE, _VALUE_WITH_EXPIRY = Struct(">hqih"), Struct(">hqh")
 _TIME, _TIMES = Struct(">q"), Struct(">qq")
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
@@ -40,7 +40,7 @@ class Committed(NamedTuple):
     at: int  # offset of the record that says so
 
 
-Topics = dict[str, dict[int, Committed]]  # topic → partition → what was committed
+Topics = dict[str, dict[int, CommittedOffset]]  # topic → partition → what was committed
 
 
 class Offsets:
@@ -50,7 +50,7 @@ class Offsets:
         self.open: dict[str, set[int]] = {}  # group → producers with an open transaction that commits offsets of it
         self._groups: dict[str, set[str]] = {}  # topic → groups that have committed, or are about to, for it
 
-    def get(self, group: str, topic: str, index: int) -> Committed | None:
+    def get(self, group: str, topic: str, index: int) -> CommittedOffset | None:
         topics = self.by_group.get(group)
         partitions = topics.get(topic) if topics is not None else None
         return partitions.get(index) if partitions is not None else None
@@ -83,7 +83,7 @@ class Offsets:
         if value is None:
             self._remove(group, topic, index)
             return
-        one = Committed(
+        one = CommittedOffset(
             value.offset,
             value.leader_epoch,
             value.metadata,

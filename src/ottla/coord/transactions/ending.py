@@ -70,7 +70,7 @@ class Endings:
         self._markers = markers
         self._peers = peers
         self._topic = topic  # of the coordinator
-        self._senders: dict[int, Sender] = {}
+        self._senders: dict[int, MarkerSender] = {}
         self._steps = Steps("ottla.coord")
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -197,11 +197,11 @@ class Endings:
             return {place} if is_settled(place, marker, error, self._steps) else set()
         return {place}
 
-    def _sender(self, broker_id: int) -> Sender:
+    def _sender(self, broker_id: int) -> MarkerSender:
         sender = self._senders.get(broker_id)
         if sender is None:
             assert self._peers is not None, "another broker leads a partition, and there is no way to ask it"
-            sender = self._senders[broker_id] = Sender(broker_id, self._metadata, self._peers, self._steps)
+            sender = self._senders[broker_id] = MarkerSender(broker_id, self._metadata, self._peers, self._steps)
         return sender
 
 
@@ -211,7 +211,7 @@ class Sending(NamedTuple):
     future: asyncio.Future[set[Place]]  # of those that are done with
 
 
-class Sender:
+class MarkerSender:
     """What one other broker is to be told. One request is on its way at a time; what comes meanwhile is in the next."""
 
     def __init__(self, broker_id: int, metadata: Metadata, peers: Peers, steps: Steps) -> None:

@@ -75,7 +75,7 @@ class Verification:
         self._peers = peers
         # By partition and producer id: of one id there may be a producer and its zombies, each with its own epoch.
         self._checks: dict[tuple[Partition, int], dict[tuple[int, Question], Check]] = {}
-        self._askers: dict[int, Asker] = {}
+        self._askers: dict[int, Verifier] = {}
 
     def admit(
         self, partition: Partition, name: str, producer: Identity, *, adds: bool
@@ -147,7 +147,7 @@ class Verification:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         asker = self._askers.get(leader)
         if asker is None:
-            asker = self._askers[leader] = Asker(leader, self._metadata, self._peers)
+            asker = self._askers[leader] = Verifier(leader, self._metadata, self._peers)
         return asker.ask(question)
 
     def _ask_here(self, question: Question) -> ErrorCode | Awaitable[ErrorCode]:
@@ -176,7 +176,7 @@ class Asking(NamedTuple):
     future: asyncio.Future[ErrorCode]
 
 
-class Asker:
+class Verifier:
     """What one other coordinator is to be asked. One request is on its way at a time; what comes meanwhile is next."""
 
     def __init__(self, broker_id: int, metadata: Metadata, peers: Peers) -> None:
