@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from ottla.client.failure import Failed
-from ottla.client.secret import revealed
+from ottla.client.secret import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,7 +117,7 @@ class Location:
 
     def object_options(self) -> dict[str, str]:
         """Of the Rust library behind deltalake and obstore; it reads the environment by itself."""
-        given = revealed(dict(self.settings))
+        given = resolve(dict(self.settings))
         if self.kind == "s3":
             endpoint = (
                 given.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -161,7 +161,7 @@ def opened(kind: str, scheme: str, authority: str, settings: tuple[tuple[str, st
     """A file system, kept for this process, and what stands before every path in it."""
     from pyarrow import fs
 
-    given = revealed(dict(settings))
+    given = resolve(dict(settings))
     try:
         if kind == LOCAL:
             return fs.LocalFileSystem(), ""

@@ -27,7 +27,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from ottla.client.failure import Failed, Unreachable
-from ottla.client.secret import revealed
+from ottla.client.secret import resolve
 
 ATTEMPTS: Final = 4
 PAUSE_S: Final = 0.2  # before the second attempt; twice as long before each next one
@@ -212,7 +212,7 @@ class Registry:
     def _password(self) -> str | None:
         """As it is now on this machine."""
         said = {"password": self.password, "password.file": self.password_file, "password.env": self.password_env}
-        return revealed({name: value for name, value in said.items() if value}).get("password")
+        return resolve({name: value for name, value in said.items() if value}).get("password")
 
     def _nonsense(self, answer: Any) -> Failed:
         return Failed(f"{self} does not answer as a schema registry does: {brief(answer)}")
