@@ -108,7 +108,8 @@ class Broker:
         metadata, controller, replicas = founding.metadata, founding.controller, founding.replicas
         self.node_id, self.cluster_id = metadata.node_id, metadata.image.cluster_id
         self._groups = Groups(self.config, metadata, controller, replicas, self.clock, lambda: str(uuid.uuid4()))
-        markers = MarkerWriter(replicas, self._groups, self.clock)
+        markers = MarkerWriter(replicas, self.clock)
+        markers.subscribe(self._groups.end_transaction)
         self._transactions = Transactions(
             self.config, metadata, controller, replicas, markers, self.clock, founding.peers
         )

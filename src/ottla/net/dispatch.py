@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.clock import monotonic
 from ottla.errors import BrokerError, ErrorCode, Hangup
-from ottla.handlers.call import Call, served
+from ottla.handlers.call import Call, select_apis
 from ottla.net.connection import Deferred, is_own
 from ottla.net.counts import Counts, fault_finder, faults
 from ottla.net.turns import TURN_S, Lane, walk
@@ -259,7 +259,7 @@ class Dispatch:
 
     def _route(self, key: int, version: int) -> Route | None:
         """Build the route; None for an ApiVersions request that must step down to version 0."""
-        registered = served(self._parts).get(key)
+        registered = select_apis(self._parts).get(key)
         if registered is None:
             raise Hangup(f"API {key} is not served")
         low, high = registered.versions
@@ -285,11 +285,11 @@ class Dispatch:
                 route.handler = function if around is None else around(function)
 
     def _step_down(self, correlation: int) -> list[Part]:
-        from ottla.handlers.versions import unsupported
+        from ottla.handlers.versions import refuse_version
 
         route = self._routes.get(API_VERSIONS << 16) or self._route(API_VERSIONS, 0)
         assert route is not None
-        return self._encode(route, correlation, unsupported(self._parts))
+        return self._encode(route, correlation, refuse_version(self._parts))
 
     async def stop(self) -> None:
         for task in list(self._tasks):
