@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
@@ -37,12 +37,13 @@ def main(pipeline: Pipeline) -> NoReturn:
     sys.exit(run(pipeline, sys.argv[1:], program=Path(sys.argv[0]).name))
 
 
-def run(pipeline: Pipeline, arguments: list[str], *, program: str) -> int:
+def run(pipeline: Pipeline, arguments: list[str], *, program: str, properties: Mapping[str, str] | None = None) -> int:
+    """`properties` are client options that do not stand in the arguments, where everybody could see them."""
     given = parser(pipeline, program).parse_args(arguments)
     try:
         import pyspark  # noqa: F401 - a missing one is told before anything is begun
 
-        here = planned(pipeline, given)
+        here = planned(pipeline, given, properties or {})
         if given.generate_only:
             return generated(here)
         reach(here)
@@ -131,7 +132,7 @@ def explained(summary: str, choices: tuple[str, ...]) -> str:
     return f"{summary} ({', '.join(choices)})" if choices else summary
 
 
-def planned(pipeline: Pipeline, given: argparse.Namespace) -> Run:
+def planned(pipeline: Pipeline, given: argparse.Namespace, unseen: Mapping[str, str]) -> Run:
     if (given.generate or given.generate_only) and pipeline.generate is None:
         raise Wrong(f"{pipeline.name} makes up no input of its own: leave out --generate")
     folder = (given.folder or default_folder(os.environ) / pipeline.name).expanduser()
@@ -150,7 +151,7 @@ def planned(pipeline: Pipeline, given: argparse.Namespace) -> Run:
         tenured=not given.generate_only,
         every_s=given.every,
         checkpoints=given.checkpoints,
-        properties=properties,
+        properties={**unseen, **properties},
         rate=given.rate if given.rate is not None or ends else 100.0,
         seed=given.seed,
         count=given.count if given.count is not None or not ends else ONCE_COUNT,

@@ -25,10 +25,11 @@ from ottla.spark.groups import EXPORT, Shown
 from ottla.spark.mirror.roster import Wish
 from ottla.spark.pipeline import Option, Pipeline, Run, main
 from ottla.spark.pipeline.places import STORAGE, located
-from ottla.spark.pipeline.rounds import Rounds, Trouble, spread
+from ottla.spark.pipeline.rounds import Rounds, spread
 from ottla.spark.source import planning
 from ottla.spark.source.options import SourceOptions
 from ottla.spark.source.sampling import Sampler
+from ottla.spark.trouble import Trouble, WorkerLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +140,7 @@ class Export:
                 except Failed as error:
                     if not passes(error):
                         raise
-                    self._trouble.bear(error)
+                    self._trouble.bear(str(error))
                     self._cluster.forget()
                     run.pause(1.0)
                     continue
@@ -166,8 +167,8 @@ class Export:
         if splits:
             try:
                 written = spread(self._run.spark, splits, self._write)
-            except Trouble.OF_SPARK as error:
-                self._trouble.bear(error)  # a worker was killed: its files are never looked at
+            except WorkerLost as error:
+                self._trouble.bear(str(error))  # a worker was killed: its files are never looked at
                 return True
             for one in written:
                 if one.error:
