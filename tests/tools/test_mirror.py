@@ -18,7 +18,7 @@ from spark import copies, filling
 from waiting import wait_until
 
 from ottla.client.cluster import Cluster
-from ottla.spark.pipeline import running
+from ottla.spark.runner import running
 from ottla.tools import start
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ottla.embed import BrokerProcess
     from ottla.pytest_plugin import Namespace
-    from ottla.spark.pipeline import Run as PipelineRun
+    from ottla.spark.runner import Run as PipelineRun
 
     Run = Callable[..., Any]
 
@@ -111,7 +111,7 @@ def test_spark_gets_the_same_options(
 ) -> None:
     """That it goes on where one process stopped is shown in tests/spark/pipelines/test_mirror.py."""
     runs: list[PipelineRun] = []
-    monkeypatch.setattr(running, "tenured", lambda run, given: runs.append(run) or 0)
+    monkeypatch.setattr(running, "run_in_folder", lambda run, given: runs.append(run) or 0)
     monkeypatch.setenv("OTTLA_PIPELINES", str(tmp_path))
     file = tmp_path / "source.properties"
     file.write_text("security.protocol=PLAINTEXT\nsasl.password=secret\nacks=all\n")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.client.cluster import TopicPartition
 from ottla.client.group_list import list_committed
 from ottla.client.offsets import earliest, latest
-from ottla.spark.pipeline.meter import Rate
+from ottla.spark.runner.meter import Rate
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster

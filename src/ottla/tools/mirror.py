@@ -21,7 +21,7 @@ from ottla.tools.session import BOOTSTRAP, Json, reach
 
 if TYPE_CHECKING:
     from ottla.client.cluster import TopicPartition
-    from ottla.spark.mirror.mirroring import Job, Outcome, Part
+    from ottla.spark.pipelines.mirror.mirroring import CopyOutcome, Job, PartitionTask
 
 POLL_S = 0.2
 
@@ -87,7 +87,7 @@ def mirror(
         "to.properties": str(to_properties or ""),
     }
     with extra():
-        from ottla.spark.mirror.endpoint import read_properties
+        from ottla.spark.pipelines.mirror.endpoint import read_properties
 
         properties = read_properties(str(from_properties)) if from_properties else {}
         if spark:
@@ -103,8 +103,8 @@ def mirror(
 
 
 def run_on_spark(source: str, options: Mapping[str, str], properties: Mapping[str, str], *, once: bool) -> int:
-    from ottla.spark.pipeline import running
     from ottla.spark.pipelines.mirror import PIPELINE
+    from ottla.spark.runner import running
 
     arguments = ["--bootstrap", source, *(["--once"] if once else [])]
     for option, value in options.items():
@@ -115,22 +115,23 @@ def run_on_spark(source: str, options: Mapping[str, str], properties: Mapping[st
 def run_here(source: str, options: Mapping[str, str], properties: Mapping[str, str], *, once: bool) -> dict[str, Any]:
     """Copy in this process; what was done, for the last line."""
     from ottla.client.security import security
-    from ottla.spark.mirror.endpoint import Endpoint
-    from ottla.spark.mirror.endpoint import properties as read_security
-    from ottla.spark.mirror.following import Followed
-    from ottla.spark.mirror.loop import Mirror
-    from ottla.spark.mirror.mirroring import Job
-    from ottla.spark.mirror.roster import Roster, Wish
-    from ottla.spark.pipeline.running import Signals
+    from ottla.spark.pipelines.mirror.endpoint import Endpoint
+    from ottla.spark.pipelines.mirror.endpoint import properties as read_security
+    from ottla.spark.pipelines.mirror.following import Followed
+    from ottla.spark.pipelines.mirror.loop import Mirror
+    from ottla.spark.pipelines.mirror.mirroring import Job
+    from ottla.spark.pipelines.mirror.roster import Roster
+    from ottla.spark.runner.running import Signals
+    from ottla.spark.selection import TopicSelection
 
     name, file = options["name"], options["to.properties"]
-    wish = Wish.parse(options["topics"], options["prefix"])
+    selection = TopicSelection.parse(options["topics"], options["prefix"])
     followed = Followed(name, options["groups"]) if options["groups"] else None
     here = Endpoint(source, security(properties), "ottla-mirror")
     there = Endpoint(options["to"], read_security(file) if file else security({}), "ottla-mirror")
     with here.connect() as left, there.connect() as right, shown_warnings(), status() as line:
         append = options["existing"] == "append"
-        roster = Roster(left, right, wish, mirror=name, replicas=int(options["replicas"]), append=append)
+        roster = Roster(left, right, selection, mirror=name, replicas=int(options["replicas"]), append=append)
         host = ThisProcess(line, once=once)
         lose = options["failOnDataLoss"] == "true"
         job = Job(name, here, there, left.id or "", fail_on_data_loss=lose)
@@ -165,8 +166,8 @@ class ThisProcess:
         while (left := end - time.monotonic()) > 0 and not self.stopping:
             time.sleep(min(left, POLL_S))
 
-    def copy(self, job: "Job", lanes: "list[list[Part]]") -> "list[Outcome]":
-        from ottla.spark.mirror.mirroring import copy
+    def copy(self, job: "Job", lanes: "list[list[PartitionTask]]") -> "list[CopyOutcome]":
+        from ottla.spark.pipelines.mirror.mirroring import copy
 
         return [outcome for parts in lanes for outcome in copy(job, parts)]
 
