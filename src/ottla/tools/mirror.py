@@ -66,9 +66,9 @@ def mirror(
     options of the original; new topics and partitions are found. Groups stand at the target where they would go on, so
     that consumers can change over. What has been copied is not copied again, whichever way the last run ended.
 
-    One process copies tens of megabytes a second. For more, --spark runs `ottla pipeline run mirror` with the same
-    options, on all cores or on a Spark cluster; it goes on where this one stopped. Needs the extra `spark`, but Java
-    and Spark only with --spark.
+    This is one process on one core, one partition after the other. For more, --spark runs `ottla pipeline run mirror`
+    with the same options, on all cores or on a Spark cluster; it goes on where this one stopped. Both need the extra
+    `spark`; Java is needed only with --spark.
 
     Ends with 0 when done or stopped (Ctrl-C), 1 when it failed, 2 when the command line makes no sense.
     """
