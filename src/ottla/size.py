@@ -29,9 +29,9 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: float) -> str:
-    """Three digits at least where there are as many, and no more than one after the point."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" or abs(size) >= 100 else f"{size:.1f} {unit}"
+    """With one digit after the point below 100: 1.5 MiB, 150 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1023.5 or unit == "TiB":
+            break
         size /= 1024
-    return f"{size:,.0f} TiB" if abs(size) >= 100 else f"{size:.1f} TiB"
+    return f"{size:,.0f} {unit}" if unit == "B" or abs(size) >= 99.95 else f"{size:.1f} {unit}"

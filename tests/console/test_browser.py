@@ -385,6 +385,10 @@ def test_every_page_shows_what_it_is_for(browser: Browser, desk: Desk, size: str
             visitor.page.wait_for_timeout(400)  # for the plots to be drawn
             wide = visitor.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide <= 0, f"{name} is wider than the screen ({size})"
+            cut = visitor.page.evaluate(
+                "[...document.querySelectorAll('.q-table__middle')].map(one => one.scrollWidth - one.clientWidth)"
+            )
+            assert max(cut, default=0) <= 0, f"a table of {name} is cut off ({size}, {cut})"
             visitor.shoot(f"{name}-{size}-{scheme}")
         assert not visitor.errors, visitor.errors
         assert all(urlsplit(url).netloc == urlsplit(desk.url).netloc for url in visitor.requests if ":" in url)

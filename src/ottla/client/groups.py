@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from ottla.client.cluster import GROUP, TopicPartition, portions
 from ottla.client.failure import Failed, Refused, check
@@ -31,14 +31,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ottla.client.cluster import Cluster
-    from ottla.client.connection import Connection
     from ottla.wire.messages.commits import OffsetFetchResponsePartition, OffsetFetchResponsePartitions
+
+Answer = TypeVar("Answer")
 
 OFFSET_FETCH: Final = 9
 CONSUMER_GROUP_DESCRIBE: Final = 69
 NAMES_UNTIL: Final = 9  # of OffsetCommit and OffsetFetch; later versions say topics by id
 ALL_SINCE: Final = 2  # OffsetFetch of everything
 GROUPS_SINCE: Final = 8
+
+
+class Link(Protocol):
+    """Who can be asked: a connection, or something that makes one when it is needed."""
+
+    @property
+    def name(self) -> str: ...
+
+    def version(self, key: int, newest: int | None = None) -> int: ...
+
+    def ask(self, request: object, answer: type[Answer], *, newest: int | None = None) -> Answer: ...
 
 
 class Committed(NamedTuple):
@@ -72,7 +84,7 @@ def _committed(
 
 
 def fetch_committed(
-    connection: Connection, groups: Sequence[str], wanted: Mapping[str, list[int]] | None = None, *, stable: bool
+    connection: Link, groups: Sequence[str], wanted: Mapping[str, list[int]] | None = None, *, stable: bool
 ) -> dict[str, dict[TopicPartition, Committed] | Refused]:
     """What groups have committed, everywhere or here, as their coordinator says. Refused is a value: it is one group's.
 
@@ -98,7 +110,7 @@ def fetch_committed(
 
 
 def _fetch_old(
-    connection: Connection, group: str, wanted: Mapping[str, list[int]] | None, stable: bool
+    connection: Link, group: str, wanted: Mapping[str, list[int]] | None, stable: bool
 ) -> dict[TopicPartition, Committed] | Refused:
     topics = None
     if wanted is not None:
