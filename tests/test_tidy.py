@@ -91,6 +91,7 @@ SATELLITES = {
     "pytest_plugin",
     "serve",
     "sim",
+    "size",
     "spark",
     "testing",
     "tools",
