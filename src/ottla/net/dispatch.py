@@ -266,7 +266,12 @@ class Dispatch:
             if key == API_VERSIONS:
                 return None
             raise Hangup(f"API {key} is served from version {low} to {high}, asked for was {version}")
-        route = Route(key, version, registered.function, for_members=registered.for_members)
+        handler, authorizer = registered.function, self._parts.authorizer
+        if authorizer is not None:
+            from ottla.handlers.gates.gate import guarded  # most brokers have none
+
+            handler = guarded(key, handler, authorizer)
+        route = Route(key, version, handler, for_members=registered.for_members)
         self._routes[key << 16 | version] = route
         return route
 
