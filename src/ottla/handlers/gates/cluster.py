@@ -13,6 +13,8 @@ from ottla.wire.messages.auth import (
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
     DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
 )
 from ottla.wire.messages.folders import (
     AlterReplicaLogDirPartitionResult,
@@ -76,7 +78,6 @@ for right, requests in (
             DescribeAclsRequest,
             DescribeLogDirsRequest,
             ListPartitionReassignmentsRequest,
-            DescribeUserScramCredentialsRequest,
         ),
     ),
     (Operation.ALTER, (AlterPartitionReassignmentsRequest,)),
@@ -109,6 +110,24 @@ def delete_acls(guard: Guard, request: DeleteAclsRequest) -> Steps[Reply | None]
         error_code=CLUSTER_REFUSED, error_message=description(CLUSTER_REFUSED), matching_acls=[]
     )
     return Reply(DeleteAclsResponse(filter_results=[refused] * len(request.filters)))
+
+
+@guards(DescribeUserScramCredentialsRequest)
+def describe_scram(guard: Guard, request: DescribeUserScramCredentialsRequest) -> Steps[Reply | None]:
+    if guard.allows_cluster(Operation.DESCRIBE):
+        return None
+    message = description(CLUSTER_REFUSED)
+    results = []
+    for _ in request.users or ():
+        results.append(
+            DescribeUserScramCredentialsResult(
+                user="", error_code=CLUSTER_REFUSED, error_message=message, credential_infos=[]
+            )
+        )
+        yield
+    return Reply(
+        DescribeUserScramCredentialsResponse(error_code=CLUSTER_REFUSED, error_message=message, results=results)
+    )
 
 
 @guards(AlterUserScramCredentialsRequest)

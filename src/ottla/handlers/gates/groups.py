@@ -57,6 +57,7 @@ GROUP_KEY, TRANSACTION_KEY = 0, 1  # what FindCoordinator may ask for
 MANY_KEYS = 4  # the first version of FindCoordinator with a list
 MANY_GROUPS = 8  # the first version of OffsetFetch with a list
 TELLS_ERRORS = 2  # the first version of OffsetFetch with an error for all
+NAMES_PROTOCOLS = 5  # the first version of SyncGroup in which members say what they have agreed upon
 NO_OFFSET = -1
 
 
@@ -88,8 +89,17 @@ def demand_read(guard: Guard, request: Any) -> Steps[None]:
         yield
 
 
-for member_request in (JoinGroupRequest, HeartbeatRequest, LeaveGroupRequest, SyncGroupRequest):
+for member_request in (JoinGroupRequest, HeartbeatRequest, LeaveGroupRequest):
     guards(member_request)(demand_read)
+
+
+@guards(SyncGroupRequest)
+def sync_group(guard: Guard, request: SyncGroupRequest) -> Steps[None]:
+    """A request that is not whole is refused for that, whoever sends it."""
+    if guard.call.version < NAMES_PROTOCOLS or None not in (request.protocol_type, request.protocol_name):
+        guard.demand(Operation.READ, GROUP, request.group_id)
+    if False:
+        yield
 
 
 @guards(ConsumerGroupHeartbeatRequest)
@@ -130,7 +140,7 @@ def consumer_group_describe(guard: Guard, request: ConsumerGroupDescribeRequest)
         for at, group in enumerate(response.groups):
             if not all(guard.allows_topic(Operation.DESCRIBE, name) for name in topics_of(group)):
                 response.groups[at] = refuse_consumer_group(group.group_id, TOPIC_REFUSED)
-            elif request.include_authorized_operations:
+            elif request.include_authorized_operations and not group.error_code:
                 group.authorized_operations = guard.operations(GROUP, group.group_id)
         response.groups += refusals
         return response

@@ -50,8 +50,6 @@ TOPIC = ResourceType.TOPIC
 TOPIC_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 # What an option belongs to, as requests number it, and which right it needs.
 TOPIC_OPTIONS, GROUP_OPTIONS = 2, 32
-BY_NAME_ONLY = 5  # the last version of DeleteTopics without ids
-NOT_ASKED = -0x80000000
 
 
 @guards(MetadataRequest)
@@ -79,7 +77,7 @@ def metadata(guard: Guard, request: MetadataRequest) -> Steps[Finish | None]:
             ]
         if request.include_topic_authorized_operations:
             for topic in response.topics:
-                if not topic.error_code:
+                if topic.name is not None:
                     topic.topic_authorized_operations = guard.operations(TOPIC, topic.name or "")
         if request.include_cluster_authorized_operations:
             response.cluster_authorized_operations = cluster_operations(guard)
@@ -161,8 +159,7 @@ def describe_topic_partitions(guard: Guard, request: DescribeTopicPartitionsRequ
         if everything:
             response.topics = [one for one in response.topics if guard.allows_topic(Operation.DESCRIBE, one.name or "")]
         for topic in response.topics:
-            if topic.topic_authorized_operations != NOT_ASKED:
-                topic.topic_authorized_operations = guard.operations(TOPIC, topic.name or "")
+            topic.topic_authorized_operations = guard.operations(TOPIC, topic.name or "")
         response.topics += refusals
         return response
 
@@ -194,23 +191,25 @@ def create_topics(guard: Guard, request: CreateTopicsRequest) -> Steps[Finish | 
 
 @guards(DeleteTopicsRequest)
 def delete_topics(guard: Guard, request: DeleteTopicsRequest) -> Steps[Finish | None]:
-    if guard.call.version <= BY_NAME_ONLY:
-        request.topic_names, hidden = yield from sift(
-            guard, Operation.DELETE, request.topic_names, TOPIC, lambda name: name
-        )
-        return extend("responses", [refuse_deletion(name, ZERO_UUID) for name in dict.fromkeys(hidden)])
     kept: list[DeleteTopicState] = []
     refusals: list[DeletableTopicResult] = []
-    for topic in request.topics:
+    for topic in request.topics or [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]:
         name = topic.name if topic.name is not None else guard.topic_name(topic.topic_id)
-        if name is None or guard.allows_topic(Operation.DELETE, name):
+        if name is None or may_try_to_delete(guard, name):
             kept.append(topic)
         else:
             told = topic.name is not None or guard.allows_topic(Operation.DESCRIBE, name)
             refusals.append(refuse_deletion(name if told else None, topic.topic_id))
         yield
-    request.topics = kept
+    request.topics, request.topic_names = kept, []
     return extend("responses", refusals)
+
+
+def may_try_to_delete(guard: Guard, name: str) -> bool:
+    """Who may know that a topic does not exist is told so."""
+    if guard.allows_topic(Operation.DELETE, name):
+        return True
+    return name not in guard.parts.metadata.image.topics and guard.allows_topic(Operation.DESCRIBE, name)
 
 
 def refuse_deletion(name: str | None, topic_id: bytes) -> DeletableTopicResult:
