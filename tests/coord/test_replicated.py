@@ -126,7 +126,7 @@ def test_while_too_few_are_in_sync_writes_are_refused_and_reads_go_on(tmp_path: 
             add(coordinator, b"a")
         assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         machine = coordinator.runtime.peek(0)
-        assert coordinator.runtime.committed(0, machine) is None
+        assert coordinator.runtime.pending_commit(0, machine) is None
         assert machine.counts == {b"a": 1}
 
     play(tmp_path, story, **{"min.insync.replicas": "2"})

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from ottla.spark.pipeline import state
+from ottla.spark.runner import state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ class Launched:
                 whole, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
             )
 
-    def until(self, reached: Callable[[state.State], bool], what: str) -> state.State:
+    def until(self, reached: Callable[[state.RunState], bool], what: str) -> state.RunState:
         """Wait until run.json of this process says so."""
         end = time.monotonic() + START_S
         while time.monotonic() < end:
@@ -48,8 +48,8 @@ class Launched:
             time.sleep(0.05)
         raise AssertionError(f"{what} did not happen within {START_S:.0f} s: {now}\n{self.told()}")
 
-    def until_rows(self, query: str, count: int) -> state.State:
-        def reached(now: state.State) -> bool:
+    def until_rows(self, query: str, count: int) -> state.RunState:
+        def reached(now: state.RunState) -> bool:
             return any(one.query == query and one.rows >= count for one in now.progress)
 
         return self.until(reached, f"{count} rows of {query}")

@@ -96,13 +96,13 @@ class Coordinator(Generic[M]):
     def peek(self, key: str) -> M:
         return self.runtime.peek(self._index_here(key))
 
-    def committed(self, key: str, machine: M) -> asyncio.Future[None] | None:
-        """`Runtime.committed` for the machine that holds the key."""
-        return self.runtime.committed(self.index_of(key), machine)
+    def pending_commit(self, key: str, machine: M) -> asyncio.Future[None] | None:
+        """`Runtime.pending_commit` for the machine that holds the key."""
+        return self.runtime.pending_commit(self.index_of(key), machine)
 
-    def wait_committed(self, key: str, machine: M) -> Generator[asyncio.Future[None], None, None]:
-        """`Runtime.wait_committed` for the machine that holds the key."""
-        return self.runtime.wait_committed(self.index_of(key), machine)
+    def wait_for_commit(self, key: str, machine: M) -> Generator[asyncio.Future[None], None, None]:
+        """`Runtime.wait_for_commit` for the machine that holds the key."""
+        return self.runtime.wait_for_commit(self.index_of(key), machine)
 
     def leader_of(self, key: str) -> int:
         """The broker that coordinates the key, by what is known of the cluster; NO_LEADER when there is none."""
@@ -123,9 +123,9 @@ class Coordinator(Generic[M]):
         if partition.topic != self._shape.name:
             return
         if led:
-            self.runtime.elected(partition)
+            self.runtime.on_election(partition)
         else:
-            self.runtime.resigned(partition.index)
+            self.runtime.on_resignation(partition.index)
 
     def _index_here(self, key: str) -> int:
         """The key's partition. One that should be led here, but had no log when it came, gets another chance."""

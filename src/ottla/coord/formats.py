@@ -239,7 +239,7 @@ TRANSACTIONS: Final[Formats] = {0: (TransactionLogKey, TransactionLogValue, 1)}
 _TYPES: Final = {key: (number, version) for number, (key, _, version) in (*GROUPS.items(), *TRANSACTIONS.items())}
 
 
-def written(key: object, value: object | None) -> Record:
+def encode_record(key: object, value: object | None) -> Record:
     """The record that says `key` is `value` now; None says that it is gone."""
     number, version = _TYPES[type(key)]
     return Record(
@@ -248,7 +248,7 @@ def written(key: object, value: object | None) -> Record:
     )
 
 
-def read(formats: Formats, key: bytes, value: bytes | None) -> tuple[Any, Any | None] | None:
+def decode_record(formats: Formats, key: bytes, value: bytes | None) -> tuple[Any, Any | None] | None:
     """The key and the value of a record; None for a type that is not known. DecodeError when it is malformed."""
     if len(key) < 2:
         raise DecodeError("a key without a type")

@@ -69,7 +69,7 @@ class Decision(NamedTuple):
     producer: tuple[int, int] | None = None  # (id, epoch): the records are part of this producer's transaction
     effects: tuple[Any, ...] = ()  # for whoever runs the machine: what lies outside of its partition
     # What to do instead of the replies when the records could not be written.
-    failed: Callable[[ErrorCode], Decision] | None = None
+    on_failure: Callable[[ErrorCode], Decision] | None = None
 
 
 NOTHING = Decision()
@@ -79,10 +79,10 @@ class Machine(Protocol):
     def apply(self, key: bytes, value: bytes | None, *, offset: int, timestamp: int, producer_id: int) -> None:
         """A record is in the log. One of a transaction counts when the transaction has ended."""
 
-    def ended(self, producer_id: int, *, committed: bool) -> None:
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """The marker of a transaction is in the log."""
 
-    def loaded(self, now_ms: int) -> Decision:
+    def finish_load(self, now_ms: int) -> Decision:
         """The whole log was applied: set timers, finish what was half done."""
 
     def expire(self, timer: TimerKey, now_ms: int) -> Decision:

@@ -50,7 +50,7 @@ class Pattern:
 
 
 @lru_cache(32)
-def compiled(text: str) -> Pattern:
+def compile_pattern(text: str) -> Pattern:
     """The pattern, or PatternError."""
     return Pattern(text)
 
@@ -58,7 +58,7 @@ def compiled(text: str) -> Pattern:
 _found: OrderedDict[str, tuple[frozenset[str], frozenset[str]]] = OrderedDict()  # among which names, and which
 
 
-def _names_kept() -> int:
+def _count_names() -> int:
     """How many names are remembered; those of all topics are mostly the same object for many patterns."""
     everywhere = {id(present): len(present) for present, _ in _found.values()}
     return sum(everywhere.values()) + sum(len(found) for _, found in _found.values())
@@ -74,7 +74,7 @@ def lookup(text: str, names: Iterable[str]) -> Generator[None, None, frozenset[s
     latest = next(reversed(_found.values()), (present, found))[0]
     if latest == present:
         present = latest
-    pattern = compiled(text)
+    pattern = compile_pattern(text)
     fresh = set()
     for name in present - before:
         if pattern.matches(name):
@@ -83,7 +83,7 @@ def lookup(text: str, names: Iterable[str]) -> Generator[None, None, frozenset[s
     found = (found & present) | fresh
     _found[text] = present, found
     _found.move_to_end(text)
-    while len(_found) > 1 and (len(_found) > KEPT_MAX or _names_kept() > NAMES_MAX):
+    while len(_found) > 1 and (len(_found) > KEPT_MAX or _count_names() > NAMES_MAX):
         _found.popitem(last=False)
     return found
 

@@ -89,17 +89,17 @@ class Runtime(Generic[M]):
 
     # Leadership.
 
-    def elected(self, partition: Partition) -> None:
+    def on_election(self, partition: Partition) -> None:
         """This broker leads the partition now: load its machine, unless it has led it all the time."""
         index = partition.index
         known = self._shards.get(index)
         if self.stopped or (known is not None and known.partition is partition):
             return
-        self.resigned(index)
+        self.on_resignation(index)
         shard = self._shards[index] = Shard(partition, self._make(index))
         shard.load = asyncio.get_running_loop().create_task(self._load(shard))
 
-    def resigned(self, index: int) -> None:
+    def on_resignation(self, index: int) -> None:
         """Another broker leads the partition, or it is gone."""
         retry = self._retries.pop(index, None)
         if retry is not None:
@@ -121,7 +121,7 @@ class Runtime(Generic[M]):
         self.stopped = True
         loads = [shard.load for shard in self._shards.values() if shard.load is not None]
         for index in [*self._shards, *self._retries]:
-            self.resigned(index)
+            self.on_resignation(index)
         await asyncio.gather(*loads, return_exceptions=True)
 
     async def _load(self, shard: Shard[M]) -> None:
@@ -137,13 +137,13 @@ class Runtime(Generic[M]):
                     offset = replay(machine, found.read(), offset)
                     await asyncio.sleep(0)
                 shard.end = log.end
-                uncommitted = uncommitted_in(shard)
+                uncommitted = pending_commit(shard)
                 if uncommitted is None:
                     break
                 await asyncio.wait((uncommitted,))  # meanwhile a marker may have come
-                if (error := uncommitted.exception()) is not None and not reached(error):
+                if (error := uncommitted.exception()) is not None and not is_isr_too_small(error):
                     raise error
-            decision = machine.loaded(self._now())
+            decision = machine.finish_load(self._now())
             shard.ready = True
             self._carry_out(shard, decision)
         except Exception as error:
@@ -151,7 +151,7 @@ class Runtime(Generic[M]):
                 return  # it was lost while it was being loaded
             self._steps.failed(f"loading {partition.topic}-{partition.index}", error)
             shard.ready = False
-            self.resigned(partition.index)  # whoever waits is told so, and it is read again in a moment
+            self.on_resignation(partition.index)  # whoever waits is told so, and it is read again in a moment
             retry = asyncio.get_running_loop().call_later(RETRY_S, self._retry, partition)
             self._retries[partition.index] = retry
         else:
@@ -159,7 +159,7 @@ class Runtime(Generic[M]):
 
     def _retry(self, partition: Partition) -> None:
         self._retries.pop(partition.index, None)
-        self.elected(partition)
+        self.on_election(partition)
 
     def epoch(self, index: int) -> int:
         """In which epoch this broker leads a partition: that of its decisions."""
@@ -181,7 +181,7 @@ class Runtime(Generic[M]):
         if shard is None:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
         if not shard.ready:
-            return asyncio.ensure_future(self._run_loaded(shard, operation))
+            return asyncio.ensure_future(self._run_when_loaded(shard, operation))
         return self._run(shard, operation)
 
     def _run(self, shard: Shard[M], operation: Callable[[M, Token, int], Decision]) -> Any | asyncio.Future[Any]:
@@ -194,7 +194,7 @@ class Runtime(Generic[M]):
         future.add_done_callback(lambda _: shard.waiting.pop(token, None))
         return future
 
-    async def _run_loaded(self, shard: Shard[M], operation: Callable[[M, Token, int], Decision]) -> Any:
+    async def _run_when_loaded(self, shard: Shard[M], operation: Callable[[M, Token, int], Decision]) -> Any:
         assert shard.load is not None
         done, _ = await asyncio.wait((shard.load,), timeout=self._patience_s)
         if not shard.ready:
@@ -219,7 +219,7 @@ class Runtime(Generic[M]):
     def loading(self) -> bool:
         return any(not shard.ready for shard in self._shards.values())
 
-    def committed(self, index: int, machine: M) -> asyncio.Future[None] | None:
+    def pending_commit(self, index: int, machine: M) -> asyncio.Future[None] | None:
         """Whether all that a machine knows is committed: None, or a future to wait for before telling it to anybody.
 
         NOT_COORDINATOR, now or from the future, when the machine is not the partition's any more.
@@ -227,7 +227,7 @@ class Runtime(Generic[M]):
         shard = self._shards.get(index)
         if shard is None or shard.machine is not machine:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
-        uncommitted = uncommitted_in(shard)
+        uncommitted = pending_commit(shard)
         if uncommitted is None:
             return None
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -269,18 +269,18 @@ class Runtime(Generic[M]):
         timer = asyncio.get_running_loop().call_later(self._patience_s, give_up)
         uncommitted.add_done_callback(lambda _: timer.cancel())
 
-    def wait_committed(self, index: int, machine: M) -> Generator[asyncio.Future[None], None, None]:
+    def wait_for_commit(self, index: int, machine: M) -> Generator[asyncio.Future[None], None, None]:
         """The same as steps of a handler: to be gone through before anybody is told what was seen in the machine."""
-        waiting = self.committed(index, machine)
+        waiting = self.pending_commit(index, machine)
         if waiting is not None:
             yield waiting
             waiting.result()
 
-    def ended(self, index: int, producer_id: int, *, committed: bool) -> None:
+    def end_transaction(self, index: int, producer_id: int, *, committed: bool) -> None:
         """A transaction's marker was written to a partition of this topic."""
         shard = self._shards.get(index)
         if shard is not None and shard.ready:
-            shard.machine.ended(producer_id, committed=committed)
+            shard.machine.end_transaction(producer_id, committed=committed)
             shard.end = shard.partition.log.end
 
     def decide(self, index: int, operation: Callable[[M, int], Decision]) -> None:
@@ -293,8 +293,8 @@ class Runtime(Generic[M]):
         shard = self._shards.get(index)
         if shard is not None and shard.ready:
             decision = operation(shard.machine, self._now())
-            if decision.failed is None:
-                decision = decision._replace(failed=lambda _: self._decide_later(index, operation))
+            if decision.on_failure is None:
+                decision = decision._replace(on_failure=lambda _: self._decide_later(index, operation))
             self._carry_out(shard, decision)
         elif self.leads(index):
             self._decide_later(index, operation)
@@ -312,7 +312,7 @@ class Runtime(Generic[M]):
             except BrokerError as error:
                 code = MEANINGS.get(error.code, error.code)
                 logger.warning("cannot write to %s-%d: %s", shard.partition.topic, shard.partition.index, error)
-                if decision.failed is None:
+                if decision.on_failure is None:
                     for timer, due_ms in decision.timers:  # what could not be done now is tried again
                         self._set_timer(shard, timer, due_ms)
                     for waiting, _ in decision.replies:
@@ -321,12 +321,12 @@ class Runtime(Generic[M]):
                     if token:
                         raise BrokerError(code) from error
                     return None
-                decision = decision.failed(code)
+                decision = decision.on_failure(code)
         for timer, due_ms in decision.timers:
             self._set_timer(shard, timer, due_ms)
         if not decision.replies and not decision.effects:
             return None
-        uncommitted = uncommitted_in(shard, written=bool(decision.records))
+        uncommitted = pending_commit(shard, written=bool(decision.records))
         if uncommitted is None:
             return self._conclude(shard, decision, token)
         # The answer to `token`, too, is then given to whoever waits for it.
@@ -360,7 +360,7 @@ class Runtime(Generic[M]):
         if outcome.cancelled() or self._shards.get(shard.partition.index) is not shard:
             return ErrorCode.NOT_COORDINATOR
         error = outcome.exception()
-        if error is None or (reached(error) and not written):
+        if error is None or (is_isr_too_small(error) and not written):
             return ErrorCode.NONE
         self._steps.failed(f"commit in {shard.partition.topic}-{shard.partition.index}", error)
         if isinstance(error, BrokerError):
@@ -430,7 +430,7 @@ class Runtime(Generic[M]):
             self._set_timer(shard, timer, steady_ms(self._clock) + TIMER_RETRY_MS)
 
 
-def uncommitted_in(shard: Shard[Any], *, written: bool = False) -> asyncio.Future[None] | None:
+def pending_commit(shard: Shard[Any], *, written: bool = False) -> asyncio.Future[None] | None:
     """What to wait for until everything that a machine knows is committed.
 
     Who has `written` also wants to hear whether enough replicas have it. Who only read does not: what was committed
@@ -445,7 +445,7 @@ def uncommitted_in(shard: Shard[Any], *, written: bool = False) -> asyncio.Futur
     return uncommitted
 
 
-def reached(error: BaseException) -> bool:
+def is_isr_too_small(error: BaseException) -> bool:
     """Whether the high watermark has passed, and only the in-sync set is smaller than one might wish."""
     return isinstance(error, BrokerError) and error.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
@@ -472,7 +472,7 @@ def replay(machine: Machine, data: bytes, offset: int) -> int:
             for record in batch.iterate(data, entry.position):
                 marker = read_marker(record.key, record.value)
                 if marker is not None:
-                    machine.ended(head.producer_id, committed=marker.commit)
+                    machine.end_transaction(head.producer_id, committed=marker.commit)
         else:
             producer_id = head.producer_id if head is not None and head.transactional else NOBODY
             for record in batch.iterate(data, entry.position):

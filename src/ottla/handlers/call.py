@@ -114,7 +114,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class Registration:
     key: int
     request: type
     versions: tuple[int, int]
@@ -122,11 +122,11 @@ class Registered:
     for_members: bool = False  # what brokers of a cluster say to each other: one that stands alone does not know it
 
 
-REGISTRY: dict[int, Registered] = {}
+REGISTRY: dict[int, Registration] = {}
 TELEMETRY = frozenset((71, 72))  # served where somebody takes the metrics of clients
 
 
-def served(parts: Parts | None) -> dict[int, Registered]:
+def select_apis(parts: Parts | None) -> dict[int, Registration]:
     """The APIs of this broker, by key."""
     clustered = parts is not None and parts.clustered
     deaf = TELEMETRY if parts is None or parts.telemetry is None else frozenset()
@@ -143,7 +143,7 @@ def handles(
         key = spec.key
         assert key is not None, f"{request.__name__} is no request"
         assert key not in REGISTRY, f"two handlers of API {key}"
-        REGISTRY[key] = Registered(key, request, versions or spec.versions, function, for_members)
+        REGISTRY[key] = Registration(key, request, versions or spec.versions, function, for_members)
         return function
 
     return register

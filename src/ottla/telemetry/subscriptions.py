@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.config.client_metrics import EVERYTHING, client_metrics_config, match_of
 from ottla.config.option import ConfigError
-from ottla.coord.patterns import PatternError, compiled
+from ottla.coord.patterns import PatternError, compile_pattern
 from ottla.records.native import crc32c
 
 if TYPE_CHECKING:
@@ -62,4 +62,4 @@ def wanted(configs: Configs, client: Client) -> Wanted:
 
 
 def matches(match: tuple[str, ...], client: Client) -> bool:
-    return all(compiled(pattern).matches(getattr(client, name)) for name, pattern in match_of(match).items())
+    return all(compile_pattern(pattern).matches(getattr(client, name)) for name, pattern in match_of(match).items())

@@ -20,7 +20,7 @@ ERRORS = [OSError(24, "Too many open files"), MemoryError(), RuntimeError("nobod
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("place", ["read", "loaded"])
+@pytest.mark.parametrize("place", ["read", "finish_load"])
 def test_a_load_that_fails_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, place: str
 ) -> None:
@@ -42,13 +42,13 @@ def test_a_load_that_fails_is_tried_again(
         log = store.create("counts", 0, TOPIC_ID, settings(), 0)
         runtime = Runtime(lambda _: Counter(), SystemClock())
         partition = Partition("counts", 0, TOPIC_ID, log, 0)
-        runtime.elected(partition)
+        runtime.on_election(partition)
         while runtime.loading:
             await asyncio.sleep(0)
         runtime.run(0, lambda machine, token, _: machine.add(b"a", token))
         fail_at(log if place == "read" else Counter, place)
-        runtime.resigned(0)
-        runtime.elected(partition)
+        runtime.on_resignation(0)
+        runtime.on_election(partition)
         while failures or runtime.loading or not list(runtime.machines()):
             await asyncio.sleep(0)
         assert runtime.peek(0).counts == {b"a": 1}

@@ -31,7 +31,7 @@ def test_requests_that_waited_too_long_leave_nothing(tmp_path: Path, monkeypatch
     async def story(host: Host) -> None:
         partition = host.assign(state())  # its followers never come
         runtime: Runtime[Counter] = Runtime(lambda _: Counter(), SystemClock(), patience_s=0.01)
-        runtime.elected(partition)
+        runtime.on_election(partition)
         while runtime.loading:
             await asyncio.sleep(0)
         decided: list[weakref.ref[Decided]] = []

@@ -22,7 +22,7 @@ reconciliation.py    a member's next step towards what it is to hold
 assignors.py         who is to hold what; balance.py for members that want different topics
 topics.py            what a group sees of the topics; ../patterns.py their names
 deadlines.py         until when members may be silent, or may take
-guests.py            members with the classic protocol in a consumer group; embedded.py what they send
+guests.py            members with the classic protocol in a consumer group; consumer_protocol.py what they send
 migration.py         groups that change from one kind to the other
 describing.py        a group as ConsumerGroupDescribe tells it
 """

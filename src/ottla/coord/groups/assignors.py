@@ -12,36 +12,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.coord.groups.balance import balanced
+from ottla.coord.groups.balance import Balance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-Part = dict[bytes, frozenset[int]]  # topic id → partitions; topics without any are left out
-NO_PART: Final[Part] = {}
+Assignment = dict[bytes, frozenset[int]]  # topic id → partitions; topics without any are left out
+NO_ASSIGNMENT: Final[Assignment] = {}
 
 
-class Spec(NamedTuple):
+class MemberSpec(NamedTuple):
     """What an assignor is told of a member."""
 
     instance: str | None  # of a static member
     topics: frozenset[bytes]  # it is subscribed to; all of them exist
-    part: Part  # that it was to have until now
+    part: Assignment  # that it was to have until now
 
 
-Specs = dict[str, Spec]  # by member id
+Specs = dict[str, MemberSpec]  # by member id
 Sizes = dict[bytes, int]  # topic id → number of partitions
 
 
-def range_assignor(members: Specs, sizes: Sizes) -> dict[str, Part]:
+def range_assignor(members: Specs, sizes: Sizes) -> dict[str, Assignment]:
     subscribers: dict[bytes, int] = {}
     for spec in members.values():
         for topic in spec.topics:
             subscribers[topic] = subscribers.get(topic, 0) + 1
     served = dict.fromkeys(subscribers, 0)  # topic → members that have their run
-    parts: dict[str, Part] = {}
+    parts: dict[str, Assignment] = {}
     for member in sorted(members, key=lambda one: _rank(one, members[one].instance)):
-        part: Part = {}
+        part: Assignment = {}
         for topic in members[member].topics:
             share, extra = divmod(sizes[topic], subscribers[topic])
             turn = served[topic]
@@ -59,16 +59,16 @@ def _rank(member: str, instance: str | None) -> tuple[bool, str]:
     return (instance is None, member if instance is None else instance)
 
 
-def uniform_assignor(members: Specs, sizes: Sizes) -> dict[str, Part]:
+def uniform_assignor(members: Specs, sizes: Sizes) -> dict[str, Assignment]:
     if not members:
         return {}
     first = next(iter(members.values())).topics
     if all(spec.topics == first for spec in members.values()):
         return _uniform(members, {topic: sizes[topic] for topic in sorted(first)})
-    return balanced(members, sizes)
+    return Balance(members, sizes).run()
 
 
-def _uniform(members: Specs, sizes: Mapping[bytes, int]) -> dict[str, Part]:
+def _uniform(members: Specs, sizes: Mapping[bytes, int]) -> dict[str, Assignment]:
     """All are subscribed to the same: what a member has beyond its share goes to those who have less."""
     taken = {topic: {index for spec in members.values() for index in spec.part.get(topic, ())} for topic in sizes}
     free = [(topic, index) for topic, size in sizes.items() for index in range(size) if index not in taken[topic]]
@@ -100,7 +100,7 @@ def _uniform(members: Specs, sizes: Mapping[bytes, int]) -> dict[str, Part]:
     return {member: {topic: frozenset(indexes) for topic, indexes in part.items()} for member, part in parts.items()}
 
 
-ASSIGNORS: Final[Mapping[str, Callable[[Specs, Sizes], dict[str, Part]]]] = {
+ASSIGNORS: Final[Mapping[str, Callable[[Specs, Sizes], dict[str, Assignment]]]] = {
     "uniform": uniform_assignor,
     "range": range_assignor,
 }

@@ -17,14 +17,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.coord.groups.assignors import Part, Sizes, Specs
+    from ottla.coord.groups.assignors import Assignment, Sizes, Specs
 
 NOBODY: Final = -1
 ROUNDS_MAX: Final = 16  # a round about halves the imbalance
-
-
-def balanced(members: Specs, sizes: Sizes) -> dict[str, Part]:
-    return Balance(members, sizes).run()
 
 
 class Balance:
@@ -42,7 +38,7 @@ class Balance:
                     self.owners[topic][index] = number
                 self.loads[number] += len(spec.part[topic])
 
-    def run(self) -> dict[str, Part]:
+    def run(self) -> dict[str, Assignment]:
         for topic in self._hardest_first(self.subscribers):
             self._give_out(topic)
         self._level([topic for topic in self.subscribers if len(self.subscribers[topic]) > 1])

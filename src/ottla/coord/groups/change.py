@@ -15,8 +15,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from ottla.coord.groups import consumer_records as records
-from ottla.coord.groups.assignors import ASSIGNORS, NO_PART, Part, Spec
-from ottla.coord.groups.consumer_member import ConsumerMember, Holding, State, Subscription
+from ottla.coord.groups.assignors import ASSIGNORS, NO_ASSIGNMENT, Assignment, MemberSpec
+from ottla.coord.groups.consumer_member import ConsumerMember, Holding, MemberState, Subscription
 from ottla.coord.groups.consumer_records import Resolved
 from ottla.coord.groups.reconciliation import Goal, Owned, reconcile
 from ottla.coord.groups.topics import ids, matching, metadata_hash
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PATTERNS_REST_MS: Final = 10_000  # regular expressions are not looked up again before that
 
 
-class Change:
+class GroupChange:
     def __init__(self, group: ConsumerGroup, rules: ConsumerRules, image: Image, now_ms: int, out: Outcome) -> None:
         self.group = group
         self.rules = rules
@@ -54,7 +54,7 @@ class Change:
             self.out.records += records.without_member(self.group.id, former.id)
         self.out.records += [
             records.subscription(self.group.id, member_id, member.subscription),
-            records.target(self.group.id, member_id, self.group.target.get(former.id, NO_PART)),
+            records.target(self.group.id, member_id, self.group.target.get(former.id, NO_ASSIGNMENT)),
             records.holding(self.group.id, member_id, member.holding),
         ]
         return member
@@ -145,14 +145,14 @@ class Change:
     def _names(self) -> dict[str, frozenset[str]]:
         return {text: resolved.topics for text, resolved in self.patterns.items()}
 
-    def assign(self, updated: ConsumerMember) -> Part:
+    def assign(self, updated: ConsumerMember) -> Assignment:
         """The member's part of the target, which is computed anew if the group's epoch has risen and time allows."""
         group, rules = self.group, self.rules
         rest_ms = rules.assignment_interval_ms
         passed_ms = wall_ms(self.now_ms) - group.target_ms  # below 0 if the clock was set back since
         due = group.target_ms == 0 or rest_ms == 0 or not 0 <= passed_ms < rest_ms
         if self.epoch <= group.target_epoch or not due:
-            return group.target.get(self.former or updated.id, NO_PART)
+            return group.target.get(self.former or updated.id, NO_ASSIGNMENT)
         members, names = self._members(updated), self._names()
         known: dict[frozenset[str], frozenset[bytes]] = {}
         specs = {}
@@ -161,14 +161,14 @@ class Change:
             topics = known.get(wanted)
             if topics is None:
                 topics = known[wanted] = ids(self.image, wanted)
-            part = group.target.get(self.former if self.former and member is updated else member.id, NO_PART)
-            specs[member.id] = Spec(member.subscription.instance, topics, part)
+            part = group.target.get(self.former if self.former and member is updated else member.id, NO_ASSIGNMENT)
+            specs[member.id] = MemberSpec(member.subscription.instance, topics, part)
         sizes = {
             topic: len(self.image.topics[self.image.names_by_id[topic]].partitions)
             for topics in known.values()
             for topic in topics
         }
-        made = ASSIGNORS[preferred(members, rules)](specs, sizes)
+        made = ASSIGNORS[choose_assignor(members, rules)](specs, sizes)
         for name, part in made.items():
             written = group.target.get(self.former if self.former and name == updated.id else name)
             if written != part:
@@ -177,13 +177,13 @@ class Change:
         self.target_epoch = self.epoch
         return made[updated.id]
 
-    def reconcile(self, updated: ConsumerMember, part: Part, owned: Owned | None) -> ConsumerMember:
+    def reconcile(self, updated: ConsumerMember, part: Assignment, owned: Owned | None) -> ConsumerMember:
         """The member after its next step towards its part of the target."""
         group, holding = self.group, updated.holding
-        if not self.subscribed and holding.reconciled(self.target_epoch):
+        if not self.subscribed and holding.is_reconciled(self.target_epoch):
             return updated
         goal = Goal(self.target_epoch, part, ids(self.image, updated.names(self._names())))
-        now = reconcile(holding, goal, owned=owned, taken=group.taken, changed=self.subscribed)
+        now = reconcile(holding, goal, owned=owned, is_taken=group.is_taken, changed=self.subscribed)
         if now == holding:
             return updated
         self.out.records.append(records.holding(group.id, updated.id, now))
@@ -193,13 +193,13 @@ class Change:
 
     def _give_time(self, member: ConsumerMember, now: Holding) -> None:
         deadlines = self.group.deadlines
-        if now.state is State.UNREVOKED:
+        if now.state is MemberState.UNREVOKED:
             deadlines.revoke(member.id, now.epoch, self.now_ms + member.subscription.rebalance_ms, self.out)
         else:
             deadlines.revocations.pop(member.id, None)
 
 
-def preferred(members: list[ConsumerMember], rules: ConsumerRules) -> str:
+def choose_assignor(members: list[ConsumerMember], rules: ConsumerRules) -> str:
     """The assignor that most members name; the first of those that are offered if they name none."""
     named = Counter(one.subscription.assignor for one in members if one.subscription.assignor in ASSIGNORS)
     return max(ASSIGNORS, key=lambda name: named[name]) if named else rules.assignors[0]

@@ -66,9 +66,9 @@ def commit(
                 member_id, request.group_instance_id, epoch, version=caller.version, transactional=False
             )
             check_each(machine, check, request.topics, missing)
-            group.committed(member_id, now_ms)
+            group.note_commit(member_id, now_ms)
     except BrokerError as error:
-        return Decision(replies=[(token, refused_commit(request, error.code, missing))])
+        return Decision(replies=[(token, refuse_commit(request, error.code, missing))])
     retention_ms = request.retention_time_ms
     expires_ms = NO_EXPIRY if retention_ms == NOW else wall_ms(now_ms) + retention_ms
     size_max = machine.rules.metadata_size_max
@@ -113,7 +113,7 @@ def check_each(
                 raise BrokerError(code)
 
 
-def refused_commit(
+def refuse_commit(
     request: OffsetCommitRequest, code: ErrorCode, missing: Collection[tuple[str, int]] = ()
 ) -> OffsetCommitResponse:
     """The same error for every partition there is."""
@@ -160,7 +160,7 @@ def commit_in_transaction(
             )
             check_each(machine, check, request.topics, missing)
     except BrokerError as error:
-        return Decision(replies=[(token, refused_in_transaction(request, error.code, missing))])
+        return Decision(replies=[(token, refuse_in_transaction(request, error.code, missing))])
     records: list[Record] = []
     topics = []
     for topic in request.topics:
@@ -183,7 +183,7 @@ def commit_in_transaction(
     return Decision(records, [reply], producer=(request.producer_id, request.producer_epoch))
 
 
-def refused_in_transaction(
+def refuse_in_transaction(
     request: TxnOffsetCommitRequest, code: ErrorCode, missing: Collection[tuple[str, int]] = ()
 ) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
@@ -311,7 +311,7 @@ def expire(machine: GroupMachine, name: str, now_ms: int, out: Outcome) -> int:
     for topic, partitions in offsets.by_group.get(name, {}).items():
         subscribed = group.subscribes(topic)
         for index, one in partitions.items():
-            kept = subscribed or not group.expired(one, now_ms, retention_ms)
+            kept = subscribed or not group.has_expired(one, now_ms, retention_ms)
             if kept or offsets.unstable(name, topic, index):
                 left = True
                 work += 1

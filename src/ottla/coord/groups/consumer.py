@@ -26,7 +26,7 @@ from ottla.coord.formats import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 from ottla.coord.groups import consumer_records as records
-from ottla.coord.groups.consumer_member import LEAVING, ConsumerMember, Holding, State
+from ottla.coord.groups.consumer_member import LEAVING, ConsumerMember, Holding, MemberState
 from ottla.coord.groups.consumer_records import Resolved
 from ottla.coord.groups.deadlines import Deadlines
 from ottla.coord.groups.offsets import NO_EXPIRY
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.cluster.image import Image
-    from ottla.coord.groups.assignors import Part
+    from ottla.coord.groups.assignors import Assignment
     from ottla.coord.groups.offsets import Committed
     from ottla.coord.groups.outcome import Outcome
     from ottla.coord.machine import Record, Token
@@ -65,7 +65,7 @@ class ConsumerGroup:
         self.epoch = 1
         self.metadata_hash = 0
         self.members: dict[str, ConsumerMember] = {}
-        self.target: dict[str, Part] = {}
+        self.target: dict[str, Assignment] = {}
         self.target_epoch = 0
         self.target_ms = 0  # when the target was computed; 0: never, or by an older broker
         self.patterns: dict[str, Resolved] = {}
@@ -89,7 +89,7 @@ class ConsumerGroup:
             return "Empty"
         if self.epoch > self.target_epoch:
             return "Assigning"
-        reconciled = all(one.holding.reconciled(self.target_epoch) for one in self.members.values())
+        reconciled = all(one.holding.is_reconciled(self.target_epoch) for one in self.members.values())
         return "Stable" if reconciled else "Reconciling"
 
     @property
@@ -122,7 +122,7 @@ class ConsumerGroup:
 
         return check
 
-    def committed(self, member_id: str, now_ms: int) -> None:
+    def note_commit(self, member_id: str, now_ms: int) -> None:
         """Heartbeats alone are signs of life."""
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
@@ -144,7 +144,7 @@ class ConsumerGroup:
         names = self.names_by_pattern()
         return any(topic in one.names(names) for one in self.members.values())
 
-    def expired(self, one: Committed, now_ms: int, retention_ms: int) -> bool:
+    def has_expired(self, one: Committed, now_ms: int, retention_ms: int) -> bool:
         return now_ms >= one.expires_ms if one.expires_ms != NO_EXPIRY else now_ms - one.time_ms >= retention_ms
 
     def tombstones(self) -> list[Record]:
@@ -155,7 +155,7 @@ class ConsumerGroup:
         for member in self.members.values():
             classic, holding = member.subscription.classic, member.holding
             self.deadlines.silence(member.id, now_ms + (classic.session_ms if classic else session_ms), out)
-            if holding.state is State.UNREVOKED and not classic:
+            if holding.state is MemberState.UNREVOKED and not classic:
                 self.deadlines.revoke(member.id, holding.epoch, now_ms + member.subscription.rebalance_ms, out)
 
     def unload(self) -> list[tuple[Token, Any]]:
@@ -178,7 +178,7 @@ class ConsumerGroup:
     def static_member(self, instance: str | None) -> ConsumerMember | None:
         return self.members.get(self.static.get(instance, "")) if instance is not None else None
 
-    def unsettled_patterns(self, image: Image, now_ms: int) -> list[str]:
+    def unresolved_patterns(self, image: Image, now_ms: int) -> list[str]:
         """The patterns that the next heartbeat may look up: none, while nothing changes."""
         if not self.pattern_counts or (self.seen == image.topics.version and now_ms < self.patterns_due_ms):
             return []
@@ -187,7 +187,7 @@ class ConsumerGroup:
     def names_by_pattern(self) -> dict[str, frozenset[str]]:
         return {text: resolved.topics for text, resolved in self.patterns.items()}
 
-    def taken(self, topic: bytes, index: int) -> bool:
+    def is_taken(self, topic: bytes, index: int) -> bool:
         return (topic, index) in self.owners
 
     @property

@@ -26,14 +26,14 @@ LEAVING: Final = -1
 LEAVING_FOR_NOW: Final = -2  # of a static member that will be back
 
 
-class State(IntEnum):
+class MemberState(IntEnum):
     STABLE = 0
     UNREVOKED = 1
     UNRELEASED = 2
     UNKNOWN = 127  # of a future that we were downgraded from
 
 
-class ClassicPart(NamedTuple):
+class ClassicMetadata(NamedTuple):
     """What a member that speaks the classic protocol has told beside its subscription."""
 
     session_ms: int
@@ -57,20 +57,20 @@ class Subscription(NamedTuple):
     pattern: str = ""  # a regular expression, if there is one
     rebalance_ms: int = -1
     assignor: str | None = None
-    classic: ClassicPart | None = None
+    classic: ClassicMetadata | None = None
 
 
 class Holding(NamedTuple):
     epoch: int = JOINING
     previous_epoch: int = JOINING
-    state: State = State.STABLE
+    state: MemberState = MemberState.STABLE
     assigned: Held = NOTHING_HELD
     revoking: Held = NOTHING_HELD
 
-    def reconciled(self, epoch: int) -> bool:
-        return self.state is State.STABLE and self.epoch == epoch
+    def is_reconciled(self, epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == epoch
 
-    def moved(self, epoch: int, state: State, assigned: Held, revoking: Held = NOTHING_HELD) -> Holding:
+    def move_to(self, epoch: int, state: MemberState, assigned: Held, revoking: Held = NOTHING_HELD) -> Holding:
         return Holding(epoch, self.epoch, state, assigned, revoking)
 
 

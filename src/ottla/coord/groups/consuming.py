@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla.coord.groups import consumer_records as records
 from ottla.coord.groups import migration
-from ottla.coord.groups.change import Change
+from ottla.coord.groups.change import GroupChange
 from ottla.coord.groups.consumer import ConsumerGroup
 from ottla.coord.groups.consumer_member import (
     JOINING,
@@ -55,26 +55,26 @@ def heartbeat(
     machine: GroupMachine, request: ConsumerGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int
 ) -> Decision:
     group = machine.groups.get(request.group_id)
-    if isinstance(group, ConsumerGroup) and (idle := _idle(machine, group, request, caller, now_ms)):
+    if isinstance(group, ConsumerGroup) and (idle := _answer_idle(machine, group, request, caller, now_ms)):
         return Decision(replies=((token, idle),))
     out = Outcome()
     try:
         check(request, caller.version, machine.consumer_rules(request.group_id))
         answer = _run(machine, request, caller, now_ms, out)
     except BrokerError as error:
-        return Decision(replies=[(token, refused(error.code, error.message))])
+        return Decision(replies=[(token, refuse(error.code, error.message))])
     out.reply(token, answer)
-    out.failed = migration.undone(out, lambda code: (token, refused(code)))
+    out.on_failure = migration.plan_undo(out, lambda code: (token, refuse(code)))
     return out.decision()
 
 
-def refused(code: ErrorCode, message: str = "") -> ConsumerGroupHeartbeatResponse:
+def refuse(code: ErrorCode, message: str = "") -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         error_code=code, error_message=message or None, member_epoch=0, heartbeat_interval_ms=0
     )
 
 
-def _idle(
+def _answer_idle(
     machine: GroupMachine, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
 ) -> ConsumerGroupHeartbeatResponse | None:
     """The answer to a member that has nothing to say, in a group that has nothing to tell it: nearly all of them."""
@@ -153,10 +153,10 @@ def _run(
     group = migration.consumer_group(machine, request.group_id, joining=joining, now_ms=now_ms, out=out)
     member_id = request.member_id or machine.new_id()
     check_room(group, member_id, rules)
-    change = Change(group, rules, machine.image(), now_ms, out)
-    owned = owned_by(request)
+    change = GroupChange(group, rules, machine.image(), now_ms, out)
+    owned = read_owned(request)
     member = _find(change, request, member_id, owned)
-    wanted = _wanted(member.subscription, request, caller)
+    wanted = _update_subscription(member.subscription, request, caller)
     updated = change.subscribe(member, wanted)
     part = change.assign(updated)
     updated = change.reconcile(updated, part, owned)
@@ -184,7 +184,7 @@ def check_room(group: ConsumerGroup, member_id: str, rules: ConsumerRules) -> No
         )
 
 
-def owned_by(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
+def read_owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
     if request.topic_partitions is None:
         return None
     owned: Owned = {}
@@ -194,7 +194,7 @@ def owned_by(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
 
 
 def _find(
-    change: Change, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Owned | None
+    change: GroupChange, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Owned | None
 ) -> ConsumerMember:
     """The member that speaks, a new one, or the successor of a static one."""
     group, instance = change.group, request.instance_id
@@ -250,7 +250,7 @@ def _within(owned: Owned, held: Held) -> bool:
     return all(topic in held and indexes <= held[topic].keys() for topic, indexes in owned.items())
 
 
-def _wanted(before: Subscription, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Subscription:
+def _update_subscription(before: Subscription, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Subscription:
     """The subscription after this request; what it does not mention stays."""
     return Subscription(
         instance=before.instance if request.instance_id is None else request.instance_id,
@@ -316,7 +316,7 @@ def fence(
     out.records.append(records.epoch(group.id, group.epoch + 1, metadata_hash(machine.image(), wanted)))
 
 
-def due(machine: GroupMachine, group: ConsumerGroup, now_ms: int, out: Outcome) -> None:
+def fence_late(machine: GroupMachine, group: ConsumerGroup, now_ms: int, out: Outcome) -> None:
     """The group's timer has fired: remove who is late, and set it for whoever is next."""
     deadlines = group.deadlines
     late = []
@@ -333,4 +333,4 @@ def due(machine: GroupMachine, group: ConsumerGroup, now_ms: int, out: Outcome) 
     deadlines.rearm(out)
     if late:
         fence(machine, group, late, now_ms, out)
-    out.failed = migration.undone(out)
+    out.on_failure = migration.plan_undo(out)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.config import ConfigError
 from ottla.config.group import group_config
 from ottla.coord.coordinator import Coordinator, Shape
-from ottla.coord.groups.group import ConsumerRules, Rules
+from ottla.coord.groups.group import ConsumerRules, GroupRules
 from ottla.coord.groups.machine import GroupMachine
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Image, Topic
     from ottla.cluster.metadata import Metadata
     from ottla.config import BrokerConfig
+    from ottla.replica.partition import Partition
     from ottla.replica.replicas import Replicas
 
 TOPIC = "__consumer_offsets"
@@ -68,6 +69,11 @@ class Groups(Coordinator[GroupMachine]):
             for partition in self.runtime.partitions():
                 self._forget(partition.index, gone, partition.log.end)
 
+    def end_transaction(self, partition: Partition, producer_id: int, commits: bool) -> None:
+        """A marker was written: offsets that the transaction committed to a partition of ours count from now on."""
+        if partition.topic == self.topic:
+            self.runtime.end_transaction(partition.index, producer_id, committed=commits)
+
     def _forget(self, index: int, topics: set[str], end: int) -> None:
         self.runtime.decide(index, lambda machine, now_ms: machine.forget(topics, end, now_ms))
 
@@ -86,8 +92,8 @@ def shape_of(config: BrokerConfig) -> Shape:
     )
 
 
-def rules_of(config: BrokerConfig) -> Rules:
-    return Rules(
+def rules_of(config: BrokerConfig) -> GroupRules:
+    return GroupRules(
         session_ms_min=config.group_min_session_timeout_ms,
         session_ms_max=config.group_max_session_timeout_ms,
         initial_delay_ms=config.group_initial_rebalance_delay_ms,

@@ -30,7 +30,7 @@ class ConsumerRules(NamedTuple):
         return self.upgrades or self.downgrades
 
 
-class Rules(NamedTuple):
+class GroupRules(NamedTuple):
     """The options that groups follow."""
 
     session_ms_min: int
@@ -71,7 +71,7 @@ class Group(Protocol):
         """BrokerError unless this member may commit now; `epoch` is its generation or member epoch. It may depend on
         the partition: then a function of its topic's id and its number is returned."""
 
-    def committed(self, member_id: str, now_ms: int) -> None:
+    def note_commit(self, member_id: str, now_ms: int) -> None:
         """The member has committed: where that counts as a sign of life, it was one."""
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
@@ -86,7 +86,7 @@ class Group(Protocol):
     def subscribes(self, topic: str) -> bool:
         """Whether its offsets for this topic are in use."""
 
-    def expired(self, one: Committed, now_ms: int, retention_ms: int) -> bool:
+    def has_expired(self, one: Committed, now_ms: int, retention_ms: int) -> bool:
         """Whether an offset for a topic that the group is not subscribed to has been kept long enough."""
 
     def tombstones(self) -> list[Record]:

@@ -20,7 +20,7 @@ from ottla.cluster.image import EMPTY
 from ottla.coord import formats
 from ottla.coord.formats import ConsumerGroupMetadataKey, GroupMetadataKey, OffsetCommitKey
 from ottla.coord.groups import commits, consuming, guests, migration
-from ottla.coord.groups.classic import ClassicGroup, State, refused_join, refused_sync
+from ottla.coord.groups.classic import ClassicGroup, GroupState, refuse_join, refuse_sync
 from ottla.coord.groups.consumer import ConsumerGroup
 from ottla.coord.groups.joining import Join
 from ottla.coord.groups.offsets import Offsets, tombstone
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ottla.cluster.image import Image
     from ottla.coord.formats import GroupMetadataValue
-    from ottla.coord.groups.group import ConsumerRules, Rules
+    from ottla.coord.groups.group import ConsumerRules, GroupRules
     from ottla.coord.machine import Caller, TimerKey, Token
     from ottla.wire.messages.commits import (
         OffsetCommitRequest,
@@ -67,7 +67,7 @@ Group = ClassicGroup | ConsumerGroup
 class GroupMachine:
     def __init__(
         self,
-        rules: Rules,
+        rules: GroupRules,
         new_id: Callable[[], str],
         image: Callable[[], Image] = lambda: EMPTY,
         consumer_rules: Callable[[str], ConsumerRules] | None = None,
@@ -84,7 +84,7 @@ class GroupMachine:
     # The journal.
 
     def apply(self, key: bytes, value: bytes | None, *, offset: int, timestamp: int, producer_id: int) -> None:
-        found = formats.read(formats.GROUPS, key, value)
+        found = formats.decode_record(formats.GROUPS, key, value)
         if found is None:
             return
         what, content = found
@@ -118,10 +118,10 @@ class GroupMachine:
         else:
             group.apply(what, content)
 
-    def ended(self, producer_id: int, *, committed: bool) -> None:
-        self.offsets.ended(producer_id, committed=committed)
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        self.offsets.end_transaction(producer_id, committed=committed)
 
-    def loaded(self, now_ms: int) -> Decision:
+    def finish_load(self, now_ms: int) -> Decision:
         out = Outcome()
         for name in self.offsets.by_group.keys() - self.groups.keys():  # else nothing would make them expire
             self.groups[name] = ClassicGroup(name, self.rules, now_ms)
@@ -160,7 +160,7 @@ class GroupMachine:
             if group is None and request.member_id:
                 raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
         except BrokerError as error:
-            return Decision(replies=[(token, refused_join(caller.version, request.member_id, error.code))])
+            return Decision(replies=[(token, refuse_join(caller.version, request.member_id, error.code))])
         if group is not None:
             Join(group, request, caller, token, now_ms, out).run(self.new_id)
             return out.decision()
@@ -173,7 +173,9 @@ class GroupMachine:
         group = ClassicGroup(request.group_id, self.rules, now_ms)
         out.records.append(group.record({}))
         migration.publish(self, group, out)
-        out.failed = migration.undone(out, lambda code: (token, refused_join(caller.version, request.member_id, code)))
+        out.on_failure = migration.plan_undo(
+            out, lambda code: (token, refuse_join(caller.version, request.member_id, code))
+        )
         Join(group, request, caller, token, now_ms, out).run(self.new_id)
         return out.decision()
 
@@ -188,7 +190,7 @@ class GroupMachine:
                 return guests.sync(self, group, request, token, now_ms)
             group.sync(request, token, now_ms, out)
         except BrokerError as error:
-            out.reply(token, refused_sync(error.code))
+            out.reply(token, refuse_sync(error.code))
         return out.decision()
 
     def heartbeat(self, request: HeartbeatRequest, token: Token, now_ms: int) -> Decision:
@@ -296,7 +298,7 @@ class GroupMachine:
         return Decision(
             [tombstone(*one) for one in found],
             timers=[(FORGET, now_ms)],
-            failed=lambda _: Decision(timers=[(FORGET, now_ms + FORGET_AGAIN_MS)]),
+            on_failure=lambda _: Decision(timers=[(FORGET, now_ms + FORGET_AGAIN_MS)]),
         )
 
     # Groups as a whole.
@@ -333,7 +335,7 @@ class GroupMachine:
                 protocol_data="",
                 members=[],
             )
-        stable = group.state is State.STABLE
+        stable = group.state is GroupState.STABLE
         return DescribedGroup(
             error_code=ErrorCode.NONE,
             group_id=group_id,
@@ -375,7 +377,7 @@ class GroupMachine:
             case "session", ClassicGroup():
                 group.sessions_are_due(now_ms, out)
             case "session", ConsumerGroup():
-                consuming.due(self, group, now_ms, out)
+                consuming.fence_late(self, group, now_ms, out)
             case "join", ClassicGroup():
                 group.join_time_is_up(now_ms, out)
             case "sync", ClassicGroup():
@@ -396,7 +398,7 @@ class GroupMachine:
         while self._unseen and work < 10 * SLICE:
             work += commits.expire(self, self._unseen.pop(), now_ms, out)
         out.timer(RETENTION, now_ms if self._unseen else later)
-        out.failed = lambda _: Decision(timers=[(RETENTION, later)])  # there will be another time
+        out.on_failure = lambda _: Decision(timers=[(RETENTION, later)])  # there will be another time
 
 
 def check_id(group_id: str) -> None:

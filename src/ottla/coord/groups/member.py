@@ -22,7 +22,7 @@ class Waiting(NamedTuple):
     version: int
 
 
-class Member:
+class ClassicMember:
     __slots__ = (
         "assignment",
         "client_id",
@@ -64,7 +64,7 @@ class Member:
         self.deadline_ms = NEVER
 
     @classmethod
-    def written(cls, protocol: str | None, one: MemberMetadata) -> Member:
+    def from_record(cls, protocol: str | None, one: MemberMetadata) -> ClassicMember:
         """The member that a record tells of. Of its protocols only the chosen one is in there."""
         return cls(
             one.member_id,

@@ -15,13 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.coord import formats
 from ottla.coord.groups import consumer_records as records
-from ottla.coord.groups.assignors import NO_PART
-from ottla.coord.groups.classic import ClassicGroup, refused_join, refused_sync
-from ottla.coord.groups.classic import State as ClassicState
+from ottla.coord.groups.assignors import NO_ASSIGNMENT
+from ottla.coord.groups.classic import ClassicGroup, GroupState, refuse_join, refuse_sync
 from ottla.coord.groups.consumer import ConsumerGroup
-from ottla.coord.groups.consumer_member import ClassicPart, ConsumerMember, Held, Holding, State, Subscription
-from ottla.coord.groups.embedded import by_id, read_assignment, read_subscription, version_of, write_assignment
-from ottla.coord.groups.member import Member
+from ottla.coord.groups.consumer_member import ClassicMetadata, ConsumerMember, Held, Holding, MemberState, Subscription
+from ottla.coord.groups.consumer_protocol import (
+    CONSUMER,
+    by_id,
+    read_assignment,
+    read_subscription,
+    version_of,
+    write_assignment,
+)
+from ottla.coord.groups.member import ClassicMember
 from ottla.coord.groups.topics import metadata_hash
 from ottla.coord.machine import Decision
 from ottla.errors import BrokerError, ErrorCode
@@ -35,8 +41,6 @@ if TYPE_CHECKING:
     from ottla.coord.groups.machine import GroupMachine
     from ottla.coord.groups.outcome import Outcome
     from ottla.coord.machine import Record, Token
-
-CONSUMER = "consumer"  # the protocol type of consumers
 
 
 def consumer_group(machine: GroupMachine, group_id: str, *, joining: bool, now_ms: int, out: Outcome) -> ConsumerGroup:
@@ -54,7 +58,7 @@ def consumer_group(machine: GroupMachine, group_id: str, *, joining: bool, now_m
     if group.empty:
         out.records += group.tombstones()
         return ConsumerGroup(group_id)
-    return upgraded(group, machine.consumer_rules(group_id), machine.image(), now_ms, out)
+    return upgrade(group, machine.consumer_rules(group_id), machine.image(), now_ms, out)
 
 
 def publish(machine: GroupMachine, group: ConsumerGroup | ClassicGroup, out: Outcome) -> None:
@@ -72,26 +76,26 @@ def publish(machine: GroupMachine, group: ConsumerGroup | ClassicGroup, out: Out
         # The timers of a classic group were left alone; that of a consumer group may just have fired.
         return Decision(timers=before.deadlines.timers() if isinstance(before, ConsumerGroup) else ())
 
-    out.failed = restore
+    out.on_failure = restore
 
 
-def undone(
+def plan_undo(
     out: Outcome, refusal: Callable[[ErrorCode], tuple[Token, Any]] | None = None
 ) -> Callable[[ErrorCode], Decision]:
     """What to do when the records could not be written: put back what was published, keep the timers, refuse."""
-    restore = out.failed
+    restore = out.on_failure
 
-    def failed(code: ErrorCode) -> Decision:
+    def undo(code: ErrorCode) -> Decision:
         timers = out.timers if restore is None else restore(code).timers
         return Decision(replies=[] if refusal is None else [refusal(code)], timers=timers)
 
-    return failed
+    return undo
 
 
 # From classic to consumer.
 
 
-def upgraded(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: int, out: Outcome) -> ConsumerGroup:
+def upgrade(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: int, out: Outcome) -> ConsumerGroup:
     """The consumer group that a classic group becomes, with its members in a generation that was a moment ago."""
     name = classic.id
     if not rules.upgrades:
@@ -108,7 +112,7 @@ def upgraded(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: 
     group = ConsumerGroup(name)
     made = [
         *(records.subscription(name, member.id, member.subscription) for member in members),
-        records.epoch(name, classic.generation, _known(image, members, taken)),
+        records.epoch(name, classic.generation, _hash_topics(image, members, taken)),
         *(records.target(name, member.id, _part(member.holding.assigned)) for member in members),
         records.target_epoch(name, classic.generation, 0),
         *(records.holding(name, member.id, member.holding) for member in members),
@@ -122,7 +126,7 @@ def upgraded(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: 
     return group
 
 
-def _known(image: Image, members: list[ConsumerMember], taken: set[tuple[bytes, int]]) -> int:
+def _hash_topics(image: Image, members: list[ConsumerMember], taken: set[tuple[bytes, int]]) -> int:
     """The hash of the topics. None of them counts as known if nobody has a partition of theirs, because a cooperative
     rebalance of the classic group was in the middle: then the heartbeat that follows assigns anew."""
     names = {name for member in members for name in member.subscription.topics}
@@ -136,7 +140,9 @@ def _cannot_upgrade(group_id: str, reason: str) -> BrokerError:
     return BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, text)
 
 
-def _consumer_member(classic: ClassicGroup, one: Member, image: Image, taken: set[tuple[bytes, int]]) -> ConsumerMember:
+def _consumer_member(
+    classic: ClassicGroup, one: ClassicMember, image: Image, taken: set[tuple[bytes, int]]
+) -> ConsumerMember:
     assigned: Held = {}
     if one.assignment:
         assignment = read_assignment(one.assignment)
@@ -164,9 +170,9 @@ def _consumer_member(classic: ClassicGroup, one: Member, image: Image, taken: se
             host=one.host,
             topics=frozenset(told.topics),
             rebalance_ms=one.rebalance_ms,
-            classic=ClassicPart(one.session_ms, one.protocols),
+            classic=ClassicMetadata(one.session_ms, one.protocols),
         ),
-        Holding(classic.generation, classic.generation, State.STABLE, assigned),
+        Holding(classic.generation, classic.generation, MemberState.STABLE, assigned),
     )
 
 
@@ -177,7 +183,7 @@ def _part(held: Held) -> dict[bytes, frozenset[int]]:
 def _replay(group: ConsumerGroup, made: list[Record]) -> None:
     """Make the group what its records say. Nobody sees it yet; when they are written they say the same once more."""
     for record in made:
-        found = formats.read(formats.GROUPS, record.key, record.value)
+        found = formats.decode_record(formats.GROUPS, record.key, record.value)
         assert found is not None, "our own records are known"
         group.apply(*found)
 
@@ -186,9 +192,9 @@ def _send_back(classic: ClassicGroup, out: Outcome) -> None:
     """Whoever waits for a rebalance of the classic group must ask again."""
     for one in classic.roster.members.values():
         if one.join is not None:
-            out.reply(one.join.token, refused_join(one.join.version, one.id, ErrorCode.REBALANCE_IN_PROGRESS))
+            out.reply(one.join.token, refuse_join(one.join.version, one.id, ErrorCode.REBALANCE_IN_PROGRESS))
         if one.sync is not None:
-            out.reply(one.sync, refused_sync(ErrorCode.REBALANCE_IN_PROGRESS))
+            out.reply(one.sync, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS))
     out.timer(("join", classic.id), None)
     out.timer(("sync", classic.id), None)
 
@@ -219,18 +225,18 @@ def downgrade(
     """Make the group a classic one. `joining` is in the place of the one that leaves, with what that was to have."""
     gone = {member.id for member in leaving}
     left = [member for member in group.members.values() if member.id not in gone]
-    parts = {member.id: group.target.get(member.id, NO_PART) for member in left}
+    parts = {member.id: group.target.get(member.id, NO_ASSIGNMENT) for member in left}
     if joining is not None:
         (former,) = leaving
         left.append(joining)
-        parts[joining.id] = group.target.get(former.id, NO_PART)
+        parts[joining.id] = group.target.get(former.id, NO_ASSIGNMENT)
         out.records.clear()  # of a member of a consumer group, which there will not be
     classic = ClassicGroup(group.id, machine.rules, now_ms)
     classic.protocol_type, classic.generation = CONSUMER, group.epoch
     for member in left:
         classic.roster.add(_classic_member(member))
     classic.protocol = classic.roster.choose()
-    classic.state = ClassicState.STABLE
+    classic.state = GroupState.STABLE
     for one in classic.roster.members.values():
         version = version_of(one.metadata(classic.protocol))
         one.assignment = write_assignment(machine.image(), parts[one.id], version)
@@ -242,10 +248,10 @@ def downgrade(
     publish(machine, classic, out)
 
 
-def _classic_member(member: ConsumerMember) -> Member:
+def _classic_member(member: ConsumerMember) -> ClassicMember:
     wanted = member.subscription
     assert wanted.classic is not None, "only these are left"
-    return Member(
+    return ClassicMember(
         member.id,
         wanted.instance,
         wanted.client_id,

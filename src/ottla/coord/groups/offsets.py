@@ -13,7 +13,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.coord.formats import OffsetCommitKey, written
+from ottla.coord.formats import OffsetCommitKey, encode_record
 from ottla.coord.machine import NOBODY, Record
 from ottla.errors import BrokerError, ErrorCode
 
@@ -100,7 +100,7 @@ class Offsets:
             topics.setdefault(topic, {})[index] = one
             self.open.setdefault(group, set()).add(producer_id)
 
-    def ended(self, producer_id: int, *, committed: bool) -> None:
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         for group, topics in self.pending.pop(producer_id, {}).items():
             producers = self.open[group]
             producers.remove(producer_id)
@@ -158,4 +158,4 @@ def record(
 
 
 def tombstone(group: str, topic: str, index: int) -> Record:
-    return written(OffsetCommitKey(group=group, topic=topic, partition=index), None)
+    return encode_record(OffsetCommitKey(group=group, topic=topic, partition=index), None)

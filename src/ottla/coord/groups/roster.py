@@ -9,19 +9,19 @@ from ottla.coord.groups.member import size_of
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.coord.groups.member import Member, Protocols, Waiting
+    from ottla.coord.groups.member import ClassicMember, Protocols, Waiting
 
 
 class Roster:
     def __init__(self) -> None:
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ClassicMember] = {}
         self.static: dict[str, str] = {}  # group.instance.id → member id
         self.leader: str | None = None
         self.joined = 0  # members whose join waits for an answer
         self.metadata_size = 0  # bytes, of all that members say for their protocols
         self._supporters: Counter[str] = Counter()  # protocol → members that offer it
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicMember) -> None:
         assert member.id not in self.members, "a member joins once"
         self.members[member.id] = member
         self._supporters.update(name for name, _ in member.protocols)
@@ -44,7 +44,7 @@ class Roster:
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
 
-    def rename(self, member: Member, member_id: str) -> None:
+    def rename(self, member: ClassicMember, member_id: str) -> None:
         """A static member is back under another id, in the same place."""
         del self.members[member.id]
         if self.leader == member.id:
@@ -54,19 +54,19 @@ class Roster:
         assert member.instance is not None, "only static members come back"
         self.static[member.instance] = member_id
 
-    def update(self, member: Member, protocols: Protocols, session_ms: int, rebalance_ms: int) -> None:
+    def update(self, member: ClassicMember, protocols: Protocols, session_ms: int, rebalance_ms: int) -> None:
         self._supporters.subtract(name for name, _ in member.protocols)
         self._supporters.update(name for name, _ in protocols)
         self.metadata_size += size_of(protocols) - size_of(member.protocols)
         member.protocols, member.session_ms, member.rebalance_ms = protocols, session_ms, rebalance_ms
 
-    def wait(self, member: Member, join: Waiting | None) -> Waiting | None:
+    def wait(self, member: ClassicMember, join: Waiting | None) -> Waiting | None:
         """Remember the join that is to be answered, or that none is. Returns the one before it."""
         before, member.join = member.join, join
         self.joined += (join is not None) - (before is not None)
         return before
 
-    def check(self, member_id: str, instance: str | None) -> Member:
+    def check(self, member_id: str, instance: str | None) -> ClassicMember:
         """The member that speaks, or BrokerError: it is not one, or its instance is another one by now."""
         if instance is not None and self.static.get(instance, member_id) != member_id:
             raise BrokerError(ErrorCode.FENCED_INSTANCE_ID)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ottla.coord.runtime import Runtime
     from ottla.coord.transactions.machine import TransactionMachine
     from ottla.coord.transactions.markers import MarkerWriter
-    from ottla.coord.transactions.transaction import Markers
+    from ottla.coord.transactions.transaction import WriteMarkers
 
 logger = logging.getLogger("ottla.coord")
 
@@ -57,8 +57,15 @@ Place = tuple[str, int]  # topic and partition
 
 
 class Endings:
-    def __init__(self, metadata: Metadata, markers: MarkerWriter, peers: Peers | None, topic: str) -> None:
-        self.runtime: Runtime[TransactionMachine] | None = None  # set once, by whoever builds both
+    def __init__(
+        self,
+        runtime: Runtime[TransactionMachine],
+        metadata: Metadata,
+        markers: MarkerWriter,
+        peers: Peers | None,
+        topic: str,
+    ) -> None:
+        self._runtime = runtime
         self._metadata = metadata
         self._markers = markers
         self._peers = peers
@@ -67,7 +74,7 @@ class Endings:
         self._steps = Steps("ottla.coord")
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def perform(self, index: int, effect: Markers) -> None:
+    def write(self, index: int, effect: WriteMarkers) -> None:
         """Write what the machine of a partition has decided, and tell it when everything is written."""
         machine = self._machine(index)
         if machine is None:
@@ -79,14 +86,14 @@ class Endings:
             left -= written
             delay_s = RETRY_S
         if not left:
-            self._marked(index, effect)
+            self._complete(index, effect)
             return
         work = self._finish(index, machine, effect, left, awaited, delay_s)
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def lost(self, broker_id: int) -> None:
+    def drop_broker(self, broker_id: int) -> None:
         """A broker is gone: what it was sent is sent to whoever leads now, without waiting for an answer."""
         if self._peers is not None and broker_id in self._senders:
             self._peers.close_channel(broker_id, CHANNEL)
@@ -98,9 +105,8 @@ class Endings:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _machine(self, index: int) -> TransactionMachine | None:
-        assert self.runtime is not None
         try:
-            return self.runtime.peek(index)
+            return self._runtime.peek(index)
         except BrokerError:
             return None
 
@@ -108,7 +114,7 @@ class Endings:
         self,
         index: int,
         machine: TransactionMachine,
-        effect: Markers,
+        effect: WriteMarkers,
         left: set[Place],
         awaited: list[asyncio.Future[set[Place]]],
         delay_s: float,
@@ -130,21 +136,19 @@ class Endings:
                 awaited += sent
                 await asyncio.sleep(0)
         if self._machine(index) is machine:
-            self._marked(index, effect)
+            self._complete(index, effect)
 
-    def _marked(self, index: int, effect: Markers) -> None:
-        assert self.runtime is not None
-        self.runtime.decide(
+    def _complete(self, index: int, effect: WriteMarkers) -> None:
+        self._runtime.decide(
             index,
-            lambda machine, now_ms: machine.marked(effect.transactional_id, effect.producer_id, effect.epoch, now_ms),
+            lambda machine, now_ms: machine.complete(effect.transactional_id, effect.producer_id, effect.epoch, now_ms),
         )
 
     def _begin(
-        self, index: int, effect: Markers, places: Iterable[Place]
+        self, index: int, effect: WriteMarkers, places: Iterable[Place]
     ) -> tuple[set[Place], list[asyncio.Future[set[Place]]]]:
         """Write or send what can be. Returns the partitions that are done with, and futures of others that will be."""
-        assert self.runtime is not None
-        epoch = self.runtime.epoch(index)
+        epoch = self._runtime.epoch(index)
         marker = Marker(effect.producer_id, effect.epoch, epoch, effect.version, commits=effect.commits)
         done: set[Place] = set()
         awaited: list[asyncio.Future[set[Place]]] = []
@@ -180,7 +184,7 @@ class Endings:
             try:
                 uncommitted = self._markers.write(topic, index, marker)
             except BrokerError as error:
-                return settled(place, marker, error, self._steps)
+                return is_settled(place, marker, error, self._steps)
             if uncommitted is None:
                 return True
             return asyncio.ensure_future(self._commit(place, marker, uncommitted))
@@ -190,7 +194,7 @@ class Endings:
         try:
             await uncommitted
         except BrokerError as error:
-            return {place} if settled(place, marker, error, self._steps) else set()
+            return {place} if is_settled(place, marker, error, self._steps) else set()
         return {place}
 
     def _sender(self, broker_id: int) -> Sender:
@@ -252,7 +256,7 @@ class Sender:
         broker = self._metadata.image.brokers.get(self._broker_id)
         if broker is None:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
-        request = WriteTxnMarkersRequest(markers=[told(one.marker, one.places) for one in batch])
+        request = WriteTxnMarkersRequest(markers=[encode_marker(one.marker, one.places) for one in batch])
         client_id = f"broker-{self._metadata.node_id}-txn-marker-sender"
         try:
             answer: WriteTxnMarkersResponse = await self._peers.ask(
@@ -270,12 +274,12 @@ class Sender:
             for topic in result.topics:
                 for one in topic.partitions:
                     place = (topic.name, one.partition_index)
-                    if one.error_code == 0 or settled(place, marker, refusal(one.error_code), self._steps):
+                    if one.error_code == 0 or is_settled(place, marker, make_error(one.error_code), self._steps):
                         written.add(place)
         return done
 
 
-def told(marker: Marker, places: list[Place]) -> WritableTxnMarker:
+def encode_marker(marker: Marker, places: list[Place]) -> WritableTxnMarker:
     topics: dict[str, list[int]] = {}
     for topic, index in places:
         topics.setdefault(topic, []).append(index)
@@ -289,7 +293,7 @@ def told(marker: Marker, places: list[Place]) -> WritableTxnMarker:
     )
 
 
-def refusal(code: int) -> BrokerError:
+def make_error(code: int) -> BrokerError:
     """An error code of another broker, which may be newer than we are."""
     try:
         return BrokerError(ErrorCode(code))
@@ -297,7 +301,7 @@ def refusal(code: int) -> BrokerError:
         return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code}")
 
 
-def settled(place: Place, marker: Marker, error: BrokerError, steps: Steps) -> bool:
+def is_settled(place: Place, marker: Marker, error: BrokerError, steps: Steps) -> bool:
     """Whether a refusal means that there is nothing more to do for this partition."""
     if error.code in WRITTEN:
         logger.warning("no marker of producer %d in %s-%d: %s", marker.producer_id, *place, error)

@@ -119,11 +119,11 @@ class Verification:
             if not checks:
                 del self._checks[key]
 
-    def ended(self, partition: Partition, producer_id: int) -> None:
-        """A marker was written: what was known of this producer's transaction holds no more."""
+    def end_transaction(self, partition: Partition, producer_id: int, _commits: bool) -> None:
+        """A marker was written: a verdict on this producer's transaction is out of date."""
         self._checks.pop((partition, producer_id), None)
 
-    def lost(self, broker_id: int) -> None:
+    def drop_broker(self, broker_id: int) -> None:
         """A broker is gone: whoever waits for its verdict is to ask again."""
         if self._peers is not None and broker_id in self._askers:
             self._peers.close_channel(broker_id, CHANNEL)
@@ -162,7 +162,7 @@ class Verification:
             return answer
         machine = self._transactions.peek(name)
         code = machine.verify(name, *producer, frozenset((place,)))[place]
-        uncommitted = self._transactions.committed(name, machine)
+        uncommitted = self._transactions.pending_commit(name, machine)
         return code if uncommitted is None else later(code, uncommitted)
 
 
@@ -233,28 +233,28 @@ class Asker:
                 channel=CHANNEL,
             )
         except UnsupportedError:
-            return {(one.question.name, one.question.place): unasked(one.question) for one in batch}
+            return {(one.question.name, one.question.place): assume_verdict(one.question) for one in batch}
         except PeerError as error:
             raise BrokerError(ErrorCode.NETWORK_EXCEPTION, str(error)) from None
         if answer.error_code:
-            code = known(answer.error_code)
+            code = read_code(answer.error_code)
             if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 code = ErrorCode.INVALID_TXN_STATE  # the client has nothing to do with what brokers may do
             return {(one.question.name, one.question.place): code for one in batch}
         return {
-            (result.transactional_id, (topic.name, one.partition_index)): known(one.partition_error_code)
+            (result.transactional_id, (topic.name, one.partition_index)): read_code(one.partition_error_code)
             for result in answer.results_by_transaction
             for topic in result.topic_results
             for one in topic.results_by_partition
         }
 
 
-def unasked(question: Question) -> ErrorCode:
+def assume_verdict(question: Question) -> ErrorCode:
     """A coordinator of an older Kafka cannot be asked: the check is left out, but nothing can be added without it."""
     return ErrorCode.UNSUPPORTED_VERSION if question.adds else ErrorCode.NONE
 
 
-def known(code: int) -> ErrorCode:
+def read_code(code: int) -> ErrorCode:
     try:
         return ErrorCode(code)
     except ValueError:  # of a newer broker

@@ -105,7 +105,7 @@ def guards(request: type) -> Callable[[Gate], Gate]:
     return register
 
 
-def guarded(key: int, handler: Handler, authorizer: Authorizer) -> Handler:
+def put_behind_gate(key: int, handler: Handler, authorizer: Authorizer) -> Handler:
     """The handler behind its gate."""
     gate = GATES.get(key)
     if gate is None:
