@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ottla.clock import Clock
+    from ottla.cluster.acl_store import AclStore
     from ottla.cluster.image import Image
     from ottla.cluster.keeper import Keeper
     from ottla.cluster.metadata import Metadata
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from ottla.founding import Founding
     from ottla.metrics.endpoint import Endpoint
     from ottla.metrics.sources import Sources
-    from ottla.security.acl_store import AclStore
     from ottla.security.authorizer import Authorizer
 
 log = logging.getLogger("ottla.broker")
@@ -134,8 +134,8 @@ class Broker:
         """The access control lists, before the first client is answered."""
         if not self.config.authorizer_class_name:
             return
+        from ottla.cluster.acl_store import AclStore
         from ottla.handlers import gates
-        from ottla.security.acl_store import AclStore
         from ottla.security.authorizer import Authorizer
 
         gates.load()
@@ -243,7 +243,7 @@ class Broker:
             acl_store=self._acl_store,
         )
         self.parts = parts
-        dispatch = Dispatch(parts)
+        dispatch = Dispatch(parts, self._authorizer)
         if self._sources is not None:
             self._sources.parts, self._sources.dispatch = parts, dispatch
             self._sources.proposals = getattr(founding, "proposals", None)

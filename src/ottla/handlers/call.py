@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ottla.clock import Clock
+    from ottla.cluster.acl_store import AclStore
     from ottla.cluster.commands import Commands
     from ottla.cluster.consumer_offsets import ConsumerOffsets
     from ottla.cluster.metadata import Metadata
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from ottla.replica.replicas import Replicas
     from ottla.replica.sessions import Sessions
     from ottla.replica.throttle import Throttle
-    from ottla.security.acl_store import AclStore
     from ottla.security.authorizer import Authorizer
     from ottla.telemetry.receiver import Telemetry
     from ottla.wire.schema import Spec

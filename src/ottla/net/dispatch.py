@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.handlers.call import Parts, Steps
     from ottla.net.connection import Answer, Connection
     from ottla.net.outbox import Part
+    from ottla.security.authorizer import Authorizer
 
 log = logging.getLogger("ottla.dispatch")
 
@@ -107,8 +108,9 @@ class Route:
 
 
 class Dispatch:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, authorizer: Authorizer | None = None) -> None:
         self._parts = parts
+        self._authorizer = authorizer
         self.errors: Counter[tuple[int, int]] = Counter()  # in answers, by API and code
         self._routes: dict[int, Route] = {}
         self._around: dict[int, Callable[[Callable[..., Any]], Callable[..., Any]]] = {}  # see `intercept`
@@ -273,11 +275,11 @@ class Dispatch:
 
     def _find_handler(self, key: int) -> Callable[..., Any]:
         """The handler of an API, with what stands in front of it: its gate, and a fault on purpose."""
-        handler, authorizer = select_apis(self._parts)[key].function, self._parts.authorizer
-        if authorizer is not None:
+        handler = select_apis(self._parts)[key].function
+        if self._authorizer is not None:
             from ottla.handlers.gates.gate import put_behind_gate  # most brokers have none
 
-            handler = put_behind_gate(key, handler, authorizer)
+            handler = put_behind_gate(key, handler, self._authorizer)
         around = self._around.get(key)
         return handler if around is None else around(handler)
 
