@@ -48,6 +48,9 @@ SELECTORS = tuple(f"org.apache.kafka.common.replica.{name}Selector" for name in 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
 class BrokerConfig(Table):
     given: Mapping[str, str]
     notices: tuple[str, ...]  # lines worth one warning each at start
@@ -107,6 +110,18 @@ class BrokerConfig(Table):
         "Listeners meant for a KRaft quorum. Ottla has none, so sockets of these names are not opened.",
         importance=HIGH,
         differs="Kafka demands one.",
+    )
+
+    # Who may do what
+    authorizer_class_name: str = string(
+        "",
+        "Judges what clients may do, by access control lists. Both of Kafka's names mean the same here. Empty: "
+        "everybody may do everything.",
+        choices=("", "kafka.security.authorizer.AclAuthorizer", STANDARD_AUTHORIZER),
+    )
+    super_users: str | None = maybe("Users who may do everything, as User:name;User:name.")
+    allow_everyone_if_no_acl_found: bool = boolean(
+        False, "Whether everybody may do everything with what no access control list names."
     )
 
     # The cluster it is a member of
