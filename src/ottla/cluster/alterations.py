@@ -100,7 +100,7 @@ def check_broker_configs(
         )
         raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
     try:
-        after = config.overlaid(pairs)
+        after = config.overlay(pairs)
         topic_config(after, {})
     except ConfigError as error:
         raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from None

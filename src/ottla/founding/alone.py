@@ -61,7 +61,7 @@ class Alone:
         self.controller = controller = Standalone(self.metadata_store, metadata, self._clock)
         known = await self._load()
         live, own = known.broker_configs.get(EVERY_BROKER, {}), known.broker_configs.get(str(node_id), {})
-        store.config = config.overlaid({**live, **own})
+        store.config = config.overlay({**live, **own})
         clean = all(store.disk.exists(Path(path) / CLEAN_MARKER) for path in config.log_dirs)
         await asyncio.to_thread(store.open, configs_of(config, known))
         await controller.start(

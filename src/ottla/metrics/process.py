@@ -20,7 +20,7 @@ PAGE_SIZE: Final = resource.getpagesize()
 BEGAN_S: Final = round(time.time(), 3)  # when this was loaded, which is when the broker was started
 
 
-def sampled() -> list[Sample]:
+def sample() -> list[Sample]:
     """Everything, now."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     samples = [

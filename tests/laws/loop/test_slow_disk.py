@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from handlers.wired import Wired
 from log.making import NOW_MS, TOPIC_ID, FaultyDisk, StillClock, a_store, append, keep_house, produced, settings
+from waiting import until
 
 from ottla import BrokerThread
 from ottla.disk import RealDisk
@@ -222,15 +223,13 @@ def test_a_move_holds_up_no_housekeeping(tmp_path: Path, monkeypatch: pytest.Mon
 
         monkeypatch.setattr(move, "copy", slow_copy)
         task = asyncio.create_task(store.run())
-        while not begun.is_set():
-            await asyncio.sleep(0)
+        await until(lambda: begun.is_set())
         while old.start < 8 or not (tmp_path / "a" / "recovery-point-offset-checkpoint").exists():
             clock.ms += 60_000
             await asyncio.sleep(0)
         assert log.directory is not target
         release.set()
-        while log.directory is not target:
-            await asyncio.sleep(0)
+        await until(lambda: log.directory is target)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
