@@ -185,6 +185,7 @@ class Store:
             except Exception as error:  # whatever it is, it is the trouble of this log
                 again = Unopened(directory, folder[0], clean, partial(load, folder), partial(adopt, folder))
                 self._give_up(again, folder[1][:2], error)
+                directory.ledger.keep(folder[1][:2], said)
                 return None
 
         if clean or len(folders) < 2:
@@ -222,6 +223,7 @@ class Store:
                 directory.refusal(error)
                 continue
             unopened.adopt(loaded)
+            directory.ledger.let_go(key)
             del self.broken[key], self._unopened[key]
             logger.info("log online", extra={"folder": unopened.folder})
             if self.on_opened is not None:
