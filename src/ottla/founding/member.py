@@ -134,7 +134,7 @@ class Joined:
         await self._member.register(Place(self._endpoints, protocols, config.broker_rack))
         self._member.subscribe(lambda epoch: self._own(self._catch_up()))
         self._registered = True
-        self._own(watch_directories(self._store, self._tell_of_directory))
+        self._own(watch_directories(self._store, self.replicas, self._tell_of_directory))
         await self.controller.start()
         await self._wait_for_controller()
 
