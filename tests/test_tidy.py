@@ -88,6 +88,7 @@ SATELLITES = {
     "faults",
     "folder",
     "logs",
+    "notify",
     "pytest_plugin",
     "serve",
     "sim",
