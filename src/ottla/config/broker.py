@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.config.listeners import Listener, advertised, metrics_address, opened
+from ottla.config.listeners import Listener, metrics_address, parse_advertised, parse_listeners
 from ottla.config.option import (
     CLUSTER_WIDE,
     DOUBLE_MAX,
@@ -46,6 +46,9 @@ MIGRATION_POLICIES = ("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")
 ONE_REPLICA = "A partition has one replica."
 SELECTORS = tuple(f"org.apache.kafka.common.replica.{name}Selector" for name in ("RackAwareReplica", "Leader"))
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 class BrokerConfig(Table):
@@ -107,6 +110,18 @@ class BrokerConfig(Table):
         "Listeners meant for a KRaft quorum. Ottla has none, so sockets of these names are not opened.",
         importance=HIGH,
         differs="Kafka demands one.",
+    )
+
+    # Who may do what
+    authorizer_class_name: str = string(
+        "",
+        "Judges what clients may do, by access control lists. Both of Kafka's names mean the same here. Empty: "
+        "everybody may do everything.",
+        choices=("", "kafka.security.authorizer.AclAuthorizer", STANDARD_AUTHORIZER),
+    )
+    super_users: str | None = maybe("Users who may do everything, as User:name;User:name.")
+    allow_everyone_if_no_acl_found: bool = boolean(
+        False, "Whether everybody may do everything with what no access control list names."
     )
 
     # The cluster it is a member of
@@ -619,7 +634,7 @@ class BrokerConfig(Table):
         assert isinstance(self.given, dict)
         self.given[name] = text
 
-    def overlaid(self, pairs: Mapping[str, str]) -> BrokerConfig:
+    def overlay(self, pairs: Mapping[str, str]) -> BrokerConfig:
         """This configuration with some options changed while running."""
         return load({**self.given, **pairs}) if pairs else self
 
@@ -649,9 +664,9 @@ def load(pairs: Mapping[str, str]) -> BrokerConfig:
 
         extra["notices"] = screen(foreign, refusals)
     with refusals:
-        extra["opened"] = opened(values, foreign)
+        extra["opened"] = parse_listeners(values, foreign)
     with refusals:
-        extra["advertised"] = advertised(values)
+        extra["advertised"] = parse_advertised(values)
     refusals.raise_all()
     return BrokerConfig({**values, **extra})
 
@@ -702,19 +717,19 @@ def _check_groups(values: Mapping[str, Value], refusals: Refusals) -> None:
         present, least, most = (_number(values[each]) for each in (name, lowest, highest))
         for low, high, lower, higher in ((least, most, lowest, highest), (least, present, lowest, name)):
             if high < low:
-                refusals.add(f"{dotted(higher)} must be greater than or equal to {dotted(lower)}")
+                refusals.add(f"{option_name(higher)} must be greater than or equal to {option_name(lower)}")
         if present > most:
-            refusals.add(f"{dotted(name)} must be less than or equal to {dotted(highest)}")
+            refusals.add(f"{option_name(name)} must be less than or equal to {option_name(highest)}")
     heartbeat, session = "group_consumer_heartbeat_interval_ms", "group_consumer_session_timeout_ms"
     if _number(values[heartbeat]) >= _number(values[session]):
-        refusals.add(f"{dotted(heartbeat)} must be less than {dotted(session)}")
+        refusals.add(f"{option_name(heartbeat)} must be less than {option_name(session)}")
     policy = str(values["group_consumer_migration_policy"])
     if policy.upper() not in MIGRATION_POLICIES:
         known = f"String must be one of (case insensitive): {', '.join(MIGRATION_POLICIES)}"
         refusals.add(str(invalid(policy, "group.consumer.migration.policy", known)))
 
 
-def dotted(attribute: str) -> str:
+def option_name(attribute: str) -> str:
     return attribute.replace("_", ".")
 
 

@@ -201,8 +201,6 @@ connection.failed.authentication.delay.ms INT 100
 
 REFUSED = """
 # Security is not built yet: this broker speaks PLAINTEXT and lets everybody do everything.
-allow.everyone.if.no.acl.found BOOLEAN false
-authorizer.class.name STRING ""
 connections.max.reauth.ms LONG 0
 delegation.token.expiry.check.interval.ms LONG 3600000
 delegation.token.expiry.time.ms LONG 86400000
@@ -290,7 +288,6 @@ ssl.truststore.certificates PASSWORD -
 ssl.truststore.location STRING -
 ssl.truststore.password PASSWORD -
 ssl.truststore.type STRING JKS
-super.users STRING -
 # Ottla's client of ZooKeeper cannot do this.
 zookeeper.metadata.migration.enable BOOLEAN false
 zookeeper.metadata.migration.min.batch.size INT 200

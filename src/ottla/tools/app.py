@@ -24,6 +24,7 @@ from ottla.tools import (
 )
 from ottla.tools.console import console
 from ottla.tools.consume import consume
+from ottla.tools.mirror import mirror
 from ottla.tools.output import until_reader_leaves
 from ottla.tools.produce import produce
 from ottla.tools.serve_completion import ServeCommand
@@ -64,6 +65,7 @@ app.add_typer(replicas.app, name="replicas")
 app.add_typer(zookeeper.app, name="zookeeper")
 app.command()(produce)
 app.command()(consume)
+app.command()(mirror)
 app.command()(top)
 app.command()(console)
 app.command("logdirs")(brokers.folders)
