@@ -102,6 +102,7 @@ SATELLITES = {
     "faults",
     "data_folder",
     "logging_setup",
+    "notify",
     "pytest_plugin",
     "serve",
     "sim",
