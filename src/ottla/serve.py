@@ -202,7 +202,6 @@ def run(plan: Plan) -> int:
 
 async def live(plan: Plan) -> int:
     from ottla.broker import Broker
-    from ottla.records import native
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -215,8 +214,6 @@ async def live(plan: Plan) -> int:
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            if line := native.missing():
-                logger.warning(line)
             announce(broker, plan)
             beside = start_console(broker, plan)
             gc.freeze()  # what start-up built lives as long as the process: never look at it again
