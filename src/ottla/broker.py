@@ -31,6 +31,7 @@ from ottla.log.store import LogStore
 from ottla.net.connection import Limits, Receiver
 from ottla.net.dispatch import Dispatch
 from ottla.net.listener import Admission, Listener, bind
+from ottla.records.native import warn_if_missing
 from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
 from ottla.telemetry.receiver import Telemetry
@@ -101,6 +102,7 @@ class Broker:
     async def start(self) -> None:
         for notice in self.config.notices:
             log.warning(notice)
+        warn_if_missing(log)
         descriptors.raise_limit()
         # Others may fail and go offline; without the first, which has the metadata, there is nothing to go by.
         self.disk.make_folder(self.config.log_dirs[0], parents=True)

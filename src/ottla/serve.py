@@ -243,7 +243,6 @@ def run(plan: Plan) -> int:
 
 async def live(plan: Plan) -> int:
     from ottla.broker import Broker
-    from ottla.records import native
 
     stop, left = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -256,8 +255,6 @@ async def live(plan: Plan) -> int:
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            if line := native.missing():
-                logger.warning(line)
             if plan.control is not None:
                 from ottla.faults.control import ControlServer
 
