@@ -44,8 +44,8 @@ DEAF_S_MAX = 20.0  # no request may hold the loop for more than a fraction of a 
 logger = logging.getLogger("ottla.serve")
 
 
-class Refused(Exception):
-    """What the command line asks for cannot be."""
+class CommandLineError(Exception):
+    """The command line is invalid."""
 
 
 class Plan(NamedTuple):
@@ -63,8 +63,8 @@ def serve(arguments: list[str]) -> int:
     options = parser().parse_args(arguments)
     logs.set_up(options.log_level, options.log_format)
     try:
-        plan = planned(options, os.environ)
-    except (ConfigError, Refused) as error:
+        plan = make_plan(options, os.environ)
+    except (ConfigError, CommandLineError) as error:
         return complain(str(error), 2)
     try:
         locks = FolderLocks(plan.folders)
@@ -73,7 +73,7 @@ def serve(arguments: list[str]) -> int:
     try:
         return run(plan)
     except OSError as error:
-        return complain(explained(error, plan.config), 1)
+        return complain(explain(error, plan.config), 1)
     except BrokerError as error:
         return complain(error.message or error.code.name, 1)
     except (KeeperError, CorruptCheckpointError) as error:
@@ -116,30 +116,30 @@ def parser() -> argparse.ArgumentParser:
     return here
 
 
-def planned(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
+def make_plan(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
     pairs = from_file(options.config) if options.config else {}
     pairs |= parse_environment(environment)
     settings = parse_settings(options.set)
     pairs |= settings
     if "listeners" in settings and (options.port is not None or options.host is not None):
-        raise Refused("--set listeners and --port or --host name different addresses: choose one")
+        raise CommandLineError("--set listeners and --port or --host name different addresses: choose one")
     if options.data and {"log.dirs", "log.dir"} & settings.keys():
-        raise Refused("--set log.dirs and --data name different folders: choose one")
+        raise CommandLineError("--set log.dirs and --data name different folders: choose one")
     if options.node_id is not None:
         pairs.pop("broker.id", None)
         pairs["node.id"] = str(options.node_id)
     if options.zookeeper is not None:
         if "zookeeper.connect" in settings:
-            raise Refused("--set zookeeper.connect and --zookeeper name different clusters: choose one")
+            raise CommandLineError("--set zookeeper.connect and --zookeeper name different clusters: choose one")
         pairs["zookeeper.connect"] = options.zookeeper
     if options.port is not None or options.host is not None or "listeners" not in pairs:
         pairs["listeners"] = listener(options.host or "", PORT if options.port is None else options.port)
-    return placed(options, environment, pairs)
+    return choose_folders(options, environment, pairs)
 
 
-def placed(options: argparse.Namespace, environment: Mapping[str, str], pairs: dict[str, str]) -> Plan:
+def choose_folders(options: argparse.Namespace, environment: Mapping[str, str], pairs: dict[str, str]) -> Plan:
     if options.memory and options.data:
-        raise Refused("--memory keeps nothing and --data keeps everything: choose one")
+        raise CommandLineError("--memory keeps nothing and --data keeps everything: choose one")
     if options.data:
         pairs["log.dirs"] = options.data
     elif not options.memory and not pairs.get("log.dirs") and not pairs.get("log.dir"):
@@ -164,7 +164,7 @@ def placed(options: argparse.Namespace, environment: Mapping[str, str], pairs: d
 def console(options: argparse.Namespace, config: BrokerConfig) -> list[str] | None:
     if options.console is None:
         if options.console_changes:
-            raise Refused("--console-changes makes sense with --console")
+            raise CommandLineError("--console-changes makes sense with --console")
         return None
     changes = ["--allow-changes"] if options.console_changes else []
     zookeeper = ["--zookeeper", config.zookeeper_connect] if config.zookeeper_connect else []
@@ -180,19 +180,21 @@ def check_alone(config: BrokerConfig) -> None:
     folder = config.log_dirs[0]
     if os.path.exists(os.path.join(folder, METADATA_FILE)):
         command = f"ottla cluster join --data {folder} --zookeeper {config.zookeeper_connect}"
-        raise Refused(f"{folder} is of a broker that ran alone. To make it the first member of a cluster: {command}")
+        raise CommandLineError(
+            f"{folder} is of a broker that ran alone. To make it the first member of a cluster: {command}"
+        )
 
 
 def from_file(name: str) -> dict[str, str]:
     try:
         return parse_properties(Path(name).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"--config {name}: {getattr(error, 'strerror', None) or error}") from error
+        raise CommandLineError(f"--config {name}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def listener(host: str, port: int) -> str:
     if not 0 <= port <= 65535:
-        raise Refused(f"--port {port}: a port is a number from 0 to 65535")
+        raise CommandLineError(f"--port {port}: a port is a number from 0 to 65535")
     return f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
 
 
@@ -211,7 +213,7 @@ async def live(plan: Plan) -> int:
     loop = asyncio.get_running_loop()
     listen_for_signals(loop, stop)
     if plan.until_eof:
-        loop.add_reader(sys.stdin.fileno(), notice_end, stop, left)
+        loop.add_reader(sys.stdin.fileno(), stop_at_eof, stop, left)
     broker, beside, control = Broker(plan.config), None, None
     starting, stopping = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stop.wait())
     try:
@@ -270,22 +272,22 @@ def listen_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> 
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # in every thread that is started from here on
-    threading.Thread(target=heed, args=(loop, stop), name="signals", daemon=True).start()
+    threading.Thread(target=wait_for_signals, args=(loop, stop), name="signals", daemon=True).start()
 
 
-def heed(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+def wait_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     number = signal.Signals(signal.sigwait(SIGNALS))
     deaf = threading.Timer(DEAF_S_MAX, give_up, (number,))
     deaf.daemon = True
     deaf.start()
 
-    def asked_to_stop() -> None:
+    def ask_to_stop() -> None:
         deaf.cancel()
         logger.info("stopping", extra={"signal": number.name})
         stop.set()
 
     with suppress(RuntimeError):  # the loop has ended by itself
-        loop.call_soon_threadsafe(asked_to_stop)
+        loop.call_soon_threadsafe(ask_to_stop)
     end(signal.Signals(signal.sigwait(SIGNALS)))
 
 
@@ -300,7 +302,7 @@ def end(number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
 
 
-def notice_end(stop: asyncio.Event, left: asyncio.Event) -> None:
+def stop_at_eof(stop: asyncio.Event, left: asyncio.Event) -> None:
     """Standard input has ended: the parent is gone."""
     if not os.read(sys.stdin.fileno(), 4096):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
@@ -316,7 +318,7 @@ def announce(broker: "Broker", plan: Plan) -> None:
         "",
         f"  address   {', '.join(addresses)}",
         f"  data      {place}",
-        f"  node      {broker.node_id} of cluster {broker.cluster_id}{kept_by(plan.config)}",
+        f"  node      {broker.node_id} of cluster {broker.cluster_id}{name_keeper(plan.config)}",
         *([f"  metrics   {broker.metrics_url}/metrics"] if broker.metrics_url else ()),
         f"  try       ottla produce greetings hello --bootstrap {addresses[0]}",
         f"            ottla consume greetings --bootstrap {addresses[0]}",
@@ -334,7 +336,7 @@ def announce(broker: "Broker", plan: Plan) -> None:
             ready.write(json.dumps(facts) + "\n")
 
 
-def kept_by(config: BrokerConfig) -> str:
+def name_keeper(config: BrokerConfig) -> str:
     return f", kept by ZooKeeper at {config.zookeeper_connect}" if config.zookeeper_connect else ""
 
 
@@ -345,7 +347,7 @@ def reachable(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def explained(error: OSError, config: BrokerConfig) -> str:
+def explain(error: OSError, config: BrokerConfig) -> str:
     if "ottla.metrics.listener" in str(error):
         return str(error.strerror)
     listeners = ",".join(config.listeners)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from coord.test_runtime import Counter, result, stored
+from waiting import until
 
 from ottla.clock import SystemClock
 from ottla.config import topic_config
@@ -93,8 +94,7 @@ def play(
 
 
 async def loaded(runtime: Runtime[Ending]) -> None:
-    while runtime.loading:
-        await asyncio.sleep(0)
+    await until(lambda: not runtime.loading)
 
 
 async def turns() -> None:
@@ -216,8 +216,7 @@ def test_a_commit_that_fails_is_told_and_what_follows_from_it_is_not_lost(
         await asyncio.sleep(0.03)
         assert done == []
         partition.advance(1)
-        while not done:
-            await asyncio.sleep(0)
+        await until(lambda: done)
 
     play(tmp_path, story)
 
@@ -239,8 +238,7 @@ def test_with_too_few_replicas_writers_are_told_and_readers_are_served(
         assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await result(read) == 1
         await result(told)
-        while not done:  # it is in the log, and read: what follows from it is done
-            await asyncio.sleep(0)
+        await until(lambda: done)  # it is in the log, and read: what follows from it is done
         partition.too_few = True
         assert runtime.pending_commit(0, runtime.peek(0)) is None
         runtime.on_resignation(0)

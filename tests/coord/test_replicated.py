@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from coord.test_runtime import Counter, result
 from replica.making import Host, state
+from waiting import until
 
 from ottla.coord.coordinator import Coordinator, Shape
 from ottla.errors import BrokerError, ErrorCode
@@ -41,8 +42,7 @@ def play(folder: Path, story: Story, **options: str) -> None:
 
 
 async def loaded(coordinator: Coordinator[Counter]) -> None:
-    while coordinator.runtime.loading:
-        await asyncio.sleep(0)
+    await until(lambda: not coordinator.runtime.loading)
 
 
 def fetch_all(host: Host, partition: Partition, offset: int) -> None:

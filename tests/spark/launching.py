@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
+
+from waiting import wait_until
 
 from ottla.spark.runner import state
 
@@ -39,14 +40,15 @@ class Launched:
 
     def until(self, reached: Callable[[state.RunState], bool], what: str) -> state.RunState:
         """Wait until run.json of this process says so."""
-        end = time.monotonic() + START_S
-        while time.monotonic() < end:
+
+        def look() -> state.RunState | None:
             now = state.read(self.folder)
             if now is not None and now.pid == self.process.pid and reached(now):
                 return now
             assert self.process.poll() is None, f"ended before {what}: {self.told()}"
-            time.sleep(0.05)
-        raise AssertionError(f"{what} did not happen within {START_S:.0f} s: {now}\n{self.told()}")
+            return None
+
+        return wait_until(look, lambda: f"{what}: {state.read(self.folder)}\n{self.told()}", START_S)
 
     def until_rows(self, query: str, count: int) -> state.RunState:
         def reached(now: state.RunState) -> bool:

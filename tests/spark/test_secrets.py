@@ -116,7 +116,7 @@ def test_a_private_key_in_the_open_is_refused(
     for more in ({"kafka.ssl.keystore.key.file": str(tmp_path / "key")}, {"kafka.ssl.keystore.key.env": "A_KEY"}):
         made = options.load({**given, **more})
         assert KEY.encode() not in pickle.dumps(made)
-        assert made.security.resolved().key.split() == PEM_KEY.split()
+        assert made.security.resolve().key.split() == PEM_KEY.split()
 
 
 def test_what_is_no_secret_is_not_taken_from_a_file(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.config.listeners import Listener, advertised, metrics_address, opened
+from ottla.config.listeners import Listener, metrics_address, parse_advertised, parse_listeners
 from ottla.config.option import (
     CLUSTER_WIDE,
     DOUBLE_MAX,
@@ -619,7 +619,7 @@ class BrokerConfig(Table):
         assert isinstance(self.given, dict)
         self.given[name] = text
 
-    def overlaid(self, pairs: Mapping[str, str]) -> BrokerConfig:
+    def overlay(self, pairs: Mapping[str, str]) -> BrokerConfig:
         """This configuration with some options changed while running."""
         return load({**self.given, **pairs}) if pairs else self
 
@@ -646,8 +646,8 @@ def load(pairs: Mapping[str, str]) -> BrokerConfig:
         from ottla.config.others import screen  # a long table; most starts need none of it
 
         extra["notices"] = screen(foreign)
-    extra["opened"] = opened(values, foreign)
-    extra["advertised"] = advertised(values)
+    extra["opened"] = parse_listeners(values, foreign)
+    extra["advertised"] = parse_advertised(values)
     return BrokerConfig({**values, **extra})
 
 
@@ -696,19 +696,19 @@ def _check_groups(values: Mapping[str, Value]) -> None:
         present, least, most = (_number(values[each]) for each in (name, lowest, highest))
         for low, high, lower, higher in ((least, most, lowest, highest), (least, present, lowest, name)):
             if high < low:
-                raise ConfigError(f"{dotted(higher)} must be greater than or equal to {dotted(lower)}")
+                raise ConfigError(f"{option_name(higher)} must be greater than or equal to {option_name(lower)}")
         if present > most:
-            raise ConfigError(f"{dotted(name)} must be less than or equal to {dotted(highest)}")
+            raise ConfigError(f"{option_name(name)} must be less than or equal to {option_name(highest)}")
     heartbeat, session = "group_consumer_heartbeat_interval_ms", "group_consumer_session_timeout_ms"
     if _number(values[heartbeat]) >= _number(values[session]):
-        raise ConfigError(f"{dotted(heartbeat)} must be less than {dotted(session)}")
+        raise ConfigError(f"{option_name(heartbeat)} must be less than {option_name(session)}")
     policy = str(values["group_consumer_migration_policy"])
     if policy.upper() not in MIGRATION_POLICIES:
         known = f"String must be one of (case insensitive): {', '.join(MIGRATION_POLICIES)}"
         raise invalid(policy, "group.consumer.migration.policy", known)
 
 
-def dotted(attribute: str) -> str:
+def option_name(attribute: str) -> str:
     return attribute.replace("_", ".")
 
 

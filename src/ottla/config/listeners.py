@@ -26,7 +26,7 @@ class Listener(NamedTuple):
     connections_max: int | None  # listener.name.<name>.max.connections, on top of max.connections
 
 
-def opened(values: Mapping[str, Value], foreign: Mapping[str, str]) -> tuple[Listener, ...]:
+def parse_listeners(values: Mapping[str, Value], foreign: Mapping[str, str]) -> tuple[Listener, ...]:
     """What to listen on: every listener but those of a KRaft controller, which Ottla does not have."""
     controller = [name.upper() for name in _strings(values, "controller_listener_names")]
     protocols = _protocols(values["listener_security_protocol_map"])
@@ -52,7 +52,7 @@ def opened(values: Mapping[str, Value], foreign: Mapping[str, str]) -> tuple[Lis
     return tuple(listeners)
 
 
-def advertised(values: Mapping[str, Value]) -> dict[str, tuple[str, int]]:
+def parse_advertised(values: Mapping[str, Value]) -> dict[str, tuple[str, int]]:
     """Listener name → the address told to clients. Empty when none was given."""
     names = {parse("listeners", text)[0] for text in _strings(values, "listeners")}
     controller = {name.upper() for name in _strings(values, "controller_listener_names")}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import Hangup
 from ottla.faults.fault import Fault
-from ottla.handlers.call import served
+from ottla.handlers.call import select_apis
 from ottla.wire import apis
 from ottla.wire.refusal import refuse
 
@@ -45,7 +45,7 @@ class Injector:
 
     def _add(self, fault: Fault) -> None:
         name = apis.BY_KEY[fault.key].name
-        if fault.key not in served(self._broker.parts):
+        if fault.key not in select_apis(self._broker.parts):
             raise ValueError(f"{name}: this broker does not serve it")
         if fault.code and fault.key == REASSIGN_FOLDERS:
             raise ValueError(f"{name}: can be delayed and dropped, but not answered with an error")

@@ -134,7 +134,7 @@ class Joined:
         self._registered = True
         self._own(watch_directories(self._store, self._tell_of_directory))
         await self.controller.start()
-        await self._be_told()
+        await self._wait_for_controller()
 
     async def _read_controller_epoch(self) -> int:
         data = (await self.keeper.get(znodes.CONTROLLER_EPOCH)).data
@@ -152,14 +152,14 @@ class Joined:
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._on_task_done)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             log.error("%s failed", task.get_coro(), exc_info=error)
 
-    async def _be_told(self) -> None:
+    async def _wait_for_controller(self) -> None:
         """Wait until the controller has told this broker of itself."""
         node_id, told = self.metadata.node_id, asyncio.Event()
 

@@ -20,7 +20,7 @@ from ottla.cluster.topic_names import check_name
 from ottla.config.describe import (
     DEFAULT,
     TYPES,
-    Entry,
+    ConfigEntry,
     Layers,
     describe_broker,
     describe_client_metrics,
@@ -99,7 +99,7 @@ def describe_resource(
     )
 
 
-def list_entries(parts: Parts, kind: int, name: str, names: Sequence[str] | None) -> list[Entry]:
+def list_entries(parts: Parts, kind: int, name: str, names: Sequence[str] | None) -> list[ConfigEntry]:
     if kind == TOPIC:
         check_name(name)
         topic = parts.metadata.image.topics.get(name)
@@ -127,7 +127,7 @@ def list_entries(parts: Parts, kind: int, name: str, names: Sequence[str] | None
     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
 
 
-def describe_entry(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def describe_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     sensitive = entry.row.sensitive
     return DescribeConfigsResourceResult(
         name=entry.row.name,

@@ -101,7 +101,8 @@ def list_one(
                 check_limit(partition, limit, call.version)
             break
         except OSError as error:
-            raise partition.log.directory.refusal(error) from error
+            partition.log.directory.note_failure(error)
+            raise partition.log.directory.storage_error(error) from error
         except LongSearchError as long:
             future = aside.run(long.size, long.search)
             yield future

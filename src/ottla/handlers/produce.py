@@ -162,7 +162,7 @@ class Work:
             self._timed = True
             waited = partition.committed(appended.last + 1)
         elif log.owed > log.recovery_point:
-            waited = asyncio.ensure_future(self.parts.store.flusher.flushed(log, log.owed))
+            waited = asyncio.ensure_future(self.parts.store.flusher.wait_for(log, log.owed))
         else:
             return
         if waited is not None:

@@ -64,7 +64,7 @@ def remember(one: Watched, data: PartitionData) -> None:
 def list_aborted(partition: Partition, offset: int, limit: int, found: Slice) -> list[AbortedTransaction]:
     return [
         AbortedTransaction(producer_id=producer_id, first_offset=first)
-        for producer_id, first in partition.log.aborted(offset, limit, found)
+        for producer_id, first in partition.log.list_aborted(offset, limit, found)
     ]
 
 

@@ -279,7 +279,7 @@ class Dispatch:
             self._around.pop(key, None)
         else:
             self._around[key] = around
-        function = served(self._parts)[key].function
+        function = select_apis(self._parts)[key].function
         for route in self._routes.values():
             if route.counts.key == key:
                 route.handler = function if around is None else around(function)

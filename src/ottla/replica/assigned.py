@@ -253,7 +253,7 @@ class Assigned(Replicas):
         self._files_left -= 1
         if self._files_left >= 0:
             return
-        left = descriptors.left()
+        left = descriptors.count_free()
         if left < DESCRIPTORS_SPARE:
             if not self._cramped:
                 logger.error("cannot host %s-%d and others: %s", topic.name, state.index, TOO_MANY)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.failure import Failed
-from ottla.client.secret import ENV, FILE, revealed
+from ottla.client.secret import ENV, FILE, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,11 +51,11 @@ class Private:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Private:
         """Those options; a reference that leads nowhere is told now."""
-        revealed(options)
+        resolve(options)
         return cls(tuple(sorted(options.items())))
 
     def reveal(self) -> dict[str, str]:
-        return revealed(dict(self.given))
+        return resolve(dict(self.given))
 
     def __repr__(self) -> str:
         return f"Private({redact(dict(self.given))})"

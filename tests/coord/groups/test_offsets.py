@@ -6,7 +6,7 @@ import pytest
 
 from ottla.coord import formats
 from ottla.coord.formats import OffsetCommitKey, OffsetCommitValue
-from ottla.coord.groups.offsets import NO_EXPIRY, Committed, Offsets, record, tombstone
+from ottla.coord.groups.offsets import NO_EXPIRY, CommittedOffset, Offsets, record, tombstone
 from ottla.coord.machine import NOBODY
 from ottla.errors import BrokerError
 
@@ -47,7 +47,7 @@ def test_the_last_commit_counts_until_it_is_removed() -> None:
     offsets = Offsets()
     offsets.apply(KEY, value(5), 0, NOBODY)
     offsets.apply(KEY, value(4), 1, NOBODY)
-    assert offsets.get("g", "t", 3) == Committed(4, -1, "", 9, NO_EXPIRY, bytes(16), 1)
+    assert offsets.get("g", "t", 3) == CommittedOffset(4, -1, "", 9, NO_EXPIRY, bytes(16), 1)
     assert list(offsets.partitions("g")) == [("t", 3)]
     offsets.apply(KEY, None, 2, NOBODY)
     assert offset_of(offsets) is None

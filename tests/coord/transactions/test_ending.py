@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import until
 
 from ottla.cluster.image import EMPTY, NO_LEADER, Broker, Partition, Topic
 from ottla.cluster.peers import PeerError
@@ -115,8 +116,7 @@ class World:
             self.hanging.set_exception(PeerError("closed"))
 
     async def finished(self, *names: str) -> None:
-        while len(self.told) < len(names):
-            await asyncio.sleep(0.001)
+        await until(lambda: len(self.told) >= len(names))
         assert sorted(self.told) == sorted(names)
 
 
@@ -178,8 +178,7 @@ def test_a_leader_that_refuses_has_not_written_and_the_next_one_is_asked(
         world.lead({STATE: [ME], "t": [2, 2]})
         world.answers = lambda broker, topic, index: code if broker == 2 and index == 0 else 0
         world.endings.write(0, an_end("x", ("t", 0), ("t", 1)))
-        while len(world.sent) < 3:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(world.sent) >= 3)
         assert world.told == []
         assert world.sent[1:] == [(2, [(7, 4, [("t", 0)])])] * (len(world.sent) - 1), "the other one is written"
         world.lead({STATE: [ME], "t": [3, 2]})
@@ -262,8 +261,7 @@ def test_who_coordinates_no_more_stops(how: str, monkeypatch: pytest.MonkeyPatch
         else:
             world.over.append(effect)
         world.lead({STATE: [ME], "t": [2]})
-        while world.endings._tasks:
-            await asyncio.sleep(0.001)
+        await until(lambda: not world.endings._tasks)
         assert (world.sent, world.told) == ([], [])
         world.machine = None
         world.endings.write(0, effect)
@@ -286,8 +284,7 @@ def test_a_marker_here_counts_when_it_is_committed(monkeypatch: pytest.MonkeyPat
         await asyncio.sleep(0.02)
         assert world.told == []
         commits[0].set_exception(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        while len(commits) < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(commits) >= 2)
         commits[1].set_result(None)
         await world.finished("x")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from coord.test_runtime import Counter
 from log.making import TOPIC_ID, a_store, settings
+from waiting import until
 
 from ottla.clock import SystemClock
 from ottla.coord.runtime import Runtime
@@ -43,14 +44,12 @@ def test_a_load_that_fails_is_tried_again(
         runtime = Runtime(lambda _: Counter(), SystemClock())
         partition = Partition("counts", 0, TOPIC_ID, log, 0)
         runtime.on_election(partition)
-        while runtime.loading:
-            await asyncio.sleep(0)
+        await until(lambda: not runtime.loading)
         runtime.run(0, lambda machine, token, _: machine.add(b"a", token))
         fail_at(log if place == "read" else Counter, place)
         runtime.on_resignation(0)
         runtime.on_election(partition)
-        while failures or runtime.loading or not list(runtime.machines()):
-            await asyncio.sleep(0)
+        await until(lambda: not failures and not runtime.loading and list(runtime.machines()))
         assert runtime.peek(0).counts == {b"a": 1}
         await runtime.stop()
 

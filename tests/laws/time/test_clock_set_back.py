@@ -9,6 +9,7 @@ import pytest
 from coord.groups.stage import RULES, subscription
 from coord.transactions.test_machine import World
 from log.making import NOW_MS, TOPIC_ID, StillClock, a_store, append, keep_house, produced, settings
+from waiting import until
 
 from ottla.clock import SystemClock
 from ottla.coord.groups.machine import GroupMachine
@@ -114,8 +115,7 @@ def test_a_silent_member_leaves(tmp_path: Path) -> None:
         group = runtime.peek(0).groups["g"]
         assert not group.empty
         clock.shift_ms = -HOUR_MS
-        while not group.empty:
-            await asyncio.sleep(0.02)
+        await until(lambda: group.empty)
         await runtime.stop()
 
     asyncio.run(asyncio.wait_for(story(), 20))

@@ -1,11 +1,11 @@
-"""Who gets which partitions of a consumer group: the broker's own assignors, `uniform` and `range`.
+"""The broker's own assignors for consumer groups, `uniform` and `range`.
 
     range     each topic is cut into runs of neighbouring partitions, one run per member; topics with equally many
-              partitions are cut alike, so that the same member has the same numbers of each
+              partitions are cut alike, so that a member has the same numbers of each
     uniform   members have equally many partitions, give or take one, and keep as many as possible of those they have
 
-Both are functions of the members, of what they had, and of the sizes of topics; they look at no clock and no order but
-that of the members' ids, so any broker comes to the same result. Racks are not considered.
+Both are pure functions of the members, their former assignments and the sizes of the topics, so any broker computes the
+same. Racks are not considered.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ NO_ASSIGNMENT: Final[Assignment] = {}
 
 
 class MemberSpec(NamedTuple):
-    """What an assignor is told of a member."""
+    """What an assignor knows of a member."""
 
     instance: str | None  # of a static member
     topics: frozenset[bytes]  # it is subscribed to; all of them exist
-    part: Assignment  # that it was to have until now
+    part: Assignment  # its assignment until now
 
 
 Specs = dict[str, MemberSpec]  # by member id
@@ -55,7 +55,7 @@ def range_assignor(members: Specs, sizes: Sizes) -> dict[str, Assignment]:
 
 
 def _rank(member: str, instance: str | None) -> tuple[bool, str]:
-    """Static members come first: their names stay, so their runs do."""
+    """Static members come first: their ids stay, and so do their runs."""
     return (instance is None, member if instance is None else instance)
 
 
@@ -69,7 +69,7 @@ def uniform_assignor(members: Specs, sizes: Sizes) -> dict[str, Assignment]:
 
 
 def _uniform(members: Specs, sizes: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """All are subscribed to the same: what a member has beyond its share goes to those who have less."""
+    """All are subscribed to the same topics: partitions beyond a member's share go to those who have less."""
     taken = {topic: {index for spec in members.values() for index in spec.part.get(topic, ())} for topic in sizes}
     free = [(topic, index) for topic, size in sizes.items() for index in range(size) if index not in taken[topic]]
     share, extra = divmod(sum(sizes.values()), len(members))
@@ -86,7 +86,7 @@ def _uniform(members: Specs, sizes: Mapping[bytes, int]) -> dict[str, Assignment
             free += [(topic, index) for index in ordered[room:]]
             room -= min(room, len(ordered))
         if room and one_more and len(members) - turn > extra:
-            one_more, room = False, room - 1  # somebody after it may hold so many already
+            one_more, room = False, room - 1  # a later member may already hold that many
         extra -= one_more
         parts[member] = kept
         if room:

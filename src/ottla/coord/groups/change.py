@@ -1,12 +1,11 @@
-"""A member of a consumer group has come, or says something new: what that does to the group, as records.
+"""How a new member or a new subscription changes a consumer group, as records.
 
-1. The subscription is written down if it is another one. Regular expressions that nobody has asked for before are
-   looked up, those that nobody asks for any more are dropped.
-2. The group epoch rises if the group now wants other topics, or if something about its topics has changed.
-3. A target is computed for the new epoch, unless the last one is too young: then a later heartbeat does it.
+1. A changed subscription is recorded. New regular expressions are looked up, unused ones are dropped.
+2. The group epoch rises if the set of subscribed topics, or something about these topics, has changed.
+3. A target is computed for the new epoch, unless the last one is too recent: then a later heartbeat does it.
 4. The member takes its next step towards the target.
 
-The group itself is left as it is until the records are applied; what it will be is kept here meanwhile.
+The group itself does not change until the records are applied; what it will be is kept here meanwhile.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.coord.groups.group import ConsumerRules
     from ottla.coord.groups.outcome import Outcome
 
-PATTERNS_REST_MS: Final = 10_000  # regular expressions are not looked up again before that
+PATTERNS_REST_MS: Final = 10_000  # the least time between two lookups of regular expressions
 
 
 class GroupChange:
@@ -43,14 +42,14 @@ class GroupChange:
         self.epoch = group.epoch
         self.target_epoch = group.target_epoch
         self.patterns = group.patterns
-        self.former: str | None = None  # the id of a static member whose place is taken
-        self.subscribed = False  # the member has asked for other topics than before
+        self.former: str | None = None  # the id of a static member that is replaced
+        self.subscribed = False  # the member has changed its subscription
 
     def replace(self, former: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member is back: it takes over what the former one held, as a rule under another id."""
+        """A static member is back: it takes over what the former one held, usually under a new id."""
         member = former._replace(id=member_id, holding=former.holding._replace(epoch=0, previous_epoch=0))
         self.former = former.id
-        if former.id != member_id:  # else its tombstone would take its deadlines, too
+        if former.id != member_id:  # else the tombstone would remove its deadlines, too
             self.out.records += records.without_member(self.group.id, former.id)
         self.out.records += [
             records.subscription(self.group.id, member_id, member.subscription),
@@ -60,7 +59,7 @@ class GroupChange:
         return member
 
     def subscribe(self, member: ConsumerMember, wanted: Subscription) -> ConsumerMember:
-        """The member with its new subscription; the group's epoch rises if it must. BrokerError for a bad pattern."""
+        """The member with its new subscription; raises the group's epoch if needed. BrokerError for a bad pattern."""
         group, before = self.group, member.subscription
         if wanted != before:
             self.out.records.append(records.subscription(group.id, member.id, wanted))
@@ -76,7 +75,7 @@ class GroupChange:
         return updated
 
     def _change_pattern(self, before: str, wanted: str) -> bool:
-        """The member's regular expression is another one. Whether that changes what the group is subscribed to."""
+        """The member has another regular expression. Returns whether that changes the group's topics."""
         group = self.group
         if before and group.pattern_counts[before] == 1:
             self._drop(before)
@@ -87,7 +86,7 @@ class GroupChange:
         return True
 
     def _refresh_patterns(self, updated: ConsumerMember) -> bool:
-        """Look up what is due, all at once so that the group is assigned once. Whether anything has changed."""
+        """Look up all patterns if that is due, so that the group is assigned once. Returns whether any changed."""
         group, topics = self.group, self.image.topics
         if topics.grown > group.seen:
             group.patterns_due_ms = min(group.patterns_due_ms, group.patterns_ms + PATTERNS_REST_MS)
@@ -97,17 +96,18 @@ class GroupChange:
         used = {text for member in self._members(updated) if (text := member.subscription.pattern)}
         if sum(self._resolve(text, self._matching(text)) for text in sorted(used)):
             return True
-        group.patterns_due_ms = self.now_ms + self.rules.pattern_refresh_ms  # a change that got lost is found before
+        # Only now, so that a change that could not be written is found again.
+        group.patterns_due_ms = self.now_ms + self.rules.pattern_refresh_ms
         return False
 
     def _matching(self, text: str) -> frozenset[str]:
         try:
             return matching(self.image, text)
         except BrokerError:
-            return frozenset()  # another broker has let it in
+            return frozenset()  # another broker accepted it
 
     def _resolve(self, text: str, topics: frozenset[str]) -> bool:
-        """A regular expression was looked up. Whether it stands for other topics than before."""
+        """Note the topics of a regular expression. Returns whether they are others than before."""
         before = self.patterns.get(text)
         if before is not None and before.topics == topics:
             return False
@@ -132,7 +132,7 @@ class GroupChange:
             if group.partition_metadata:
                 self.out.records.append(records.no_partition_metadata(group.id))
         else:
-            # Only now: after a change that could not be written it is tried again.
+            # Only now, so that a change that could not be written is tried again.
             group.seen = self.image.topics.version
 
     def _members(self, updated: ConsumerMember) -> list[ConsumerMember]:
@@ -146,7 +146,7 @@ class GroupChange:
         return {text: resolved.topics for text, resolved in self.patterns.items()}
 
     def assign(self, updated: ConsumerMember) -> Assignment:
-        """The member's part of the target, which is computed anew if the group's epoch has risen and time allows."""
+        """The target of the member. Computes a new one if the group's epoch has risen and the interval is over."""
         group, rules = self.group, self.rules
         rest_ms = rules.assignment_interval_ms
         passed_ms = wall_ms(self.now_ms) - group.target_ms  # below 0 if the clock was set back since
@@ -178,7 +178,7 @@ class GroupChange:
         return made[updated.id]
 
     def reconcile(self, updated: ConsumerMember, part: Assignment, owned: Owned | None) -> ConsumerMember:
-        """The member after its next step towards its part of the target."""
+        """The member after its next step towards its target."""
         group, holding = self.group, updated.holding
         if not self.subscribed and holding.is_reconciled(self.target_epoch):
             return updated
@@ -200,6 +200,6 @@ class GroupChange:
 
 
 def choose_assignor(members: list[ConsumerMember], rules: ConsumerRules) -> str:
-    """The assignor that most members name; the first of those that are offered if they name none."""
+    """The assignor that most members name; the broker's first one if they name none."""
     named = Counter(one.subscription.assignor for one in members if one.subscription.assignor in ASSIGNORS)
     return max(ASSIGNORS, key=lambda name: named[name]) if named else rules.assignors[0]

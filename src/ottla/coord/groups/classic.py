@@ -1,16 +1,17 @@
-"""A classic group: members join, one of them (the leader) shares out the work, the others are told their part.
+"""A classic group: members join, one of them (the leader) assigns the partitions, and syncs fetch the assignment.
 
     Empty ──join──► PreparingRebalance ──all joined, or time is up──► CompletingRebalance ──leader's sync──► Stable
                         │      ▲                                             │                                  │
                         │      └──── somebody joins, leaves or falls silent ─┴──────────────────────────────────┘
                         └──── all have left ──► Empty
 
-Every pass through CompletingRebalance is a generation, and only members of the current one may commit. Joins wait for
-the other members, syncs wait for the leader's. The group is written down when it becomes stable and when it becomes
-empty: `written` is that record, all of the group that outlives the broker. The rest is soft: who waits, who is due.
+Every pass through CompletingRebalance is a generation, and only members of the current one may commit. A join waits for
+the other members, a sync for the leader's sync. A record of the group is written when it becomes stable and when it
+becomes empty: `written` is the last one, and all that survives the broker. The rest is in memory: who waits, and the
+deadlines.
 
-A member's deadline moves with each sign of life; the group's one timer is set for the earliest and finds out when it
-fires whether that has moved. So a heartbeat costs no more than an assignment.
+A heartbeat only moves the member's deadline. The group has one timer, set for the earliest deadline; when it fires and
+the deadline has moved, it is set again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.coord.groups.group import GroupRules
-    from ottla.coord.groups.offsets import Committed
+    from ottla.coord.groups.offsets import CommittedOffset
     from ottla.coord.machine import Decision, Record, Token
     from ottla.wire.messages.groups import SyncGroupRequest
 
@@ -55,21 +56,20 @@ class ClassicGroup:
         self.written: GroupMetadataValue | None = None
         self.rules = rules
         self.state = GroupState.EMPTY
-        self.since_ms = (
-            None if now_ms is None else wall_ms(now_ms)
-        )  # when it came into this state; None: from before that was recorded
+        # Since when it is in this state; None: an older broker did not record it.
+        self.since_ms = None if now_ms is None else wall_ms(now_ms)
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.generation = 0
         self.roster = Roster()
-        self.invited: dict[str, int] = {}  # member ids that were given out and are not joined with yet → until when
-        self.unsynced: set[str] = set()  # members that have not fetched their part of this generation
-        self.first = False  # in a rebalance that began with nobody: it waits a while for more to come
-        self.grown = False  # somebody new has come since that wait began
-        self.wait_ms = self.wait_left_ms = 0  # the present length of that wait, and how much may be added to it
+        self.invited: dict[str, int] = {}  # member ids that were given out and have not joined yet → until when
+        self.unsynced: set[str] = set()  # members that have not fetched their assignment in this generation
+        self.first = False  # in a rebalance of an empty group, which waits a while for more members
+        self.grown = False  # a new member has joined since that wait began
+        self.wait_ms = self.wait_left_ms = 0  # the length of that wait, and how much may be added to it
         self.armed_ms = NEVER  # what the session timer is set for
-        self._subscriptions: list[bytes] | None = None  # of the members of this generation; None before the first one
-        self._topics: tuple[list[bytes], frozenset[str] | None] | None = None  # which topics those are to, once read
+        self._subscriptions: list[bytes] | None = None  # of the members of this generation; None before the first
+        self._topics: tuple[list[bytes], frozenset[str] | None] | None = None  # the topics in those, once decoded
 
     @property
     def phase(self) -> str:
@@ -80,7 +80,7 @@ class ClassicGroup:
         return self.state is GroupState.EMPTY
 
     def wake(self, now_ms: int, out: Outcome) -> None:
-        """Live on after a load, as the record says, every member with its whole session before it."""
+        """Continue after a load from the record. Every member gets a whole session timeout."""
         value = self.written
         if value is None:
             return
@@ -95,7 +95,7 @@ class ClassicGroup:
         self._subscriptions = [one.subscription for one in value.members]
         if value.members:
             self.state = GroupState.STABLE
-        if len(value.members) > self.rules.size_max:  # lowered since: let consumers commit, then sort it out
+        if len(value.members) > self.rules.size_max:  # lowered since: consumers may commit first
             self.prepare(now_ms, out)
 
     # What the machine asks of any group.
@@ -104,7 +104,7 @@ class ClassicGroup:
         self, member_id: str, instance: str | None, epoch: int, *, version: int, transactional: bool
     ) -> None:
         if epoch < 0 and self.state is GroupState.EMPTY:
-            return  # somebody who only keeps offsets here
+            return  # a client that only stores offsets here
         if epoch >= 0 or member_id or instance is not None:
             self.roster.check(member_id, instance)
             if epoch != self.generation:
@@ -134,7 +134,7 @@ class ClassicGroup:
         topics = self.topics
         return self.protocol_type == CONSUMER if topics is None else topic in topics
 
-    def has_expired(self, one: Committed, now_ms: int, retention_ms: int) -> bool:
+    def has_expired(self, one: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
         if self.protocol_type is None:
             base = one.time_ms
         elif self.state is GroupState.EMPTY:
@@ -150,7 +150,7 @@ class ClassicGroup:
 
     @property
     def topics(self) -> frozenset[str] | None:
-        """What the members are subscribed to; None when that cannot be told, for their protocol is not consumers'."""
+        """The topics that the members are subscribed to; None when their protocol is not the consumer protocol."""
         if self.protocol_type != CONSUMER or self._subscriptions is None:
             return None
         if self._topics is None or self._topics[0] is not self._subscriptions:
@@ -160,7 +160,7 @@ class ClassicGroup:
     # Rebalances.
 
     def rebalance(self, now_ms: int, out: Outcome) -> None:
-        """The members are others than before, or want something else: begin a rebalance, or go on with the present."""
+        """Members or subscriptions have changed: begin a rebalance, or complete the current one."""
         if self.state is not GroupState.PREPARING:
             self.prepare(now_ms, out)
         elif not self.first and self.all_joined:
@@ -193,13 +193,13 @@ class ClassicGroup:
             self.complete(now_ms, out)
 
     def complete(self, now_ms: int, out: Outcome) -> None:
-        """Go on with those who have joined: the next generation, or none if nobody is left."""
+        """End the join phase. Those that have joined are the next generation; without any the group is empty."""
         out.timer(("join", self.id), None)
         roster = self.roster
         for member in [one for one in roster.members.values() if one.join is None and one.instance is None]:
             self.remove(member.id)
         if not roster.elect() and roster.members:
-            # Static members alone, and none of them has come: wait until their sessions end, or one of them comes.
+            # Only static members, and none of them has joined: wait until one joins or their sessions end.
             out.timer(("join", self.id), now_ms + roster.rebalance_ms)
             return
         self.first = self.grown = False
@@ -223,7 +223,7 @@ class ClassicGroup:
         out.timer(("sync", self.id), now_ms + roster.rebalance_ms)
 
     def answer_join(self, member: ClassicMember, out: Outcome, *, skip_assignment: bool = False) -> None:
-        """Tell a member that waits about the generation; the leader also who is in it."""
+        """Answer a member's join with the generation; the leader also gets the members."""
         waiting = self.roster.wait(member, None)
         if waiting is not None:
             out.reply(waiting.token, self.generation_for(member, skip_assignment=skip_assignment))
@@ -254,7 +254,7 @@ class ClassicGroup:
         self.unsynced.discard(member_id)
 
     def dismiss(self, member: ClassicMember, out: Outcome) -> None:
-        """Remove a member. One whose join waits is told, so that it can come again."""
+        """Remove a member. If its join waits it gets an error, so that it can join again."""
         waiting = self.roster.wait(member, None)
         if waiting is not None:
             out.reply(waiting.token, refuse_join(waiting.version, "", ErrorCode.UNKNOWN_MEMBER_ID))
@@ -287,15 +287,15 @@ class ClassicGroup:
             out.reply(token, self._part_of(member))
             return
         if member.sync is not None:
-            out.reply(member.sync, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # asked again, for whatever reason
+            out.reply(member.sync, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # it asked again
         member.sync = token
         if member.id == self.roster.leader:
             self._settle({one.member_id: one.assignment for one in request.assignments}, now_ms, out)
 
     def _settle(self, parts: Mapping[str, bytes], now_ms: int, out: Outcome) -> None:
-        """The leader has shared out the work: write it down, then tell everybody who has asked."""
+        """The leader has sent the assignment: write it, and answer every sync that waits."""
         if sum(len(parts.get(member, b"")) for member in self.roster.members) > self.rules.record_size_max:
-            self._refuse_syncs(ErrorCode.UNKNOWN_SERVER_ERROR, now_ms, out)  # no log takes it: make no copy of it
+            self._refuse_syncs(ErrorCode.UNKNOWN_SERVER_ERROR, now_ms, out)  # too large for the log
             self.prepare(now_ms, out)
             return
         out.records.append(self.record(parts))
@@ -344,13 +344,13 @@ class ClassicGroup:
             out.timer(("sync", self.id), None)
 
     def sync_time_is_up(self, now_ms: int, out: Outcome) -> None:
-        """Members that joined this generation and never asked for their part are gone."""
+        """Remove members that joined this generation and did not sync in time."""
         if self.state in (GroupState.COMPLETING, GroupState.STABLE) and self.unsynced:
             for member_id in list(self.unsynced):
                 self.remove(member_id)
             self.prepare(now_ms, out)
 
-    # Signs of life.
+    # Heartbeats.
 
     def heartbeat(self, member_id: str, instance: str | None, generation: int, now_ms: int) -> ErrorCode:
         member = self.roster.check(member_id, instance)
@@ -369,7 +369,7 @@ class ClassicGroup:
             out.timer(("session", self.id), deadline_ms)
 
     def sessions_are_due(self, now_ms: int, out: Outcome) -> None:
-        """Remove who has been silent for too long, and set the timer for whoever is next."""
+        """Remove members whose session has expired, and set the timer for the next deadline."""
         self.armed_ms = NEVER
         for member_id, deadline_ms in list(self.invited.items()):
             if deadline_ms <= now_ms:
@@ -390,14 +390,14 @@ class ClassicGroup:
         self.arm(min([*deadlines, *self.invited.values()], default=NEVER), out)
 
     def _go_on(self, now_ms: int, out: Outcome) -> None:
-        """Somebody that a rebalance waited for is gone."""
+        """A member that a rebalance waited for is gone: complete it if all others have joined."""
         if self.state is GroupState.PREPARING and self.all_joined:
             self.complete(now_ms, out)
 
     # Leaving.
 
     def leave(self, member_id: str, instance: str | None, out: Outcome) -> bool:
-        """Let a member go; by its instance alone, if it names no id. False: it had not joined yet."""
+        """Remove a member, by its instance id if it gives no member id. False: it had not joined yet."""
         if member_id in self.invited:
             del self.invited[member_id]
             return False
@@ -407,7 +407,7 @@ class ClassicGroup:
         return True
 
     def after_leaving(self, left: bool, now_ms: int, out: Outcome) -> None:
-        """Once for all who left with one request."""
+        """Called once for all members that left with one request."""
         if left and self.state is not GroupState.EMPTY:
             self.rebalance(now_ms, out)
         elif not self.first:
@@ -418,7 +418,7 @@ class ClassicGroup:
         return self.roster.static
 
     def unload(self) -> list[tuple[Token, JoinGroupResponse | SyncGroupResponse]]:
-        """What to tell those who wait when another broker takes over."""
+        """Replies for joins and syncs that wait when another broker takes over."""
         replies: list[tuple[Token, JoinGroupResponse | SyncGroupResponse]] = []
         for member in self.roster.members.values():
             if member.join is not None:
@@ -431,7 +431,7 @@ class ClassicGroup:
     # Writing.
 
     def record(self, parts: Mapping[str, bytes]) -> Record:
-        """The group as it is written down, with this assignment."""
+        """The record of the group with this assignment."""
         return encode_record(
             GroupMetadataKey(group=self.id),
             GroupMetadataValue(

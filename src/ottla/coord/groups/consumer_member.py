@@ -1,13 +1,13 @@
-"""One member of a consumer group, as its records say: what it wants, and what it holds.
+"""One member of a consumer group, as in its records: its subscription, and the partitions it holds.
 
-    Subscription   what the member told us; changes make the group assign anew
-    Holding        the partitions it holds, and how far it has come towards what it is to hold
+    Subscription   what the member sent; a change makes the group assign again
+    Holding        the partitions it holds, and its epoch
 
-    STABLE               it holds what it is to hold in its epoch
-    UNREVOKED            it has yet to let go of some partitions; until it says so it stays in its epoch
-    UNRELEASED           it has come to the group's epoch, but others still hold some of its partitions
+    STABLE               it holds its target assignment
+    UNREVOKED            it must revoke some partitions first; until it confirms that it stays in its epoch
+    UNRELEASED           it has reached the group's epoch, but other members still hold some of its partitions
 
-All of it is immutable: an operation makes the member that it wants, and the records carry it over.
+All of it is immutable: an operation makes a new member and writes its records.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class MemberState(IntEnum):
     STABLE = 0
     UNREVOKED = 1
     UNRELEASED = 2
-    UNKNOWN = 127  # of a future that we were downgraded from
+    UNKNOWN = 127  # written by a newer broker
 
 
 class ClassicMetadata(NamedTuple):
-    """What a member that speaks the classic protocol has told beside its subscription."""
+    """What a member with the classic protocol has sent beside its subscription."""
 
     session_ms: int
     protocols: tuple[tuple[str, bytes], ...]  # the preferred one first
@@ -84,7 +84,7 @@ class ConsumerMember(NamedTuple):
         return self.holding.epoch
 
     def names(self, patterns: Mapping[str, frozenset[str]]) -> frozenset[str]:
-        """The names of topics it is subscribed to; `patterns` has what each regular expression stands for."""
+        """The topics that it is subscribed to; `patterns` has the topics of each regular expression."""
         wanted = self.subscription
         if not wanted.pattern:
             return wanted.topics

@@ -1,14 +1,14 @@
-"""The records of a consumer group, there and back.
+"""The records of a consumer group: encoded from values, and decoded into them.
 
     3   the group: its epoch, and a hash of the topics it is subscribed to
-    4   the same topics in full, as Kafka before 4.1 wrote them; only its tombstone is written
-    5   a member: what it told us
+    4   the same topics in full, as Kafka before 4.1 wrote them; we only write its tombstone
+    5   a member: its subscription
     6   the target assignment: its epoch
-    7   a member's part of the target assignment
-    8   what a member holds
-    16  the topics that a regular expression stands for
+    7   the target assignment of a member
+    8   the partitions that a member holds
+    16  the topics that match a regular expression
 
-A group is removed from its parts to the whole, so that no reader meets a part of a group that is not there.
+Tombstones of the members come before that of the group, so that no reader meets a member of a group that is gone.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from ottla.coord.groups.assignors import Assignment
     from ottla.coord.machine import Record
 
-NO_VERSION = 0  # of the metadata that a regular expression was looked up in: we go by the time
+NO_VERSION = 0  # of the metadata in which a regular expression was looked up: we use the time instead
 
 
 class Resolved(NamedTuple):
-    """What a regular expression stands for, and since when."""
+    """The topics that match a regular expression, and when they were looked up."""
 
     topics: frozenset[str]
     time_ms: int

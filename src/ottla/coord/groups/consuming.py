@@ -1,12 +1,12 @@
-"""What members of a consumer group say in heartbeats, and what they are told: join, stay, let go, leave.
+"""Heartbeats of a consumer group and their answers: join, stay, revoke, leave.
 
-    epoch 0    the member joins, or comes back after it was fenced; it owns nothing
-    epoch n    it is in epoch n; a full request tells all about it, others only what is new
+    epoch 0    the member joins, or joins again after it was fenced; it owns nothing
+    epoch n    it is in epoch n; a full request has all fields, others only what has changed
     epoch -1   it leaves
-    epoch -2   it is static and leaves for now: its part is kept for as long as a session lasts
+    epoch -2   it is static and leaves for now: its assignment is kept for a session timeout
 
-A member in another epoch than ours is fenced: it must give up all and join again. Only if it is one epoch behind and
-owns nothing that it should not, we assume that our last answer was lost.
+A member whose epoch is not ours is fenced: it must give up all partitions and join again. But if it is one epoch behind
+and owns only what it may own, we assume that our last answer was lost.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def refuse(code: ErrorCode, message: str = "") -> ConsumerGroupHeartbeatResponse
 def _answer_idle(
     machine: GroupMachine, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
 ) -> ConsumerGroupHeartbeatResponse | None:
-    """The answer to a member that has nothing to say, in a group that has nothing to tell it: nearly all of them."""
+    """The answer when neither the member nor the group has anything new, as in nearly all heartbeats; else None."""
     member = group.members.get(request.member_id)
     epoch = group.epoch
     if (
@@ -110,7 +110,7 @@ def _answer_idle(
 
 
 def check(request: ConsumerGroupHeartbeatRequest, version: int, rules: ConsumerRules) -> None:
-    """BrokerError for a request that makes no sense, whatever the group."""
+    """BrokerError for a request that is invalid for any group."""
     epoch = request.member_epoch
     if (version >= OWN_IDS or epoch > JOINING or epoch == LEAVING) and not request.member_id:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
@@ -196,7 +196,7 @@ def read_owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
 def _find(
     change: GroupChange, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Owned | None
 ) -> ConsumerMember:
-    """The member that speaks, a new one, or the successor of a static one."""
+    """The member of the request: a known one, a new one, or the successor of a static one."""
     group, instance = change.group, request.instance_id
     joining = request.member_epoch == JOINING
     if instance is None:
@@ -251,7 +251,7 @@ def _within(owned: Owned, held: Held) -> bool:
 
 
 def _update_subscription(before: Subscription, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Subscription:
-    """The subscription after this request; what it does not mention stays."""
+    """The subscription after this request. Fields that are not set stay as they are."""
     return Subscription(
         instance=before.instance if request.instance_id is None else request.instance_id,
         rack=before.rack if request.rack_id is None else request.rack_id,
@@ -317,19 +317,19 @@ def fence(
 
 
 def fence_late(machine: GroupMachine, group: ConsumerGroup, now_ms: int, out: Outcome) -> None:
-    """The group's timer has fired: remove who is late, and set it for whoever is next."""
+    """The group's timer has fired: remove members that are late, and set it for the next deadline."""
     deadlines = group.deadlines
     late = []
     for name, epoch in sorted(deadlines.due(now_ms).items()):
         member = group.members.get(name)
         if member is None:
-            deadlines.forget(name)  # it never came to be: its join could not be written
+            deadlines.forget(name)  # its join could not be written
         elif epoch is not None and member.epoch != epoch:
-            del deadlines.revocations[name]  # it has gone on since
+            del deadlines.revocations[name]  # it has advanced since
         else:
             late.append(member)
             deadlines.forget(name)
-            deadlines.sessions[name] = now_ms + AGAIN_MS  # in case that it cannot be written down
+            deadlines.sessions[name] = now_ms + AGAIN_MS  # in case the removal cannot be written
     deadlines.rearm(out)
     if late:
         fence(machine, group, late, now_ms, out)

@@ -1,4 +1,4 @@
-"""The coordinator of groups: the machines of `__consumer_offsets`, told when topics go."""
+"""The group coordinator: the machines of `__consumer_offsets`, which forget the offsets of deleted topics."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Groups(Coordinator[GroupMachine]):
         super().__init__(shape_of(config), make, metadata, controller, replicas, clock, patience_s=patience_s)
 
     def consumer_rules(self, group_id: str) -> ConsumerRules:
-        """The rules of a consumer group as of now: some options of the broker and of groups change while it runs."""
+        """The rules of a consumer group now: some options of brokers and groups may change at runtime."""
         config = self._metadata.config
         if self._rules[0] is not config:
             self._rules = config, consumer_rules_of(config)
@@ -60,7 +60,7 @@ class Groups(Coordinator[GroupMachine]):
         return known[1]
 
     def apply(self, old: Image | None, new: Image) -> None:
-        """Topics have come and gone: what was committed for those that are gone goes, too."""
+        """Topics have changed: remove the offsets of those that were deleted."""
         if old is None:
             return
         changed = new.topics_changed_since(old)
@@ -79,7 +79,7 @@ class Groups(Coordinator[GroupMachine]):
 
 
 def is_gone(before: Topic, after: Topic | None) -> bool:
-    """Whether a topic was deleted, be there a new one of its name or not. One without an id may be given one."""
+    """Whether a topic was deleted, even if there is a new one of its name. A topic without an id may be given one."""
     return after is None or (before.id != after.id and any(before.id) and any(after.id))
 
 
@@ -125,7 +125,7 @@ def own_rules(config: BrokerConfig, overrides: Mapping[str, str], base: Consumer
     try:
         own = group_config(config, overrides)
     except ConfigError:
-        return base  # the broker's bounds are others than when they were set
+        return base  # the broker's bounds have changed since they were set
     return base._replace(
         session_ms=own.consumer_session_timeout_ms,
         heartbeat_ms=own.consumer_heartbeat_interval_ms,

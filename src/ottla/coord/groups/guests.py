@@ -1,8 +1,8 @@
-"""Members with the classic protocol in a consumer group: they join and sync as ever; the broker shares out the work.
+"""Members with the classic protocol in a consumer group: they join and sync as usual; the broker assigns.
 
-A join is a heartbeat in other words: the subscription changes, the member takes its next step, and its epoch is the
-generation it is told. No join waits for others. The sync that follows fetches what the member holds. Whenever the group
-has gone on, a heartbeat tells the member to join again, which it must do in its rebalance time.
+A join does what a heartbeat of the new protocol does: the subscription may change, the member takes its next step, and
+its epoch is the generation in the answer. No join waits for others. The sync that follows fetches what the member
+holds. When the group has advanced, a heartbeat tells the member to join again, within its rebalance timeout.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, token: Token, now
 
 
 def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether others still hold something that the member is to have."""
+    """Whether others still hold partitions of the member's target."""
     held = member.holding.assigned
     return any(
         index not in held.get(topic, ()) and group.is_taken(topic, index)
@@ -212,7 +212,7 @@ def leave(
     token: Token,
     now_ms: int,
 ) -> Decision:
-    """Members leave, or are sent away by an administrator. `alone`: the one member's error is that of the answer."""
+    """Members leave, or an administrator removes them. `alone`: the one member's error is that of the answer."""
     out = Outcome()
     leaving: dict[str, ConsumerMember] = {}
     results = []

@@ -1,12 +1,12 @@
 """Who may join a classic group, and what a join leads to.
 
-    no id         a dynamic member is sent back with one (from version 4 on), a static one is added, or takes the place
-                  of the instance's former member
+    no id         a dynamic member gets one and must join again with it (from version 4 on); a static member is added,
+                  or replaces the former member of its instance
     invited id    the member is added
-    known id      the member wants a rebalance, has changed its mind, or has only missed our answer
+    known id      the member wants a rebalance, has changed its protocols, or has missed our answer
 
-A member that has a new place in the group makes it rebalance. A static member that is back in a stable group does not,
-unless the protocol would change: it takes over the former one's part under a new id.
+A new member makes the group rebalance. A static member that returns to a stable group does not, unless the protocol
+would change: it takes over the assignment of the former member under a new id.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from ottla.wire.messages.groups import JoinGroupRequest
 
 PROTOCOLS_MAX = 1000  # of one member; people have two or three
-METADATA_FACTOR_MAX = 8  # all that is said in a group, in records: each member says about the same for each protocol
+METADATA_FACTOR_MAX = 8  # metadata of a group, in records: a member sends about the same for each of its protocols
 ID_REQUIRED = 4  # the first version whose clients understand that they need an id
-SKIPS = 9  # the first version whose leaders understand that there is nothing to share out
+SKIPS = 9  # the first version whose leaders know skip_assignment
 
 
 class Join:
@@ -76,14 +76,14 @@ class Join:
             return True
         member = roster.members.get(member_id)
         if group.state is GroupState.PREPARING:
-            # Those who have joined are counted, not the members: of a group that is too large the last are left out.
+            # Count those that have joined, not the members: if the group is too large the last to join are refused.
             return (member is not None and member.join is not None) or roster.joined < group.rules.size_max
         return member is not None or len(roster.members) < group.rules.size_max
 
     def _fits(self) -> bool:
-        """Whether the member and its group can be written down. Apache Kafka says the same when it tries to.
+        """Whether the record of the group with this member can be written. Apache Kafka fails when it tries.
 
-        A group is one record, with what each member says for one of its protocols.
+        A group is one record, with the metadata of each member for one of its protocols.
         """
         roster, size_max = self.group.roster, self.group.rules.record_size_max
         sizes = [len(metadata) for _, metadata in self.protocols]
@@ -134,7 +134,7 @@ class Join:
             self._replace(self.group.roster.members[former], member_id)
 
     def _return(self) -> None:
-        """A member that the group knows, or should."""
+        """A member joins with an id that the group knows, or should know."""
         group, request = self.group, self.request
         try:
             member = group.roster.check(request.member_id, request.group_instance_id)
@@ -147,7 +147,7 @@ class Join:
             or member.protocols != self.protocols
             or (leads and group.state is GroupState.STABLE)
         ):
-            # A leader that comes again has seen something, such as new partitions, that others may not know of.
+            # A leader that joins again has seen a change, such as new partitions, that others may not know of.
             self._wait(member)
             group.rebalance(self.now_ms, self.out)
         else:
@@ -161,7 +161,7 @@ class Join:
             self.out.reply(before.token, refuse_join(before.version, member.id, ErrorCode.REBALANCE_IN_PROGRESS))
 
     def _replace(self, member: ClassicMember, member_id: str) -> None:
-        """A static member is back. Whoever still speaks in the name of the former one is fenced from now on."""
+        """A static member is back under a new id. Requests with the former id are fenced from now on."""
         group, roster, former = self.group, self.group.roster, member.id
         leader = roster.leader
         before = (member.protocols, member.session_ms, member.rebalance_ms)
@@ -177,7 +177,7 @@ class Join:
         self._wait(member)
         group.expect(member, self.now_ms + member.session_ms, self.out)
         if group.state is not GroupState.STABLE or roster.choose() != group.protocol:
-            # While a generation is being shared out its leader knows the former id only: it must begin anew.
+            # During a rebalance the leader knows the former id only: begin again.
             group.rebalance(self.now_ms, self.out)
             return
         self.out.records.append(group.record({one.id: one.assignment for one in roster.members.values()}))
@@ -197,7 +197,7 @@ class Join:
         self.out.on_failure = undo
 
     def _answer_as_follower(self, member: ClassicMember, leader: str | None) -> None:
-        """Name the former id as the leader, so that a leader who is back does not share out what is shared out."""
+        """Name the former id as the leader, so that a leader who is back does not assign again."""
         answer = self.group.generation_for(member)
         answer.leader, answer.members = leader or "", []
         self.group.roster.wait(member, None)

@@ -32,5 +32,5 @@ class Outcome:
         return Decision(self.records, self.replies, self.timers, on_failure=self.on_failure)
 
     def without_records(self, _: ErrorCode) -> Decision:
-        """The rest of it, for records that may be lost: what they say is said again, or does no harm unsaid."""
+        """For records that may be lost, because they are written again or do no harm: the rest of the decision."""
         return Decision((), self.replies, self.timers)

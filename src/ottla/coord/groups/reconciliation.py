@@ -1,12 +1,12 @@
-"""The next step of a member from what it holds to what it is to hold.
+"""The next step of a member from the partitions it holds to its target.
 
-A partition has one holder at a time. So a member first lets go of what it is not to hold any longer; until it tells us
-that it has, it stays in its epoch. Then it comes to the epoch of the target and takes what is free. What others still
-hold it takes later, when they have let go.
+A partition has one holder at a time. So a member first revokes what is not in its target; until it confirms that, it
+stays in its epoch. Then it advances to the epoch of the target and takes what is free. Partitions that others still
+hold it takes later, when they are released.
 
-                          some to let go of
+                          some to revoke
               ┌───────────────────────────────► UNREVOKED
-              │                                     │ they are let go of
+              │                                     │ revoked
     new target│                                     ▼
     STABLE ◄──┴── all of it taken ── take what is free ── some of it is not ──► UNRELEASED
                                          ▲                                          │
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
     from ottla.coord.groups.assignors import Assignment
 
-Owned = dict[bytes, set[int]]  # what a member says that it owns
+Owned = dict[bytes, set[int]]  # partitions that a member says it owns
 
 
 class Goal(NamedTuple):
-    """Where a member is to get to."""
+    """The target of a member."""
 
     epoch: int  # of the target assignment
-    part: Assignment  # of it that is the member's
-    topics: frozenset[bytes]  # that it is subscribed to: of others it may hold nothing, whatever the target says
+    part: Assignment  # the member's
+    topics: frozenset[bytes]  # that it is subscribed to: it may hold nothing of others, even if they are in the target
 
 
 def reconcile(
@@ -44,8 +44,11 @@ def reconcile(
     is_taken: Callable[[bytes, int], bool],
     changed: bool,
 ) -> Holding:
-    """Where the member is now. `owned` is what it says that it has, None if it did not say; `is_taken` tells whether a
-    partition is held by anybody; `changed`: it has just subscribed to something else."""
+    """The member's holding after this step.
+
+    `owned` is what it says that it has, None if it did not say; `is_taken` tells whether a partition is held by
+    anybody; `changed`: it has just changed its subscription.
+    """
     step = Step(holding, goal, owned, is_taken)
     if holding.state is MemberState.STABLE:
         if holding.epoch != goal.epoch:
@@ -75,7 +78,7 @@ class Step:
         self.is_taken = is_taken
 
     def still_has(self, revoking: Held) -> bool:
-        """Whether the member has some of these, as far as we know."""
+        """Whether the member still has some of these, as far as we know."""
         if self.owned is None:
             return True
         return any(not self.owned[topic].isdisjoint(revoking.get(topic, ())) for topic in self.owned)
@@ -95,7 +98,7 @@ class Step:
             if len(kept) < len(present):
                 revoking[topic] = {index: since for index, since in present.items() if index not in target}
             for index in target - kept.keys():
-                # What it is just letting go of is its own to take again: nobody else can have it.
+                # What it is revoking it may take again: nobody else can have it.
                 if self.is_taken(topic, index) and index not in holding.revoking.get(topic, ()):
                     waiting = True
                 else:
@@ -107,7 +110,7 @@ class Step:
         return holding.move_to(goal.epoch, MemberState.UNRELEASED if waiting else MemberState.STABLE, assigned)
 
     def shed(self) -> Holding:
-        """Let go of topics that it is not subscribed to any more, without waiting for a new target."""
+        """Revoke topics that it is no longer subscribed to, without waiting for a new target."""
         holding = self.holding
         kept = {topic: held for topic, held in holding.assigned.items() if topic in self.goal.topics}
         if len(kept) == len(holding.assigned):

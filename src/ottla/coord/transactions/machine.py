@@ -1,12 +1,12 @@
 """Decides on transactions: init, add partitions, end, time out, forget. Pure; see `coord/machine.py` for the contract.
 
 The rules are Kafka's, for both of its protocols. In the older one the epoch of a producer rises when it starts; in the
-newer one (version 2, KIP-890) with the end of every transaction, so that a request that was delayed can never touch a
-later transaction than its own.
+newer one (version 2, KIP-890) with the end of every transaction, so that a delayed request can never touch a later
+transaction than its own.
 
-    who may ask     the producer id must be the current one, and so must the epoch; an older epoch is fenced
-    retries         a request that repeats one already carried out is answered as that one was
-    in between      while markers are being written every change has to wait: CONCURRENT_TRANSACTIONS
+    who may ask     producer id and epoch must be the current ones; an older epoch is fenced
+    retries         a repeated request gets the same answer as the first one
+    in between      while markers are being written every change is refused with CONCURRENT_TRANSACTIONS
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ class TransactionRules(NamedTuple):
 
 
 class ProducerReply(NamedTuple):
-    """The reply to init and end: the identity to go on with, or why not."""
+    """The reply to init and end: the identity to continue with, or an error."""
 
     code: ErrorCode
     producer_id: int = NO_ID
     epoch: int = NO_EPOCH
-    ongoing_id: int = NO_ID  # whose transaction was found open, and kept
+    ongoing_id: int = NO_ID  # of the open transaction that was found and kept
     ongoing_epoch: int = NO_EPOCH
 
 
-NEEDS_ID = "a fresh producer id"  # the reply of init when it cannot go on without one
+NEEDS_ID = "a fresh producer id"  # the reply of init and end when they need one
 
 
 class TransactionMachine:
     def __init__(self, rules: TransactionRules) -> None:
         self.transactions: dict[str, Transaction] = {}
         self._rules = rules
-        # The epoch before the last init, by id: a producer that repeats that init is not a stranger. In memory only.
+        # The epoch before the last init, by id: with it a producer may repeat that init. In memory only.
         self._last_epochs: dict[str, int] = {}
-        self._begun: dict[str, int] = {}  # since when the open transactions are open, of the steady time
+        self._begun: dict[str, int] = {}  # since when transactions are open, in monotonic time
 
     # ------------------------------------------------------------------ operations
 
@@ -112,22 +112,22 @@ class TransactionMachine:
         if known.state in ENDING:
             return refuse(token, ErrorCode.CONCURRENT_TRANSACTIONS)
         if known.state is TransactionState.ONGOING and expected is not None and expected[0] != known.producer_id:
-            return refuse(token, ErrorCode.PRODUCER_FENCED)  # its successor is at work
+            return refuse(token, ErrorCode.PRODUCER_FENCED)  # its successor is active
         if known.state is TransactionState.ONGOING and keep_prepared:
             kept = known._replace(next_epoch=known.identity[1] + 1, updated_ms=wall_ms(now_ms))
             if kept.next_epoch > EPOCH_EXHAUSTED:
                 return refuse(token, ErrorCode.PRODUCER_FENCED)
             return self._identity(name, kept, NO_EPOCH, token)
         if known.state is TransactionState.ONGOING:
-            # Whoever wrote these records is fenced by the abort; the new producer asks again when that is done.
-            self._last_epochs[name] = known.identity[1]  # if it is the same producer, its retry may go on
+            # The abort fences the producer of these records; the new one asks again when the abort is done.
+            self._last_epochs[name] = known.identity[1]  # if it is the same producer, its retry succeeds
             return self._end(name, self._fence(known), token, now_ms, ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS))
         return self._next_epoch(name, known, timeout_ms, expected, fresh, token, now_ms)
 
     def add(
         self, name: str, producer_id: int, epoch: int, partitions: Partitions, version: int, token: Token, now_ms: int
     ) -> Decision:
-        """AddPartitionsToTxn: these are written to from now on. Replies with a code."""
+        """AddPartitionsToTxn: add partitions to the transaction. Replies with a code."""
         known = self.transactions.get(name)
         code = self._check(known, producer_id, epoch)
         if known is None or code is not ErrorCode.NONE:
@@ -155,7 +155,7 @@ class TransactionMachine:
     def verify(
         self, name: str, producer_id: int, epoch: int, partitions: Partitions
     ) -> dict[tuple[str, int], ErrorCode]:
-        """Whether each partition is part of the ongoing transaction: asked by its leader before it appends."""
+        """Whether each partition is part of the ongoing transaction. Its leader asks before it appends."""
         known = self.transactions.get(name)
         code = self._check(known, producer_id, epoch)
         if known is not None and code is ErrorCode.NONE and known.state in ENDING:
@@ -177,7 +177,7 @@ class TransactionMachine:
         *,
         commit: bool,
     ) -> Decision:
-        """EndTxn: decide for commit or abort. The answer is given when the decision is written, not the markers."""
+        """EndTxn: decide for commit or abort. The reply comes when the decision is written, before the markers are."""
         known = self.transactions.get(name)
         if known is None:
             return refuse(token, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -205,7 +205,7 @@ class TransactionMachine:
         begun = known.state is TransactionState.ONGOING
         ended = known._replace(
             state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
-            # Markers must outdo what the records carry: a producer that took over a prepared transaction has more.
+            # The markers need a higher epoch than the records: a producer that took over a transaction has one.
             epoch=known.identity[1] + (1 if newer else 0),
             next_epoch=NO_EPOCH,
             next_producer_id=next_id,
@@ -219,7 +219,7 @@ class TransactionMachine:
         )
 
     def _end_verdict(self, known: Transaction, *, commit: bool, newer: bool, repeated: bool) -> ErrorCode | None:
-        """NONE: go ahead. None: it was done before, say so again. Else why not."""
+        """NONE: do it. None: it was done before, answer so again. Any other code: refuse."""
         match known.state:
             case TransactionState.ONGOING:
                 return ErrorCode.PRODUCER_FENCED if repeated else ErrorCode.NONE
@@ -228,7 +228,7 @@ class TransactionMachine:
             case TransactionState.COMPLETE_COMMIT | TransactionState.COMPLETE_ABORT:
                 if commit is known.commits and (repeated or not newer):
                     return None
-                # The newer protocol lets a producer abort, and so take the next epoch, when nothing is open.
+                # In the newer protocol a producer may abort when nothing is open, to get the next epoch.
                 fresh_abort = newer and not repeated and not commit
                 return ErrorCode.NONE if fresh_abort else ErrorCode.INVALID_TXN_STATE
             case TransactionState.EMPTY:
@@ -247,7 +247,7 @@ class TransactionMachine:
         )
 
     def complete(self, name: str, producer_id: int, epoch: int, now_ms: int) -> Decision:
-        """Every marker is written: the transaction is over."""
+        """Every marker is written. Complete the transaction."""
         known = self.transactions.get(name)
         if known is None or known.state not in ENDING or (known.producer_id, known.epoch) != (producer_id, epoch):
             return NOTHING
@@ -308,7 +308,7 @@ class TransactionMachine:
         return []
 
     def durable(self) -> dict[str, Transaction]:
-        """What a machine that reads the same records must agree on."""
+        """The state that another machine must have after the same records."""
         return dict(self.transactions)
 
     # ------------------------------------------------------------------ helpers
@@ -320,7 +320,7 @@ class TransactionMachine:
         ]
 
     def _time_out(self, now_ms: int) -> Decision:
-        """Abort what has been open for longer than its producer asked for, and fence that producer."""
+        """Abort transactions that are open for longer than their timeout, and fence their producers."""
         late = {
             name: self._fence(one)._replace(updated_ms=wall_ms(now_ms))
             for name, one in self.transactions.items()
@@ -383,9 +383,9 @@ class TransactionMachine:
         )
 
     def _fence(self, known: Transaction) -> Transaction:
-        """An abort that the producer did not ask for: with the next epoch, so that it cannot go on.
+        """An abort that the producer did not ask for, with the next epoch, so that it is fenced.
 
-        The last epoch there is, is for this: no producer ever gets it, and whoever comes next gets another id.
+        The highest epoch is reserved for this: no producer gets it, and the next producer gets another id.
         """
         assert known.identity[1] <= EPOCH_EXHAUSTED, "the last epoch is nobody's"
         return known._replace(state=TransactionState.PREPARE_ABORT, epoch=known.identity[1] + 1, next_epoch=NO_EPOCH)

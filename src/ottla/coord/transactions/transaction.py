@@ -1,4 +1,4 @@
-"""One transactional id as the log tells it: who its producer is, and how far its transaction has come.
+"""The state of one transactional id: who its producer is, and how far its transaction has come.
 
     EMPTY ──────► ONGOING ──────► PREPARE_COMMIT ──► COMPLETE_COMMIT
       ▲  ▲           │  │                                │   │
@@ -6,8 +6,8 @@
       │  └───────────┼───────────────────┴────────────── │ ──┘      (InitProducerId)
       └─ (new)       └── a new ONGOING begins from either COMPLETE state
 
-Everything after a PREPARE state is certain: its record in the log is the decision, the markers in the partitions only
-tell of it. A coordinator that finds a PREPARE state when it loads writes the markers again.
+The record of a PREPARE state is the decision; the markers in the partitions only announce it. A coordinator that finds
+a PREPARE state when it loads writes the markers again.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def new_producer(run: "Run") -> Any:
 
 def librdkafka(own: Security) -> dict[str, str]:
     """The same security under the names that this client has for it; what is not given is left out."""
-    own = own.resolved()
+    own = own.resolve()
     named = {
         "security.protocol": own.protocol,
         "ssl.ca.location": own.trust,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.secret import revealed
+from ottla.client.secret import resolve
 from ottla.spark.runner.pipeline import Option
 from ottla.spark.storage.location import Location
 
@@ -33,5 +33,5 @@ def locate(run: Run, path: str, *default: str) -> Location:
     given = {
         name.removeprefix(prefix): value for name, value in run.values.items() if name.startswith(prefix) and value
     }
-    revealed(given)  # a reference that leads nowhere is told now
+    resolve(given)  # a reference that leads nowhere is told now
     return Location.parse(path or run.folder.joinpath(*default), given)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.connection import Uncopied
 from ottla.client.failure import Failed, Refused
-from ottla.client.producing import ANNOUNCED_UNTIL, NAMES_UNTIL, Batch, explained
+from ottla.client.producing import ANNOUNCED_UNTIL, NAMES_UNTIL, Batch, explain
 from ottla.client.transaction import newer_protocol
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
@@ -98,4 +98,4 @@ class Pusher:
         for topic in answer.responses:
             for one in topic.partition_responses:
                 if one.error_code:
-                    raise Refused(f"writing to {self._name}", one.error_code, explained(Batch(bytes(data)), one))
+                    raise Refused(f"writing to {self._name}", one.error_code, explain(Batch(bytes(data)), one))
