@@ -47,7 +47,7 @@ class Lag(NamedTuple):
     seconds: float | None
 
 
-def committed(bootstrap: str, properties: Iterable[str], group: str) -> dict[Place, Commit]:
+def read_commits(bootstrap: str, properties: Iterable[str], group: str) -> dict[Place, Commit]:
     """Every offset that a group has committed, in order of topics and partitions.
 
     By our own client: confluent-kafka reads metadata up to a zero byte, which it commits with its own and others do

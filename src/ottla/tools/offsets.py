@@ -9,10 +9,10 @@ import typer
 
 from ottla.client.group_list import list_groups
 from ottla.tools.groups import Execute, carry_out
-from ottla.tools.lag import committed, spans
+from ottla.tools.lag import read_commits, spans
 from ottla.tools.offset_file import read_groups, to_objects
 from ottla.tools.output import document, progress, say, warn
-from ottla.tools.reset import restored
+from ottla.tools.reset import plan_restore
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, admin, wire
 
 app = typer.Typer(no_args_is_help=True, help="Write the committed offsets of groups to a file, and read them back.")
@@ -36,7 +36,7 @@ def export_offsets(
     with progress("groups", len(groups)) as bar:
         for number, name in enumerate(groups):
             bar(number)
-            found[name] = committed(bootstrap, properties, name)
+            found[name] = read_commits(bootstrap, properties, name)
             if not found[name] and not all_groups:
                 raise Failed(f"{name} has no offsets")
     if json:
@@ -70,7 +70,7 @@ def import_offsets(
         if not json:
             say(name)
         try:
-            moves = restored(commits, spans(cluster, commits), committed(bootstrap, properties, name), warn)
+            moves = plan_restore(commits, spans(cluster, commits), read_commits(bootstrap, properties, name), warn)
             carry_out(cluster, name, moves, execute=execute, json=json)
         except Failed as error:  # the other groups can go on
             warn(f"{name}: {error}")

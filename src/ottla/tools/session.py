@@ -58,7 +58,7 @@ def admin(bootstrap: str, properties: Iterable[str] = ()) -> AdminClient:
 
 def wire(bootstrap: str, properties: Iterable[str] = ()) -> Cluster:
     """Our own client, for the requests that librdkafka has no call for; it takes librdkafka's options of security."""
-    return Cluster(bootstrap, security=guarded(pairs(properties)))
+    return Cluster(bootstrap, security=read_security(pairs(properties)))
 
 
 # librdkafka's names and ours, which are those of Kafka's Java clients. Files that are read here have no name there.
@@ -80,7 +80,7 @@ LOGIN = {"sasl.username", "sasl.password"}
 JAAS = '{module} required username="" password="";'
 
 
-def guarded(properties: Mapping[str, str]) -> Security:
+def read_security(properties: Mapping[str, str]) -> Security:
     """The security that librdkafka's options ask for."""
     given = {name: value for name, value in properties.items() if name.startswith(("security.", "ssl.", "sasl."))}
     if strange := sorted(given.keys() - OURS.keys() - FILES.keys() - LOGIN):
@@ -123,7 +123,7 @@ def settle(futures: Mapping[Item, "Future[Value]"], *, fine: Iterable[int] = ())
             done[item] = future.result(TIMEOUT_S)
         except KafkaException as error:
             if error.args[0].code() not in fine:
-                refused.append(f"{item}: {explained(error)}")
+                refused.append(f"{item}: {explain(error)}")
         except TimeoutError:
             raise Failed(f"no answer within {TIMEOUT_S:.0f} seconds") from None
     for line in refused[:-1]:
@@ -133,7 +133,7 @@ def settle(futures: Mapping[Item, "Future[Value]"], *, fine: Iterable[int] = ())
     return done
 
 
-def explained(error: KafkaException) -> str:
+def explain(error: KafkaException) -> str:
     cause = error.args[0] if error.args else error
     if not isinstance(cause, KafkaError):
         return str(cause)

@@ -45,7 +45,7 @@ PEEKS_MAX: Final = 2000  # remembered
 
 
 @dataclass
-class Found:
+class BrokerAnswers:
     """What one broker answered in one round."""
 
     ends: dict[TopicPartition, int] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Gathering:
         self._security = security
         self._links: dict[Address, Link] = {}  # for what is short
         self._long: dict[Address, Link] = {}  # for what takes its time in a large cluster
-        self._pending: dict[int, Future[Found]] = {}
+        self._pending: dict[int, Future[BrokerAnswers]] = {}
         self._addresses: dict[int, tuple[Address, str | None]] = {}
         self._rounds = 0
         self._metadata: MetadataResponse | None = None
@@ -100,7 +100,7 @@ class Gathering:
         said = self._ask_metadata()
         if isinstance(said, str):
             self.snapshot = replace(
-                self.snapshot, version=self.snapshot.version + 1, problem=said, brokers=self._silenced()
+                self.snapshot, version=self.snapshot.version + 1, problem=said, brokers=self._mark_silence()
             )
             return self.snapshot
         self._learn(said)
@@ -113,7 +113,7 @@ class Gathering:
             missing |= self._ask_options(said)
         self._rounds += 1
         took = time.monotonic() - began
-        self.snapshot = self._assembled(said, took, missing)
+        self.snapshot = self._assemble(said, took, missing)
         return self.snapshot
 
     @property
@@ -165,7 +165,7 @@ class Gathering:
         self._ids = ids
         self._topic_rates.keep(ids.keys() - changed)
 
-    def _ask_all(self, said: MetadataResponse, slow: bool) -> dict[int, Found]:
+    def _ask_all(self, said: MetadataResponse, slow: bool) -> dict[int, BrokerAnswers]:
         led: dict[int, list[TopicPartition]] = {}
         for topic in said.topics:
             for part in topic.partitions:
@@ -193,7 +193,7 @@ class Gathering:
                 raise error
         return answers
 
-    def _take(self, node: int, found: Found) -> dict[str, str]:
+    def _take(self, node: int, found: BrokerAnswers) -> dict[str, str]:
         self._ends.update(found.ends)
         for where, end in found.ends.items():
             if where in self._arrivals:
@@ -231,7 +231,7 @@ class Gathering:
 
     # ------------------------------------------------------------------ putting together
 
-    def _assembled(self, said: MetadataResponse, took: float, missing: dict[str, str]) -> Snapshot:
+    def _assemble(self, said: MetadataResponse, took: float, missing: dict[str, str]) -> Snapshot:
         now = time.monotonic()
         topics = {topic.name: topic for topic in sorted(self._topics(said, now), key=lambda topic: topic.name)}
         groups = {group.name: group for group in sorted(self._read_groups(topics, now), key=lambda group: group.name)}
@@ -386,7 +386,7 @@ class Gathering:
             return f"the broker at {address[0][0]}:{address[0][1]} does not answer"
         return None if listed else "the cluster does not list it: it is starting, or was cut off"
 
-    def _silenced(self) -> dict[int, Broker]:
+    def _mark_silence(self) -> dict[int, Broker]:
         return {
             node: one._replace(silence=self._silence(node, one.listed)) for node, one in self.snapshot.brokers.items()
         }
@@ -408,11 +408,11 @@ class Gathering:
 
 def question(
     node: int, led: list[TopicPartition], times: dict[TopicPartition, int], *, slow: bool, controls: bool
-) -> Callable[[Link], Found]:
+) -> Callable[[Link], BrokerAnswers]:
     """All that one broker is asked in a round. One refusal leaves the rest as it is; silence ends the round."""
 
-    def ask(link: Link) -> Found:
-        found = Found(asked=times)
+    def ask(link: Link) -> BrokerAnswers:
+        found = BrokerAnswers(asked=times)
 
         def attempt(what: str, work: Callable[[], None]) -> None:
             try:
@@ -472,10 +472,10 @@ class Watch:
         security: Security,
         *,
         every_s: float = EVERY_S,
-        told: Callable[[Snapshot], None] | None = None,
+        on_snapshot: Callable[[Snapshot], None] | None = None,
     ) -> None:
         self._gathering = Gathering(bootstrap, security, every_s)
-        self._told = told
+        self._on_snapshot = on_snapshot
         self._stop = threading.Event()
         self._soon = threading.Event()
         self._thread = threading.Thread(target=self._live, name="console-watch", daemon=True)
@@ -496,8 +496,8 @@ class Watch:
         while not self._stop.is_set():
             try:
                 snapshot = self._gathering.round()
-                if self._told is not None:
-                    self._told(snapshot)
+                if self._on_snapshot is not None:
+                    self._on_snapshot(snapshot)
                 self._failures = 0
             except Exception:
                 self._failures += 1

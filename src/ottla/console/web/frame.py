@@ -101,6 +101,9 @@ def frame(console: Console, title: str, path: str, *, trouble: bool = True) -> I
     with ui.element("div").classes("o-banner").props("data-mark=banner") as banner:
         ui.icon("error_outline", size="20px")
         message = ui.label()
+        if path != "/":
+            ui.space()
+            ui.link("What to do", "/").classes("o-link no-wrap").style("white-space:nowrap")
     ui.label(title).classes("o-title o-wrap")
 
     def tick() -> None:
