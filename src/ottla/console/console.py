@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from ottla.client.security import PLAIN
 from ottla.console.actions import Actions
 from ottla.console.history import MEMORY, History
-from ottla.console.watch.gathering import EVERY_S, Watch
+from ottla.console.watch.gathering import EVERY_S
 from ottla.console.watch.graph import Writers
 from ottla.console.watch.scraping import Scraping
+from ottla.console.watch.watching import Watch
 
 if TYPE_CHECKING:
     from ottla.client.security import Security

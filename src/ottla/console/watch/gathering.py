@@ -7,32 +7,28 @@ cluster is asked less often: rounds take at most a quarter of the time.
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from concurrent.futures import wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.cluster import TopicPartition, places
-from ottla.client.failure import Failed, Unreachable
-from ottla.console.watch import asking, peeking
+from ottla.client.failure import Failed
+from ottla.console.watch import asking
 from ottla.console.watch.arrivals import Arrivals
 from ottla.console.watch.lag import lags
 from ottla.console.watch.links import TIMEOUT_S, Link
+from ottla.console.watch.question import BrokerAnswers, ask_broker
 from ottla.console.watch.rates import Rates
 from ottla.console.watch.snapshot import Broker, Group, Partition, Snapshot, Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import Future
 
     from ottla.client.connection import Address
     from ottla.client.security import Security
     from ottla.console.watch.snapshot import Disk, Move, Transaction
     from ottla.wire.messages.metadata import MetadataResponse
-
-log = logging.getLogger("ottla.console")
 
 EVERY_S: Final = 2.0
 SHARE: Final = 4  # a round takes at most one part of so many of the time
@@ -42,23 +38,6 @@ LONG_S: Final = 8.0  # of silence, where a broker may be busy with what it was a
 WAIT_S: Final = 5.0  # for the answers of one round
 TOPICS_A_SECOND: Final = 500  # that a very busy broker tells of
 PEEKS_MAX: Final = 2000  # remembered
-
-
-@dataclass
-class BrokerAnswers:
-    """What one broker answered in one round."""
-
-    ends: dict[TopicPartition, int] = field(default_factory=dict)
-    starts: dict[TopicPartition, int] | None = None
-    disks: tuple[Disk, ...] | None = None
-    sizes: dict[TopicPartition, int] = field(default_factory=dict)
-    groups: list[asking.GroupFacts] | None = None
-    transactions: list[Transaction] = field(default_factory=list)
-    moves: tuple[Move, ...] | None = None
-    asked: dict[TopicPartition, int] = field(default_factory=dict)  # offsets whose times are wanted
-    times: dict[TopicPartition, int] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
-    moment: float = 0.0
 
 
 class Gathering:
@@ -176,7 +155,7 @@ class Gathering:
                 mine = led.get(one.node_id, [])
                 times = {where: self._wanted[where] for where in mine if where in self._wanted}
                 controls = one.node_id == said.controller_id
-                ask = question(one.node_id, mine, times, slow=slow, controls=controls)
+                ask = ask_broker(one.node_id, mine, times, slow=slow, controls=controls)
                 self._pending[one.node_id] = link.run(ask)
         for node, (address, _) in self._addresses.items():  # those that the cluster has given up may come back
             link = self._link(address)
@@ -406,109 +385,8 @@ class Gathering:
             link.close()
 
 
-def question(
-    node: int, led: list[TopicPartition], times: dict[TopicPartition, int], *, slow: bool, controls: bool
-) -> Callable[[Link], BrokerAnswers]:
-    """All that one broker is asked in a round. One refusal leaves the rest as it is; silence ends the round."""
-
-    def ask(link: Link) -> BrokerAnswers:
-        found = BrokerAnswers(asked=times)
-
-        def attempt(what: str, work: Callable[[], None]) -> None:
-            try:
-                work()
-            except Failed as error:
-                if isinstance(error, Unreachable):
-                    raise
-                found.missing[f"{what} of broker {node}"] = str(error)
-
-        def offsets() -> None:
-            found.ends = asking.ends(link, led)
-            found.moment = time.monotonic()
-
-        def logs() -> None:
-            found.disks, found.sizes = asking.disks(link)
-
-        def starts() -> None:
-            found.starts = asking.ends(link, led, asking.EARLIEST)
-
-        def groups() -> None:
-            found.groups = asking.groups(link)
-            found.transactions = asking.transactions(link, node)
-
-        def moves() -> None:
-            found.moves = asking.moves(link)
-
-        def peeks() -> None:
-            found.times = peeking.times(link, times)
-
-        attempt("offsets", offsets)
-        attempt("groups", groups)
-        if controls:
-            attempt("reassignments", moves)
-        if times:
-            attempt("record times", peeks)
-        if slow:
-            attempt("starts", starts)
-            attempt("log folders", logs)
-        return found
-
-    return ask
-
-
 def number(text: str | None, otherwise: int | None) -> int | None:
     try:
         return otherwise if text is None else int(text)
     except ValueError:
         return otherwise
-
-
-class Watch:
-    """Rounds in a thread of their own, until closed; whoever wants every snapshot is told of each."""
-
-    def __init__(
-        self,
-        bootstrap: str,
-        security: Security,
-        *,
-        every_s: float = EVERY_S,
-        on_snapshot: Callable[[Snapshot], None] | None = None,
-    ) -> None:
-        self._gathering = Gathering(bootstrap, security, every_s)
-        self._on_snapshot = on_snapshot
-        self._stop = threading.Event()
-        self._soon = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="console-watch", daemon=True)
-        self._failures = 0
-
-    def start(self) -> None:
-        self._thread.start()
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return self._gathering.snapshot
-
-    def hurry(self) -> None:
-        """Look again at once: something was changed from the page."""
-        self._soon.set()
-
-    def _live(self) -> None:
-        while not self._stop.is_set():
-            try:
-                snapshot = self._gathering.round()
-                if self._on_snapshot is not None:
-                    self._on_snapshot(snapshot)
-                self._failures = 0
-            except Exception:
-                self._failures += 1
-                if self._failures == 1:
-                    log.exception("a round of the console failed; trying again")
-            self._soon.wait(self._gathering.pause_s)
-            self._soon.clear()
-
-    def close(self) -> None:
-        self._stop.set()
-        self._soon.set()
-        if self._thread.is_alive():
-            self._thread.join(WAIT_S + 1)
-        self._gathering.close()
