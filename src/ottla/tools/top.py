@@ -71,9 +71,9 @@ def look(cluster: Cluster) -> Look:
     ends: dict[Place, int] = dict(offsets.latest(cluster, led).items())
     commits: dict[str, dict[Place, int]] = {}
     states = {}
-    for name, (group, committed) in sorted(list_committed(cluster).items()):
-        commits[name] = {where: one.offset for where, one in committed.items()}
-        states[name] = group.state
+    for name, group in sorted(list_committed(cluster).items()):
+        commits[name] = {where: one.offset for where, one in group.committed.items()}
+        states[name] = group.listed.state
     return Look(time.monotonic(), layout, ends, replica_sizes(cluster), commits, states)
 
 
