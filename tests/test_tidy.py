@@ -171,7 +171,7 @@ ROOTS = {
     "cluster/kazoo_thread.py",
     "embed.py",
     "sim/loop.py",
-    "console/watch/gathering.py",
+    "console/watch/watching.py",
     "demo/parts.py",  # opening is a task for each log
 }
 

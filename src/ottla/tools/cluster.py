@@ -16,7 +16,7 @@ import typer
 
 from ottla import __version__
 from ottla.embed import BrokerFailed, BrokerProcess
-from ottla.tools.output import document, shown, table
+from ottla.tools.output import document, format_cell, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
 
 app = typer.Typer(
@@ -178,7 +178,7 @@ def info(
     if json:
         document(facts)
     else:
-        table(("", ""), [[name.replace("_", " "), shown(value)] for name, value in facts.items()])
+        table(("", ""), [[name.replace("_", " "), format_cell(value)] for name, value in facts.items()])
 
 
 @app.command()
