@@ -199,12 +199,12 @@ def encode_entries(entries: Iterable[Entry]) -> bytes:
         {
             "principal": entry.principal,
             "permissionType": label(entry.permission),
-            "operation": label(entry.operation),
             "host": entry.host,
+            "operation": label(entry.operation),
         }
         for entry in sorted(entries)
     ]
-    return json.dumps({"version": 1, "acls": acls}, separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps({"acls": acls, "version": 1}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def decode_entries(data: bytes) -> frozenset[Entry]:
