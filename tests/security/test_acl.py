@@ -5,17 +5,14 @@ import pytest
 from ottla.security.acl import (
     Entry,
     Filter,
-    Operation,
-    Pattern,
-    Permission,
     Resource,
-    ResourceType,
     decode_change,
     decode_entries,
     decode_path,
     encode_change,
     encode_entries,
 )
+from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 
 TOPIC, ALLOW, DENY = ResourceType.TOPIC, Permission.ALLOW, Permission.DENY
 STORED = (

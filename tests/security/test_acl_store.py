@@ -11,8 +11,9 @@ from ottla.clock import SystemClock
 from ottla.cluster.acl_store import AclStore
 from ottla.cluster.embedded import Embedded
 from ottla.errors import BrokerError
-from ottla.security.acl import Entry, Operation, Pattern, Permission, Resource, ResourceType
+from ottla.security.acl import Entry, Resource
 from ottla.security.authorizer import Authorizer
+from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 
 if TYPE_CHECKING:
     from pathlib import Path

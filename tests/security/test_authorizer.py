@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from ottla.security.acl import Entry, Operation, Pattern, Permission, Resource, ResourceType
+from ottla.security.acl import Entry, Resource
 from ottla.security.authorizer import Authorizer
+from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL

@@ -19,7 +19,6 @@ from ottla.security.acl import (
     PREFIXED_CHANGES,
     PREFIXED_ROOT,
     Resource,
-    ResourceType,
     decode_change,
     decode_entries,
     decode_path,
@@ -27,6 +26,7 @@ from ottla.security.acl import (
     encode_entries,
     label,
 )
+from ottla.wire.access import ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
