@@ -29,18 +29,32 @@ ARROWS = {
     "steps": {"errors"},
     "config": {"errors"},
     "wire": {"errors"},
+    "security": GROUND | {"wire", "client"},  # the client's way to read keys and certificates is the broker's, too
     "records": {"errors", "config"},
     "log": GROUND | {"records"},
     "cluster": GROUND | {"wire"},
     "replica": GROUND | {"wire", "records", "log", "cluster"},
     "coord": GROUND | {"wire", "records", "log", "cluster", "replica"},
-    "handlers": GROUND | {"wire", "records", "log", "cluster", "replica", "coord", "telemetry"},
-    "net": GROUND | {"wire", "handlers"},
-    "founding": GROUND | {"log", "cluster", "replica"},
+    "handlers": GROUND | {"security", "wire", "records", "log", "cluster", "replica", "coord", "telemetry"},
+    "net": GROUND | {"security", "wire", "handlers"},
+    "founding": GROUND | {"security", "log", "cluster", "replica"},
     "telemetry": GROUND | {"wire", "records", "log", "cluster", "replica", "coord"},
     "metrics": GROUND | {"wire", "telemetry", "log", "cluster", "replica", "coord", "handlers", "net", "founding"},
     "broker": GROUND
-    | {"wire", "records", "log", "cluster", "replica", "coord", "handlers", "net", "founding", "telemetry", "metrics"},
+    | {
+        "security",
+        "wire",
+        "records",
+        "log",
+        "cluster",
+        "replica",
+        "coord",
+        "handlers",
+        "net",
+        "founding",
+        "telemetry",
+        "metrics",
+    },
     # Beside the broker: what talks to any cluster knows bytes and codes, and nothing of how a broker works.
     "client": {"errors", "wire", "records"},
     "spark": {"errors", "wire", "records", "client"},
@@ -125,8 +139,10 @@ ADAPTORS = {
         "metrics/process.py",
         "log/index.py",
         "net/connection.py",
+        "net/encrypted.py",
         "net/outbox.py",
-    },  # net: sendfile
+        "security/certificates.py",
+    },  # net: sendfile, and reading where that cannot be
     "network": {
         "cluster/kazoo_thread.py",
         "cluster/peers.py",
@@ -134,6 +150,9 @@ ADAPTORS = {
         "net/connection.py",
         "net/outbox.py",
         "net/listener.py",
+        "security/certificates.py",
+        "security/handshake.py",
+        "security/stream.py",
         "broker.py",
     },  # the root asks for the host's name
 }

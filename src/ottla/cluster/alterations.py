@@ -108,6 +108,11 @@ def changed_configs(
     return after
 
 
+def changed_user(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    """What is kept of a user after some changes."""
+    return {name: value for name, value in {**before, **changes}.items() if value is not None}
+
+
 def _spliced(present: str, operation: int, value: str) -> str:
     items = [item.strip() for item in present.split(",") if item.strip()]
     for item in (part.strip() for part in value.split(",")):

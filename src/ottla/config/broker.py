@@ -9,9 +9,9 @@ attribute of the first name always holds the answer. `given` keeps what was writ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ottla.config.listeners import Listener, advertised, metrics_address, opened
+from ottla.config.listeners import PROTOCOLS, Listener, advertised, inter_broker, metrics_address, names, opened
 from ottla.config.option import (
     CLUSTER_WIDE,
     DOUBLE_MAX,
@@ -21,7 +21,6 @@ from ottla.config.option import (
     LOW,
     ConfigError,
     Option,
-    Table,
     Value,
     boolean,
     double,
@@ -35,6 +34,7 @@ from ottla.config.option import (
     string,
     strings,
 )
+from ottla.config.security import SecurityConfig, is_for_listener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,11 +48,11 @@ SELECTORS = tuple(f"org.apache.kafka.common.replica.{name}Selector" for name in 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
-class BrokerConfig(Table):
-    given: Mapping[str, str]
+class BrokerConfig(SecurityConfig):
     notices: tuple[str, ...]  # lines worth one warning each at start
     opened: tuple[Listener, ...]  # what to listen on
     advertised: Mapping[str, tuple[str, int]]  # listener name → address told to clients, when one was given
+    inter_broker: Listener  # the listener that brokers use among themselves
 
     # Who this broker is
     node_id: int = integer(
@@ -96,11 +96,17 @@ class BrokerConfig(Table):
     )
     listener_security_protocol_map: str = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which protocol each listener name speaks, as NAME:PROTOCOL pairs. Only PLAINTEXT is built.",
+        "Which protocol each listener name speaks, as NAME:PROTOCOL pairs.",
         importance=LOW,
     )
     inter_broker_listener_name: str | None = maybe(
-        "The listener that brokers use among themselves, which must be one of the listeners. Unset: the first."
+        "The listener that brokers use among themselves, which must be one of the listeners. Unset: the first, or the"
+        " first that speaks security.inter.broker.protocol."
+    )
+    security_inter_broker_protocol: str = string(
+        "PLAINTEXT",
+        "What brokers speak among themselves; not together with inter.broker.listener.name.",
+        choices=PROTOCOLS,
     )
     controller_listener_names: tuple[str, ...] = strings(
         (),
@@ -185,6 +191,9 @@ class BrokerConfig(Table):
     )
     max_connections_per_ip_overrides: str = string(
         "", "Other limits for some addresses, as host:count pairs.", live=CLUSTER_WIDE
+    )
+    connection_failed_authentication_delay_ms: int = integer(
+        100, "How long a client whose login failed waits for its connection to be closed.", least=0, importance=LOW
     )
     max_request_partition_size_limit: int = integer(2000, "Partitions in one DescribeTopicPartitions answer.", least=1)
     fetch_max_bytes: int = integer(55 * MB, "Most bytes in one fetch answer, whatever the client asks for.", least=1024)
@@ -641,13 +650,16 @@ def load(pairs: Mapping[str, str]) -> BrokerConfig:
             values[row.attribute] = row.parse(text)
     _resolve(values)
     _check(values, pairs)
-    extra: dict[str, object] = {"given": dict(pairs), "notices": ()}
-    if foreign:
+    extra: dict[str, Any] = {"given": dict(pairs), "notices": ()}
+    listeners = names(values)
+    if strange := {name: text for name, text in foreign.items() if not is_for_listener(name, listeners)}:
         from ottla.config.others import screen  # a long table; most starts need none of it
 
-        extra["notices"] = screen(foreign)
-    extra["opened"] = opened(values, foreign)
+        extra["notices"] = screen(strange)
+    extra["opened"] = opened(values, pairs)
+    extra["inter_broker"] = inter_broker(extra["opened"], values, pairs)
     extra["advertised"] = advertised(values)
+    extra["jaas"] = {}
     return BrokerConfig({**values, **extra})
 
 
