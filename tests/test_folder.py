@@ -94,4 +94,4 @@ def test_another_users_process_counts_as_alive(monkeypatch: pytest.MonkeyPatch) 
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", refuse)
-    assert folder.alive(1)
+    assert folder.is_alive(1)

@@ -38,8 +38,10 @@ from ottla.telemetry.receiver import Telemetry
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from socket import socket
+    from typing import Any
 
     from ottla.clock import Clock
+    from ottla.cluster.acl_store import AclStore
     from ottla.cluster.image import Image
     from ottla.cluster.keeper import Keeper
     from ottla.cluster.metadata import Metadata
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from ottla.metrics.sources import Sources
     from ottla.net.connection import Answer, Connection
     from ottla.net.doors import Doors
+    from ottla.security.authorizer import Authorizer
 
 log = logging.getLogger("ottla.broker")
 
@@ -83,6 +86,8 @@ class Broker:
             self._founding = Joined(config, self.clock, self._store, keeper)
         else:
             self._founding = Alone(config, self.clock, self._store, keeper)
+        self._authorizer: Authorizer | None = None
+        self._acl_store: AclStore | None = None
         self._sources: Sources | None = None
         self._metrics: Endpoint | None = None
         self._started = False
@@ -90,6 +95,7 @@ class Broker:
         self._doors: Doors | None = None
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self.parts: Parts | None = None  # what handlers work on, from the start on
         self._dispatch: Dispatch | None = None
         self._waits: Waits | None = None
         self._groups: Groups | None = None
@@ -110,13 +116,15 @@ class Broker:
         metadata, controller, replicas = founding.metadata, founding.controller, founding.replicas
         self.node_id, self.cluster_id = metadata.node_id, metadata.image.cluster_id
         self._groups = Groups(self.config, metadata, controller, replicas, self.clock, lambda: str(uuid.uuid4()))
-        markers = MarkerWriter(replicas, self._groups, self.clock)
+        markers = MarkerWriter(replicas, self.clock)
+        markers.subscribe(self._groups.end_transaction)
         self._transactions = Transactions(
             self.config, metadata, controller, replicas, markers, self.clock, founding.peers
         )
         self._groups.start()
         self._transactions.start()
         metadata.subscribe(self._groups.apply)
+        await self._open_rules()
         self._dispatch = dispatch = self._serve(markers)
         self._own(self._store.run())
         self._own(self._store.cleaner.run())
@@ -125,6 +133,22 @@ class Broker:
         metadata.subscribe(lambda old, new: self._follow(old, new, metadata))
         await founding.begin()
         self._started = True
+
+    async def _open_rules(self) -> None:
+        """The access control lists, before the first client is answered."""
+        if not self.config.authorizer_class_name:
+            return
+        from ottla.cluster.acl_store import AclStore
+        from ottla.handlers import gates
+        from ottla.security.authorizer import Authorizer
+
+        gates.load()
+        config, founding = self.config, self._founding
+        users = (user.strip() for user in (config.super_users or "").split(";"))
+        self._authorizer = Authorizer(filter(None, users), open_by_default=config.allow_everyone_if_no_acl_found)
+        shared = founding.membership is not None
+        self._acl_store = AclStore(founding.keeper, self._authorizer, self.clock, shared=shared)
+        await self._acl_store.start()
 
     async def _open_metrics(self) -> None:
         """From the start on: whether a broker lives is asked while it recovers its logs, too."""
@@ -205,6 +229,13 @@ class Broker:
         assert self._transactions is not None
         handlers.load()
         config, founding = self.config, self._founding
+        sessions = Sessions(
+            config.max_incremental_fetch_session_cache_slots,
+            SESSION_EVICTION_MS,
+            lambda: secrets.randbelow(0x7FFFFFFF) + 1,
+        )
+        if self._authorizer is not None:
+            self._authorizer.subscribe(sessions.close_all)
         parts = Parts(
             node_id=self.node_id,
             clock=self.clock,
@@ -212,11 +243,7 @@ class Broker:
             controller=founding.controller,
             store=self._store,
             replicas=founding.replicas,
-            sessions=Sessions(
-                config.max_incremental_fetch_session_cache_slots,
-                SESSION_EVICTION_MS,
-                lambda: secrets.randbelow(0x7FFFFFFF) + 1,
-            ),
+            sessions=sessions,
             producer_ids=founding.producer_ids,
             groups=self._groups,
             transactions=self._transactions,
@@ -226,8 +253,11 @@ class Broker:
             membership=founding.membership,
             throttle=founding.throttle,
             telemetry=self._telemetry(),
+            authorizer=self._authorizer,
+            acl_store=self._acl_store,
         )
-        dispatch = Dispatch(parts)
+        self.parts = parts
+        dispatch = Dispatch(parts, self._authorizer)
         if self._sources is not None:
             self._sources.parts, self._sources.dispatch = parts, dispatch
             self._sources.proposals = getattr(founding, "proposals", None)
@@ -284,6 +314,30 @@ class Broker:
         task.add_done_callback(report)
         self._tasks.append(task)
 
+    def intercept(self, key: int, around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
+        """For faults on purpose: see `Dispatch.intercept`."""
+        if self._dispatch is not None:
+            self._dispatch.intercept(key, around)
+
+    async def kill(self) -> None:
+        """End as a killed process does: no answers, no flush, no goodbye. The loop must end next, with all its tasks.
+
+        Only what a process cannot keep is given back: its addresses, its files and the lock on its metadata.
+        """
+        self._started = False
+        for listener in self._listeners:
+            listener.stop_accepting()
+            for connection in list(listener.connections):
+                connection.close()
+        if self._metrics is not None:
+            await self._metrics.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await self._founding.close()
+        for one in self._store.logs.values():
+            for segment in one.segments:
+                segment.close()
+
     async def stop(self) -> None:
         """Take no more requests, answer those that are here, and leave the folders in good order."""
         self._started = False
@@ -305,6 +359,8 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._acl_store is not None:
+            await self._acl_store.close()
         if self._metrics is not None:
             await self._metrics.close()
         await self._store.close()

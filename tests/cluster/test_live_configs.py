@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.zookeepers import expire, opened, run, until
+from cluster.zookeepers import expire, opened, run
+from waiting import until
 
 from ottla.clock import SystemClock
 from ottla.cluster import live_configs, znodes

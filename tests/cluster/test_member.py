@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.zookeepers import SESSION_MS, expire, opened, run, until
+from cluster.zookeepers import SESSION_MS, expire, opened, run
+from waiting import until
 
 from ottla.clock import SystemClock
 from ottla.cluster import member, znodes
@@ -138,7 +140,7 @@ def test_the_registration_says_where_the_broker_is(server: ZooKeeperServer, tmp_
             assert epoch == broker.broker_epoch == node.stat.czxid
             said = znodes.decode_broker(7, node.data, epoch)
             assert (said.endpoints, said.protocols, said.rack) == PLACE
-            assert int((tmp_path / SESSION_FILE).read_text()) == keeper.session
+            assert int((tmp_path / SESSION_FILE).read_text().split()[0]) == keeper.session
             await broker.close()
             with pytest.raises(NoNode):
                 await keeper.get("/brokers/ids/7")
@@ -183,6 +185,47 @@ def test_a_killed_broker_comes_back_at_once(server: ZooKeeperServer, tmp_path: P
                 await again.identify(node_id=7, cluster_id=broker.cluster_id)
                 assert await again.register(PLACE) > before
                 await again.close()
+            await broker.close()
+
+    run(story())
+
+
+def test_a_copy_of_the_folder_does_not_speak_for_the_original(
+    server: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has copied the folder of a broker that runs, and starts another broker with the copy."""
+    monkeypatch.setattr(member, "MARGIN_S", 0.0)
+
+    async def story() -> None:
+        async with opened(server) as keeper, opened(server, keeper._root) as other:
+            (tmp_path / "one").mkdir()
+            first = made(keeper, tmp_path / "one", broker_id="7")
+            await first.identify(node_id=None, cluster_id=None)
+            epoch = await first.register(PLACE)
+            shutil.copytree(tmp_path / "one", tmp_path / "two")
+            second = made(other, tmp_path / "two", broker_id="7", zookeeper_session_timeout_ms="100")
+            await second.identify(node_id=7, cluster_id=first.cluster_id)
+            with pytest.raises(BrokerError, match="number 7 runs at"):
+                await second.register(PLACE)
+            assert (await keeper.get("/brokers/ids/7")).stat.czxid == epoch
+            await second.close()
+            await first.close()
+
+    run(story())
+
+
+def test_a_registration_that_somebody_removed_is_made_again(server: ZooKeeperServer, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with opened(server) as keeper, opened(server, keeper._root) as other:
+            broker = made(keeper, tmp_path, broker_id="7")
+            await broker.identify(node_id=None, cluster_id=None)
+            first = await broker.register(PLACE)
+            epochs: list[int] = []
+            broker.subscribe(epochs.append)
+            await other.delete("/brokers/ids/7")
+            await until(lambda: epochs)
+            assert epochs == [broker.broker_epoch]
+            assert first < broker.broker_epoch
             await broker.close()
 
     run(story())

@@ -8,7 +8,8 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from cluster.zookeepers import SESSION_MS, SHORT_MS, WAIT_S, expire, opened, run, until
+from cluster.zookeepers import SESSION_MS, SHORT_MS, WAIT_S, expire, opened, run
+from waiting import until
 
 from ottla.cluster import kazoo_thread, znodes, zookeeper
 from ottla.cluster.keeper import (

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from ottla.cluster.zookeeper import Settings, ZooKeeper
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Coroutine
 
     from ottla.testing.zookeeper import ZooKeeperServer
 
@@ -37,12 +37,6 @@ async def opened(
         yield keeper
     finally:
         await keeper.close()
-
-
-async def until(ready: Callable[[], object]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not ready():
-            await asyncio.sleep(0.01)
 
 
 def expire(keeper: ZooKeeper, server: ZooKeeperServer) -> None:

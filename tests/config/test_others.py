@@ -8,8 +8,6 @@ from ottla.config import ConfigError, load
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("authorizer.class.name", "a.B", "whoever may connect may do everything"),
-        ("super.users", "User:root", "whoever may connect may do everything"),
         ("sasl.jaas.config", "x", "for a listener and a mechanism"),
         ("ssl.engine.factory.class", "a.B", "Java classes cannot be loaded"),
         ("sasl.server.callback.handler.class", "a.B", "Java classes cannot be loaded"),

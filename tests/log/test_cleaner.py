@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from log.making import NOW_MS, TOPIC_ID, FaultyDisk, StillClock, a_store, append, everything, settings
+from waiting import until
 
 from ottla.config import load
 from ottla.log.cleaner import REST_MS, Cleaner, survey, swap
@@ -18,7 +19,6 @@ from ottla.records import batch
 from ottla.records.batch import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from ottla.log.log import Log
@@ -49,12 +49,6 @@ def offsets(log: Log) -> list[int]:
 
 def clean(cleaner: Cleaner) -> bool:
     return asyncio.run(cleaner.clean_filthiest())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until something has come true; the test's timeout bounds it."""
-    while not condition():
-        await asyncio.sleep(0)
 
 
 def test_the_filthiest_log_is_compacted_first_and_none_when_all_are_clean(tmp_path: Path) -> None:
@@ -383,7 +377,7 @@ def test_another_number_of_threads_counts_at_once(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(cleaner, "clean_filthiest", clean_filthiest)
         task = asyncio.create_task(cleaner.run())
         for threads in (1, 3, 2, 0, 1):
-            store.config = store.config.overlaid({"log.cleaner.threads": str(threads)})
+            store.config = store.config.overlay({"log.cleaner.threads": str(threads)})
             for gate in gates[threads:]:
                 gate.set()
             await until(lambda: len(gates) == threads)  # noqa: B023

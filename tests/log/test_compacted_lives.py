@@ -170,7 +170,7 @@ def read_committed(log: Log, stable: int) -> Written:
     offset = log.start
     while offset < stable and (piece := log.read(offset, 1 << 20, offset_max=stable)) is not None:
         data = piece.read()
-        coming = sorted((first, producer) for producer, first in log.aborted(offset, stable))
+        coming = sorted((first, producer) for producer, first in log.list_aborted(offset, stable))
         aborted: set[int] = set()
         for entry in batch.entries(data):
             head = batch.header(data, entry.position)

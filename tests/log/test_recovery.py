@@ -67,7 +67,11 @@ def test_a_crash_loses_nothing_that_the_system_has(tmp_path: Path) -> None:
     assert found.epochs.entries == log.epochs.entries
     assert sorted(found.producers.active()) == sorted(log.producers.active())
     assert found.last_stable(found.end) == log.last_stable(log.end) < log.end
-    assert found.aborted(0, found.end) == log.aborted(0, log.end) == [(200, found.aborted(0, found.end)[0][1])]
+    assert (
+        found.list_aborted(0, found.end)
+        == log.list_aborted(0, log.end)
+        == [(200, found.list_aborted(0, found.end)[0][1])]
+    )
     assert append(found, from_producer(12, producer_id=100), epoch=4).base == log.end
 
 
@@ -188,7 +192,7 @@ def test_below_the_recovery_point_nothing_is_read(tmp_path: Path) -> None:
     """A bad bit there is no crash's doing; reading terabytes at every start would be worse."""
     _, log = begin(tmp_path)
     varied(log)
-    flush = log.unflushed(closed_only=True)
+    flush = log.plan_flush(closed_only=True)
     assert flush is not None
     write_offsets(RealDisk(), tmp_path / "recovery-point-offset-checkpoint", {("orders", 0): flush.end})
     path = log.folder / f"{NAME}.log"
@@ -219,7 +223,7 @@ def test_a_clean_stop_is_believed(tmp_path: Path) -> None:
 def test_missing_files_are_made_again(tmp_path: Path, suffix: str, clean: bool) -> None:
     store, log = begin(tmp_path)
     varied(log)
-    end, producers, aborted = log.end, sorted(log.producers.active()), log.aborted(0, log.end)
+    end, producers, aborted = log.end, sorted(log.producers.active()), log.list_aborted(0, log.end)
     assert aborted
     asyncio.run(store.close())
     whole = contents(log.folder, ".index", ".timeindex", ".txnindex")
@@ -229,7 +233,7 @@ def test_missing_files_are_made_again(tmp_path: Path, suffix: str, clean: bool) 
         (tmp_path / ".kafka_cleanshutdown").unlink()
     found = again(tmp_path)
     assert found.end == end
-    assert found.aborted(0, end) == aborted
+    assert found.list_aborted(0, end) == aborted
     assert sorted(found.producers.active()) == producers
     assert contents(log.folder, ".index", ".timeindex", ".txnindex") == whole
 

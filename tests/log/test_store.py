@@ -163,6 +163,15 @@ def test_a_deleted_folder_found_at_start_goes_too_and_a_stray_one_stays(tmp_path
     assert names(tmp_path) == {f"orders-0.{UNIQUE}-stray", "lost+found"}
 
 
+def test_a_stray_folder_of_a_log_in_another_directory_stays_as_it_is(tmp_path: Path) -> None:
+    dirs = tmp_path / "a", tmp_path / "b"
+    a_store(dirs[0]).create("orders", 0, TOPIC_ID, settings(), 0)
+    (dirs[1] / f"orders-0.{UNIQUE}-stray").mkdir(parents=True)
+    store = a_store(dirs)
+    assert set(store.logs) == {("orders", 0)}
+    assert f"orders-0.{UNIQUE}-stray" in names(dirs[1])
+
+
 def test_logs_the_cluster_does_not_want_are_set_aside(tmp_path: Path) -> None:
     store = a_store(tmp_path)
     log = store.create("orders", 0, TOPIC_ID, settings(), 0)

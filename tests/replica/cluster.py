@@ -195,14 +195,6 @@ async def finished(work: Any) -> Any:
         await (waited if waited is not None else asyncio.sleep(0))
 
 
-async def until(true: Callable[[], bool], *, patience_s: float = 60.0) -> None:
-    loop = asyncio.get_running_loop()
-    end = loop.time() + patience_s
-    while not true():
-        assert loop.time() < end, "it never came true"
-        await asyncio.sleep(0.002)
-
-
 def append(partition: Partition, count: int = 1, **more: Any) -> None:
     partition.append(produced(count, **more), 1_700_000_000_000, 9)
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from log.making import everything
-from replica.cluster import World, alike, append, play, until
+from replica.cluster import World, alike, append, play
+from waiting import until
 
 from ottla.cluster.image import Topic
 from ottla.errors import ErrorCode

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from log.making import NOW_MS, TOPIC_ID, StillClock, a_store, produced, settings
 from replica.making import Host, state
+from waiting import until
 
 from ottla.disk import RealDisk
 from ottla.replica.partition import Partition
@@ -55,12 +56,6 @@ def play(folder: Path, story: Callable[[Host], Awaitable[None]], gate: Gate, **o
             await host.store.close()
 
     asyncio.run(scene())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def a_wait(host: Host, partition: Partition, *, committed: bool = False) -> asyncio.Future[Any]:

@@ -6,7 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from replica.cluster import World, append, play, until
+from replica.cluster import World, append, play
+from waiting import until
 
 from ottla.cluster.image import Partition as State
 from ottla.errors import ErrorCode

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from log.making import a_store
+from waiting import until
 
 from ottla.replica import offline
 from ottla.replica.offline import watch_directories
@@ -33,9 +34,7 @@ def test_it_is_told_until_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         await asyncio.sleep(0.05)
         assert not tries
         store.directories[1].fail(OSError(5, "broken"))
-        async with asyncio.timeout(60):
-            while len(tries) < 3:
-                await asyncio.sleep(0.005)
+        await until(lambda: len(tries) >= 3)
         await asyncio.sleep(0.05)
         assert len(tries) == 3
         task.cancel()

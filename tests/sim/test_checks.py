@@ -83,7 +83,7 @@ class Scene:
         parts = SimpleNamespace(replicas=[partition])
         broker = SimpleNamespace(_dispatch=SimpleNamespace(_parts=parts))
         node = SimpleNamespace(number=number, name=f"b{number}", process=Process(f"b{number}"), broker=broker)
-        self.checks.begins(node)  # type: ignore[arg-type]
+        self.checks.begin(node)  # type: ignore[arg-type]
         node.partition = partition
         return node
 
@@ -146,7 +146,7 @@ def test_v3_a_high_watermark_that_goes_back(scene: Scene) -> None:
 
 def test_a_new_process_may_know_less(scene: Scene) -> None:
     scene.replicate(3, 3)
-    scene.checks.begins(scene.nodes[0])
+    scene.checks.begin(scene.nodes[0])
     scene.nodes[0].partition.high = 0
     scene.look()
     assert scene.wrong == []

@@ -20,28 +20,28 @@ def ledger(wrong: list[str]) -> Ledger:
 
 
 def test_nothing_is_wrong_when_all_is_well(ledger: Ledger, wrong: list[str]) -> None:
-    ledger.owns(1, P, "a")
-    ledger.commits(P, 5, "a")
-    ledger.owns(2, P, "b")
-    ledger.fetches(P, 5, 5, "b")
-    ledger.commits(P, 5, "b")
-    ledger.commits(P, 9, "b")
+    ledger.note_owner(1, P, "a")
+    ledger.note_commit(P, 5, "a")
+    ledger.note_owner(2, P, "b")
+    ledger.check_fetch(P, 5, 5, "b")
+    ledger.note_commit(P, 5, "b")
+    ledger.note_commit(P, 9, "b")
     assert wrong == []
 
 
 def test_two_owners_in_one_generation(ledger: Ledger, wrong: list[str]) -> None:
-    ledger.owns(1, P, "a")
-    ledger.owns(1, P, "b")
+    ledger.note_owner(1, P, "a")
+    ledger.note_owner(1, P, "b")
     assert "V13" in wrong[0]
 
 
 def test_a_commit_of_a_member_that_was_left_behind(ledger: Ledger, wrong: list[str]) -> None:
-    ledger.commits(P, 9, "b")
-    ledger.commits(P, 5, "a")
+    ledger.note_commit(P, 9, "b")
+    ledger.note_commit(P, 5, "a")
     assert "V13" in wrong[0]
 
 
 def test_a_commit_that_was_lost(ledger: Ledger, wrong: list[str]) -> None:
-    ledger.commits(P, 9, "a")
-    ledger.fetches(P, -1, 9, "b")
+    ledger.note_commit(P, 9, "a")
+    ledger.check_fetch(P, -1, 9, "b")
     assert "V13" in wrong[0]

@@ -27,8 +27,8 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.failure import Failed, Refused, Unreachable
-from ottla.client.secret import base, refers, revealed
+from ottla.client.failure import Failed, Refused, Unreachable, detail
+from ottla.client.secret import base, refers, resolve
 from ottla.errors import ErrorCode
 from ottla.wire.messages.auth import (
     SaslAuthenticateRequest,
@@ -95,9 +95,9 @@ class Security:
     password: str = field(default="", repr=False)
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # the options, if some are references
 
-    def resolved(self) -> Security:
+    def resolve(self) -> Security:
         """With the secrets that are given by reference, as they are now."""
-        return security(revealed(dict(self.given))) if self.given else self
+        return security(resolve(dict(self.given))) if self.given else self
 
     @property
     def encrypted(self) -> bool:
@@ -112,7 +112,7 @@ class Security:
         if not self.encrypted:
             return plain
         try:
-            return self.resolved().context().wrap_socket(plain, server_hostname=host)
+            return self.resolve().context().wrap_socket(plain, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
             raise Failed(
                 f"the certificate of the broker at {name} is not accepted ({error.verify_message}): "
@@ -140,14 +140,14 @@ class Security:
         if shaken.error_code:
             offered = ", ".join(shaken.mechanisms) or "none"
             raise Refused(what, shaken.error_code, f": it offers {offered}; see sasl.mechanism")
-        own = self.resolved()
+        own = self.resolve()
         steps = plain_steps(own) if own.mechanism == "PLAIN" else scram_steps(own, what)
         token = next(steps)
         while True:
             answer = connection.ask(SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse)
             if answer.error_code:
-                said = f": {answer.error_message}" if answer.error_message else ""
-                raise Refused(f"{what}, user {own.user}", answer.error_code, f"{said}; see sasl.jaas.config")
+                more = f"{detail(answer.error_message)}; see sasl.jaas.config"
+                raise Refused(f"{what}, user {own.user}", answer.error_code, more)
             try:
                 token = steps.send(answer.auth_bytes)
             except StopIteration:
@@ -219,7 +219,7 @@ def security(options: Mapping[str, str]) -> Security:
     if strange := sorted(name for name in options if base(name) not in OPTIONS):
         raise Failed(f"{strange[0]} is not supported; these are: {', '.join(OPTIONS)}")
     if refers(options):  # looked up now to be checked, and again for each connection
-        checked = security(revealed(options))
+        checked = security(resolve(options))
         bare = replace(checked, trust_password="", key_store_password="", key="", key_password="", password="")
         return replace(bare, given=tuple(sorted(options.items())))
     protocol = options.get("security.protocol", "PLAINTEXT").upper()

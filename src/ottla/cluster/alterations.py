@@ -11,6 +11,7 @@ from ottla.cluster.image import EVERY_BROKER
 from ottla.config import BrokerConfig, ConfigError, topic_config
 from ottla.config.broker import OPTIONS as BROKER_OPTIONS
 from ottla.config.client_metrics import UnknownError, client_metrics_config
+from ottla.config.group import OPTIONS as GROUP_OPTIONS
 from ottla.config.group import group_config
 from ottla.config.option import CLUSTER_WIDE, LIST, READ_ONLY, text_of
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
@@ -19,6 +20,7 @@ from ottla.errors import BrokerError, ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ottla.cluster.metadata import Metadata
     from ottla.config.option import Option
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -29,6 +31,43 @@ class Change(NamedTuple):
     name: str
     operation: int
     value: str | None
+
+
+class Altered(NamedTuple):
+    """The options of one topic, broker, group or subscription, before and after."""
+
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+
+
+def alter_topic(metadata: Metadata, name: str, changes: Iterable[Change], *, replace: bool) -> Altered:
+    """With `replace`, here and below, options that are not mentioned go back to their defaults."""
+    before, config = metadata.image.topic(name).configs, metadata.config
+    after = changed_configs({} if replace else before, changes, TOPIC_OPTIONS, topic_defaults(config))
+    check_topic_configs(config, after)
+    return Altered(before, after)
+
+
+def alter_broker(metadata: Metadata, broker: str, changes: Iterable[Change], *, replace: bool) -> Altered:
+    before = metadata.image.broker_configs.get(broker, {})
+    after = changed_configs({} if replace else before, changes, BROKER_OPTIONS, broker_defaults(metadata.config))
+    check_broker_configs(metadata.static, broker, before, after)
+    return Altered(before, after)
+
+
+def alter_group(metadata: Metadata, group: str, changes: Iterable[Change], *, replace: bool) -> Altered:
+    before = metadata.image.group_configs.get(group, {})
+    after = changed_configs({} if replace else before, changes, GROUP_OPTIONS, {})
+    check_group_configs(metadata.config, after)
+    return Altered(before, after)
+
+
+def alter_client_metrics(metadata: Metadata, name: str, changes: Iterable[Change], *, replace: bool) -> Altered:
+    """There are no lists to append to, as in Kafka."""
+    before = metadata.image.client_metrics.get(name, {})
+    after = changed_configs({} if replace else before, changes, {}, {})
+    check_client_metrics(after)
+    return Altered(before, after)
 
 
 def check_topic_configs(config: BrokerConfig, pairs: Mapping[str, str]) -> None:
@@ -61,7 +100,7 @@ def check_broker_configs(
         )
         raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
     try:
-        after = config.overlaid(pairs)
+        after = config.overlay(pairs)
         topic_config(after, {})
     except ConfigError as error:
         raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from None

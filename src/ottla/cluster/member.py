@@ -5,11 +5,12 @@
 
 The registration's transaction number is the broker epoch: it tells one life of a broker from the next. When the session
 is lost the node is gone, and the controller has moved this broker's partitions elsewhere. Then it registers again, in a
-new session with a new epoch, and whoever has subscribed is told.
+new session with a new epoch, and whoever has subscribed is told. So it does when somebody has removed the node.
 
 A broker that was killed is still registered until its session expires. Its next life need not wait for that: the file
 `ottla-session` beside the logs says which session the former life had. Who holds the lock of the folder knows that this
-life is over, and removes its registration.
+life is over, and removes its registration. The file also says in which folder it was written, by the number that the
+file system has given it: in a copy of the folder it says nothing, since the broker of the original may be alive.
 """
 
 from __future__ import annotations
@@ -68,11 +69,13 @@ class Member:
         self._disk = disk
         self._random_bytes = random_bytes
         self._session_path = os.path.join(config.log_dirs[0], SESSION_FILE)
+        self._session = 0  # in which this life was registered last
         self._place: Place | None = None
         self._subscribers: list[Callable[[int], None]] = []
         self._registering: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()  # somebody should look whether the registration stands
         self._stop_listening: Callable[[], None] | None = None
+        self._stop_watching: Callable[[], None] | None = None
 
     async def identify(self, *, node_id: int | None, cluster_id: str | None) -> None:
         """Find out who this broker is. What is given is from `meta.properties`, None in folders that are new."""
@@ -131,6 +134,7 @@ class Member:
         self._place = place
         epoch = await self._register_at_last()
         self._stop_listening = self._store.subscribe(self._listen)
+        self._stop_watching = self._store.watch(znodes.broker_path(self.node_id), lambda event: self._wanted.set())
         self._registering = asyncio.get_running_loop().create_task(self._stay())
         return epoch
 
@@ -201,7 +205,8 @@ class Member:
             self._wanted.set()
 
     async def _stay(self) -> None:
-        """Look after each connection whether the registration is still there, and register again if not."""
+        """Look after each connection and change whether the registration is still there, and register again if not."""
+        said = ""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -209,7 +214,9 @@ class Member:
             try:
                 epoch = await self._register_at_last()
             except BrokerError as error:
-                logger.error("this broker is not part of the cluster: %s", error.message)
+                if error.message != said:
+                    logger.error("this broker is not part of the cluster: %s", error.message)
+                said = error.message
                 self._wanted.set()
                 continue
             except Exception:
@@ -217,6 +224,7 @@ class Member:
                 await asyncio.sleep(RETRY_S)
                 self._wanted.set()
                 continue
+            said = ""
             if epoch != before:
                 self._tell(epoch)
 
@@ -242,14 +250,22 @@ class Member:
 
     def former_session(self) -> int:
         """The session in which this broker was registered last, 0 if that is not known."""
+        if self._session:
+            return self._session
         try:
-            return int(self._disk.read(self._session_path))
+            session, folder = map(int, self._disk.read(self._session_path).split())
+            return session if folder == self._folder() else 0
         except (OSError, ValueError):  # new, or torn: then the former life's session has to expire
             return 0
 
+    def _folder(self) -> int:
+        """The number of the folder that the session file is in."""
+        return self._disk.stat(os.path.dirname(self._session_path)).st_ino
+
     def _remember(self, session: int) -> None:
+        self._session = session
         try:
-            self._disk.write(self._session_path, str(session).encode())
+            self._disk.write(self._session_path, f"{session} {self._folder()}".encode())
         except OSError as error:
             logger.warning("a killed broker would come back late", extra={"reason": str(error)})
 
@@ -257,6 +273,8 @@ class Member:
         """Give the registration back, so that nobody has to wait for the session to end."""
         if self._stop_listening is not None:
             self._stop_listening()
+        if self._stop_watching is not None:
+            self._stop_watching()
         if self._registering is not None:
             self._registering.cancel()
             await asyncio.gather(self._registering, return_exceptions=True)

@@ -54,7 +54,7 @@ class Metadata:
         self.image = new
         if old is None or old.broker_configs is not new.broker_configs:
             own = new.broker_configs.get(str(self.node_id), {})
-            self.config = self.static.overlaid({**new.broker_configs.get(EVERY_BROKER, {}), **own})
+            self.config = self.static.overlay({**new.broker_configs.get(EVERY_BROKER, {}), **own})
             self._topic_configs.clear()
         for callback in self._subscribers:
             callback(old, new)

@@ -24,16 +24,13 @@ from ottla.cluster.alone import Alone
 from ottla.cluster.image import NO_LEADER, Broker, Image, Topic
 from ottla.cluster.plans import Legacy
 from ottla.cluster.topic_names import collision_key
-from ottla.config.broker import OPTIONS as BROKER_OPTIONS
-from ottla.config.group import OPTIONS as GROUP_OPTIONS
-from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ottla.clock import Clock
-    from ottla.cluster.alterations import Change
+    from ottla.cluster.alterations import Altered, Change
     from ottla.cluster.keeper import Keeper
     from ottla.cluster.metadata import Metadata
     from ottla.cluster.plans import NewTopic
@@ -311,16 +308,12 @@ class Standalone(Alone):
         """Change a topic's options; with `replace` those not mentioned go back to their defaults."""
         async with self._deciding:
             await self.metadata.turns.pause()
-            topic = self.metadata.image.topic(name)
-            before = {} if replace else topic.configs
-            after = alterations.changed_configs(
-                before, changes, TOPIC_OPTIONS, alterations.topic_defaults(self.metadata.config)
-            )
-            alterations.check_topic_configs(self.metadata.config, after)
-            if validate_only or after == topic.configs:
+            before, after = alterations.alter_topic(self.metadata, name, changes, replace=replace)
+            if validate_only or after == before:
                 return
             await self._write([keeper.Set(znodes.topic_config_path(name), znodes.encode_configs(after))])
-            self.metadata.publish(self.metadata.image.with_topics(topic._replace(configs=after)))
+            topic = self.metadata.image.topic(name)._replace(configs=after)
+            self.metadata.publish(self.metadata.image.with_topics(topic))
 
     async def alter_broker(
         self, broker: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
@@ -328,13 +321,8 @@ class Standalone(Alone):
         """Change options of one broker, or of EVERY_BROKER, while they run."""
         async with self._deciding:
             await self.metadata.turns.pause()
-            present = self.metadata.image.broker_configs.get(broker, {})
-            before = {} if replace else present
-            after = alterations.changed_configs(
-                before, changes, BROKER_OPTIONS, alterations.broker_defaults(self.metadata.config)
-            )
-            alterations.check_broker_configs(self.metadata.static, broker, present, after)
-            if validate_only or after == present:
+            before, after = alterations.alter_broker(self.metadata, broker, changes, replace=replace)
+            if validate_only or after == before:
                 return
             path, data = znodes.broker_config_path(broker), znodes.encode_configs(after)
             known = broker in self.metadata.image.broker_configs
@@ -347,39 +335,32 @@ class Standalone(Alone):
         """Change options of a group, whether there is one of that name or not."""
         async with self._deciding:
             await self.metadata.turns.pause()
-            present = self.metadata.image.group_configs.get(group, {})
-            after = alterations.changed_configs({} if replace else present, changes, GROUP_OPTIONS, {})
-            alterations.check_group_configs(self.metadata.config, after)
-            if validate_only or after == present:
-                return
-            path, data = znodes.group_config_path(group), znodes.encode_configs(after)
-            if not after:
-                op: keeper.Op = keeper.Delete(path)
-            else:
-                op = keeper.Set(path, data) if present else keeper.Create(path, data)
-            await self._write([op])
-            self.metadata.publish(self.metadata.image.with_group_config(group, after))
+            altered = alterations.alter_group(self.metadata, group, changes, replace=replace)
+            if not validate_only and await self._write_options(znodes.group_config_path(group), altered):
+                self.metadata.publish(self.metadata.image.with_group_config(group, altered.after))
 
     async def alter_client_metrics(
         self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change a subscription to clients' metrics; one without options is gone."""
+        """Change a subscription to clients' metrics. One without options does not exist."""
         async with self._deciding:
             await self.metadata.turns.pause()
-            present = self.metadata.image.client_metrics.get(name, {})
-            after = alterations.changed_configs(
-                {} if replace else present, changes, {}, {}
-            )  # no lists to append to, as in Kafka
-            alterations.check_client_metrics(after)
-            if validate_only or after == present:
-                return
-            path, data = znodes.client_metrics_path(name), znodes.encode_configs(after)
-            if not after:
-                op: keeper.Op = keeper.Delete(path)
-            else:
-                op = keeper.Set(path, data) if present else keeper.Create(path, data)
-            await self._write([op])
-            self.metadata.publish(self.metadata.image.with_client_metrics(name, after))
+            altered = alterations.alter_client_metrics(self.metadata, name, changes, replace=replace)
+            if not validate_only and await self._write_options(znodes.client_metrics_path(name), altered):
+                self.metadata.publish(self.metadata.image.with_client_metrics(name, altered.after))
+
+    async def _write_options(self, path: str, altered: Altered) -> bool:
+        """Write the node of these options, or delete it when none are left. False if nothing changes."""
+        before, after = altered
+        if after == before:
+            return False
+        data = znodes.encode_configs(after)
+        if not after:
+            op: keeper.Op = keeper.Delete(path)
+        else:
+            op = keeper.Set(path, data) if before else keeper.Create(path, data)
+        await self._write([op])
+        return True
 
     async def alter_user(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Change what is kept of a user; one of whom nothing is kept is gone."""

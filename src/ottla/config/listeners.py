@@ -42,7 +42,7 @@ def names(values: Mapping[str, Value]) -> set[str]:
     return {parse("listeners", text)[0] for text in _strings(values, "listeners")}
 
 
-def opened(values: Mapping[str, Value], pairs: Mapping[str, str]) -> tuple[Listener, ...]:
+def parse_listeners(values: Mapping[str, Value], pairs: Mapping[str, str]) -> tuple[Listener, ...]:
     """What to listen on: every listener but those of a KRaft controller, which Ottla does not have."""
     controller = [name.upper() for name in _strings(values, "controller_listener_names")]
     protocols = _protocols(values["listener_security_protocol_map"])
@@ -66,7 +66,9 @@ def opened(values: Mapping[str, Value], pairs: Mapping[str, str]) -> tuple[Liste
     return tuple(listeners)
 
 
-def inter_broker(listeners: tuple[Listener, ...], values: Mapping[str, Value], pairs: Mapping[str, str]) -> Listener:
+def find_inter_broker(
+    listeners: tuple[Listener, ...], values: Mapping[str, Value], pairs: Mapping[str, str]
+) -> Listener:
     """The listener that brokers use among themselves."""
     wanted, protocol = values["inter_broker_listener_name"], values["security_inter_broker_protocol"]
     if wanted is None and "security.inter.broker.protocol" not in pairs:
@@ -106,7 +108,7 @@ def _check_security(listener: Listener) -> None:
         )
 
 
-def advertised(values: Mapping[str, Value]) -> dict[str, tuple[str, int]]:
+def parse_advertised(values: Mapping[str, Value]) -> dict[str, tuple[str, int]]:
     """Listener name → the address told to clients. Empty when none was given."""
     names = {parse("listeners", text)[0] for text in _strings(values, "listeners")}
     controller = {name.upper() for name in _strings(values, "controller_listener_names")}

@@ -16,6 +16,8 @@ from ottla.config.security import PREFIX
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ottla.config.option import Refusals
+
 ACCEPTED = """
 # One event loop serves every client: there are no pools of threads to size.
 background.threads INT 10
@@ -197,10 +199,6 @@ metrics.sample.window.ms LONG 30000
 """
 
 REFUSED = """
-# Not built yet: whoever may connect may do everything.
-allow.everyone.if.no.acl.found BOOLEAN false
-authorizer.class.name STRING ""
-super.users STRING -
 # Set it for a listener and a mechanism, as Kafka wants it: listener.name.NAME.MECHANISM.sasl.jaas.config.
 sasl.jaas.config PASSWORD -
 # OAUTHBEARER is not built yet.
@@ -327,23 +325,29 @@ _PREFIXES = (
 )
 
 
-def screen(pairs: Mapping[str, str]) -> tuple[str, ...]:
-    """What to say about options outside the broker's table: a notice if they merely do nothing, else ConfigError."""
+def screen(pairs: Mapping[str, str], refusals: Refusals) -> tuple[str, ...]:
+    """What to say about options outside the broker's table: a notice if they merely do nothing, else a refusal."""
     idle: list[str] = []
     for name, text in pairs.items():
-        if _limits_a_listener(name, text):
-            continue
-        other = OTHERS.get(name) or next((OTHERS[known] for start, known in _PREFIXES if name.startswith(start)), None)
-        if other is None and name.startswith(PREFIX):
-            raise ConfigError(f"{name}: it cannot be set for one listener; max.connections, ssl.* and sasl.* can")
-        if other is None:
-            raise unknown(name)
-        if other.row.name == name and text_of(other.row.parse(text)) == text_of(other.row.default):
-            continue
-        if other.refused:
-            raise ConfigError(f"{name}: {other.reason}")
-        idle.append(name)
+        with refusals:
+            if _has_no_effect(name, text):
+                idle.append(name)
     return (f"options without effect in Ottla: {', '.join(sorted(idle))}",) if idle else ()
+
+
+def _has_no_effect(name: str, text: str) -> bool:
+    if _limits_a_listener(name, text):
+        return False
+    other = OTHERS.get(name) or next((OTHERS[known] for start, known in _PREFIXES if name.startswith(start)), None)
+    if other is None and name.startswith(PREFIX):
+        raise ConfigError(f"{name}: it cannot be set for one listener; max.connections, ssl.* and sasl.* can")
+    if other is None:
+        raise unknown(name)
+    if other.row.name == name and text_of(other.row.parse(text)) == text_of(other.row.default):
+        return False
+    if other.refused:
+        raise ConfigError(f"{name}: {other.reason}")
+    return True
 
 
 def unknown(name: str) -> ConfigError:

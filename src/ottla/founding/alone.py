@@ -14,7 +14,7 @@ from ottla.cluster.plans import FoundLog, Legacy
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.cluster.standalone import Standalone
 from ottla.errors import BrokerError, ErrorCode
-from ottla.founding.logs import configs_of, identified
+from ottla.founding.logs import choose_node_id, configs_of
 from ottla.log.checkpoints import CLEAN_MARKER, Meta
 from ottla.log.quorum import NOTHING, read_quorum
 from ottla.replica.replicas import Replicas
@@ -53,13 +53,13 @@ class Alone:
         store, config = self._store, self._config
         await self.keeper.open()
         meta = store.read_meta() or Meta(0, None, None)
-        node_id = identified(config, meta)
+        node_id = choose_node_id(config, meta)
         self.metadata = metadata = Metadata(config, self._clock, node_id=node_id)
         self.producer_ids = ProducerIds(self.keeper, node_id)
         self.controller = controller = Standalone(self.keeper, metadata, self._clock)
         known = await self._load()
         live, own = known.broker_configs.get(EVERY_BROKER, {}), known.broker_configs.get(str(node_id), {})
-        store.config = config.overlaid({**live, **own})
+        store.config = config.overlay({**live, **own})
         clean = all(store.disk.exists(Path(path) / CLEAN_MARKER) for path in config.log_dirs)
         await asyncio.to_thread(store.open, configs_of(config, known))
         await controller.start(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ottla.clock import Clock
+    from ottla.cluster.acl_store import AclStore
     from ottla.cluster.commands import Commands
     from ottla.cluster.consumer_offsets import ConsumerOffsets
     from ottla.cluster.metadata import Metadata
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ottla.replica.replicas import Replicas
     from ottla.replica.sessions import Sessions
     from ottla.replica.throttle import Throttle
+    from ottla.security.authorizer import Authorizer
     from ottla.security.login import Login
     from ottla.security.principal import Principal
     from ottla.telemetry.receiver import Telemetry
@@ -111,6 +113,8 @@ class Parts:
     membership: Membership | None = None  # and whom it obeys there
     throttle: Throttle | None = None  # of the bytes that followers fetch here
     telemetry: Telemetry | None = None  # where clients' metrics go
+    authorizer: Authorizer | None = None  # who judges what clients may do; None: everything
+    acl_store: AclStore | None = None  # and where its rules are kept
 
     @property
     def config(self) -> BrokerConfig:
@@ -119,7 +123,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class Registration:
     key: int
     request: type
     versions: tuple[int, int]
@@ -127,11 +131,11 @@ class Registered:
     for_members: bool = False  # what brokers of a cluster say to each other: one that stands alone does not know it
 
 
-REGISTRY: dict[int, Registered] = {}
+REGISTRY: dict[int, Registration] = {}
 TELEMETRY = frozenset((71, 72))  # served where somebody takes the metrics of clients
 
 
-def served(parts: Parts | None) -> dict[int, Registered]:
+def select_apis(parts: Parts | None) -> dict[int, Registration]:
     """The APIs of this broker, by key."""
     clustered = parts is not None and parts.clustered
     deaf = TELEMETRY if parts is None or parts.telemetry is None else frozenset()
@@ -148,7 +152,7 @@ def handles(
         key = spec.key
         assert key is not None, f"{request.__name__} is no request"
         assert key not in REGISTRY, f"two handlers of API {key}"
-        REGISTRY[key] = Registered(key, request, versions or spec.versions, function, for_members)
+        REGISTRY[key] = Registration(key, request, versions or spec.versions, function, for_members)
         return function
 
     return register

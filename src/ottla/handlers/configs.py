@@ -20,7 +20,7 @@ from ottla.cluster.topic_names import check_name
 from ottla.config.describe import (
     DEFAULT,
     TYPES,
-    Entry,
+    ConfigEntry,
     Layers,
     describe_broker,
     describe_client_metrics,
@@ -28,7 +28,7 @@ from ottla.config.describe import (
     describe_group,
     describe_topic,
 )
-from ottla.coord.patterns import PatternError, compiled
+from ottla.coord.patterns import PatternError, compile_pattern
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers import loggers
 from ottla.handlers.call import Call, Parts, handles
@@ -70,12 +70,12 @@ def layers(parts: Parts) -> Layers:
 def describe_configs(parts: Parts, call: Call, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
     results, repeats = [], Repeats()
     for resource in request.resources:
-        results.append(described(parts, request, resource, repeats))
+        results.append(describe_resource(parts, request, resource, repeats))
         yield
     return DescribeConfigsResponse(results=results)
 
 
-def described(
+def describe_resource(
     parts: Parts, request: DescribeConfigsRequest, resource: DescribeConfigsResource, repeats: Repeats
 ) -> DescribeConfigsResult:
     code, message, configs = ErrorCode.NONE, "", list[DescribeConfigsResourceResult]()
@@ -86,8 +86,8 @@ def described(
             check_broker(parts, resource.resource_name, "Unexpected broker id, expected {} but received {}")
             configs = loggers.describe(names)
         else:
-            entries = entries_of(parts, resource.resource_type, resource.resource_name, names)
-            configs = [result(entry, request) for entry in entries]
+            entries = list_entries(parts, resource.resource_type, resource.resource_name, names)
+            configs = [describe_entry(entry, request) for entry in entries]
     except BrokerError as error:
         code, message = error.code, error.message
     return DescribeConfigsResult(
@@ -99,7 +99,7 @@ def described(
     )
 
 
-def entries_of(parts: Parts, kind: int, name: str, names: Sequence[str] | None) -> list[Entry]:
+def list_entries(parts: Parts, kind: int, name: str, names: Sequence[str] | None) -> list[ConfigEntry]:
     if kind == TOPIC:
         check_name(name)
         topic = parts.metadata.image.topics.get(name)
@@ -127,7 +127,7 @@ def entries_of(parts: Parts, kind: int, name: str, names: Sequence[str] | None) 
     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
 
 
-def result(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def describe_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     sensitive = entry.row.sensitive
     return DescribeConfigsResourceResult(
         name=entry.row.name,
@@ -156,7 +156,7 @@ async def alter_configs(parts: Parts, call: Call, request: AlterConfigsRequest) 
         (one.resource_type, one.resource_name, [Change(config.name, SET, config.value) for config in one.configs])
         for one in request.resources
     ]
-    return AlterConfigsResponse(responses=await altered(resources, alter))
+    return AlterConfigsResponse(responses=await alter_each(resources, alter))
 
 
 @handles(IncrementalAlterConfigsRequest)
@@ -178,10 +178,10 @@ async def incremental_alter_configs(
         )
         for one in request.resources
     ]
-    return IncrementalAlterConfigsResponse(responses=await altered(resources, alter))
+    return IncrementalAlterConfigsResponse(responses=await alter_each(resources, alter))
 
 
-async def altered(
+async def alter_each(
     resources: list[tuple[int, str, list[Change]]], alter: Callable[[int, str, Sequence[Change]], Awaitable[None]]
 ) -> list[AlterConfigsResourceResponse]:
     """Alter each resource; the answer of each is its own."""
@@ -246,7 +246,7 @@ def check_patterns(changes: Sequence[Change]) -> None:
             for pair in change.value.split(","):
                 pattern = pair.partition("=")[2].strip()
                 try:
-                    compiled(pattern)
+                    compile_pattern(pattern)
                 except PatternError:
                     reason = f"Illegal client matching pattern: {pair.strip()}"
                     raise BrokerError(ErrorCode.INVALID_CONFIG, reason) from None

@@ -101,7 +101,8 @@ def list_one(
                 check_limit(partition, limit, call.version)
             break
         except OSError as error:
-            raise partition.log.directory.refusal(error) from error
+            partition.log.directory.note_failure(error)
+            raise partition.log.directory.storage_error(error) from error
         except LongSearchError as long:
             future = aside.run(long.size, long.search)
             yield future
@@ -202,9 +203,9 @@ def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> S
                 partition_index=asked.partition_index, low_watermark=-1, error_code=error.code
             )
         if partition.followers is not None:
-            copies.append((partition, low, result := deleted(asked, low)))
+            copies.append((partition, low, result := answer_deletion(asked, low)))
             return result
-        return deleted(asked, low)
+        return answer_deletion(asked, low)
 
     copies: list[Copy] = []
     topics = []
@@ -216,7 +217,7 @@ def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> S
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
         yield None
     until = parts.clock.monotonic() + request.timeout_ms / 1000
-    while copies and (copies := [one for one in copies if not is_deleted(parts, *one)]):
+    while copies and (copies := [one for one in copies if not follow_deletion(parts, *one)]):
         if parts.clock.monotonic() >= until:
             for _, _, result in copies:
                 result.low_watermark, result.error_code = -1, ErrorCode.REQUEST_TIMED_OUT
@@ -225,11 +226,11 @@ def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> S
     return DeleteRecordsResponse(topics=topics)
 
 
-def deleted(asked: DeleteRecordsPartition, low: int) -> DeleteRecordsPartitionResult:
+def answer_deletion(asked: DeleteRecordsPartition, low: int) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=low, error_code=0)
 
 
-def is_deleted(parts: Parts, partition: Partition, start: int, result: DeleteRecordsPartitionResult) -> bool:
+def follow_deletion(parts: Parts, partition: Partition, start: int, result: DeleteRecordsPartitionResult) -> bool:
     """Whether all replicas that are alive begin at `start` or later, or nobody can tell any more."""
     followers = partition.followers
     if not partition.led or followers is None:

@@ -1,22 +1,12 @@
 """The calls that only a secured broker has a use for, answered as Kafka does when security is off.
 
-ACLs (29-31): no authorizer. Delegation tokens (38-41): not on a plain connection.
+Delegation tokens (38-41): not on a plain connection.
 """
 
 from __future__ import annotations
 
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call, Parts, handles
-from ottla.wire.messages.acls import (
-    AclCreationResult,
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsFilterResult,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
-)
 from ottla.wire.messages.tokens import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
@@ -28,28 +18,7 @@ from ottla.wire.messages.tokens import (
     RenewDelegationTokenResponse,
 )
 
-NO_AUTHORIZER = "No Authorizer is configured."
 ANYBODY = ("User", "ANONYMOUS")  # who a client on a plain connection is
-
-
-@handles(DescribeAclsRequest)
-def describe_acls(parts: Parts, call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    message = "No Authorizer is configured on the broker"
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=message, resources=[])
-
-
-@handles(CreateAclsRequest)
-def create_acls(parts: Parts, call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
-    refused = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return CreateAclsResponse(results=[refused for _ in request.creations])
-
-
-@handles(DeleteAclsRequest)
-def delete_acls(parts: Parts, call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    refused = DeleteAclsFilterResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[]
-    )
-    return DeleteAclsResponse(filter_results=[refused for _ in request.filters])
 
 
 @handles(CreateDelegationTokenRequest)

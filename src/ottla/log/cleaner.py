@@ -120,7 +120,8 @@ class Cleaner:
                 try:
                     return await self._clean(candidate)
                 except OSError as error:
-                    raise log.directory.refusal(error) from error
+                    log.directory.note_failure(error)
+                    raise log.directory.storage_error(error) from error
                 except StoppedError:
                     return False
         finally:
@@ -135,7 +136,7 @@ class Cleaner:
             length_ms = REST_MS if before is None else min(2 * before.length_ms, REST_MAX_MS)
             self._resting[log] = Rest(steady_ms(self._store.clock) + length_ms, length_ms)
 
-    def _rests(self, log: Log) -> bool:
+    def _is_resting(self, log: Log) -> bool:
         rest = self._resting.get(log)
         return rest is not None and steady_ms(self._store.clock) < rest.until_ms
 
@@ -145,7 +146,7 @@ class Cleaner:
         logs = [
             log
             for log in self._store.logs.values()
-            if log.config.compacts and log.fault is None and log not in self._busy and not self._rests(log)
+            if log.config.compacts and log.fault is None and log not in self._busy and not self._is_resting(log)
         ]
         self._steps.each("survey for compaction", logs, lambda log: found.append(survey(log, log.compacted, now_ms)))
         return max((candidate for candidate in found if candidate.due), key=lambda found: found.ratio, default=None)
@@ -169,7 +170,7 @@ class Cleaner:
         write = log.directory.ledger.plan(COMPACTED, log.directory.logs)
         if write is not None:
             await self._in_thread(write.carry_out)
-            write.page.carried_out(write)
+            write.page.confirm(write)
         self.compactions += 1
         self.removed_size += size_before - size
         extra = {"log": repr(log), "end": compaction.end, "bytes_before": size_before, "bytes": size}
@@ -186,7 +187,7 @@ class Cleaner:
             await asyncio.wait([future])
             raise
 
-    def truncated(self, log: Log) -> None:
+    def note_truncation(self, log: Log) -> None:
         """The log was cut off at its end: what comes there now has not been compacted."""
         if log.compacted is not None and log.compacted > log.end:
             log.compacted = log.end

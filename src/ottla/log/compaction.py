@@ -197,7 +197,7 @@ class Compaction:
         """Add one segment to the map; False when the map is full."""
         offsets, first, room = self._offsets, self.plan.first_dirty, self.plan.keys_max
         for span, data in self._read(source):
-            decided = span.magic == 2 and (_decided(fates, data) or batch.header(data).control)
+            decided = span.magic == 2 and (_judge(fates, data) or batch.header(data).control)
             if span.last >= first and not decided:
                 found = self._keys(span, data, first)
                 # The first batch is taken whatever its size, or the run would never get anywhere.
@@ -210,7 +210,7 @@ class Compaction:
 
     def _keys(self, span: Span, data: memoryview, first: int) -> dict[bytes, int]:
         try:
-            records = sieve.opened(data)
+            records = sieve.read_records(data)
             return {name(r.key): r.offset for r in records if r.key is not None and r.offset >= first}
         except CorruptError as error:
             self._say_unreadable(span, error)
@@ -269,12 +269,12 @@ class Compaction:
         if span.magic < 2:
             return sieve.sift_legacy(data, self._keeper(retain_deletes=retain_deletes))
         plan, head = self.plan, batch.header(data)
-        gone = _decided(self._fates, data)
+        gone = _judge(self._fates, data)
         horizon = head.delete_horizon
         passed = horizon is not None and horizon <= plan.now_ms
         retain_empty = self._newest(head) or head.last_offset + 1 == plan.first_uncleanable
         if gone and (passed or not head.control):
-            return sieve.emptied(head) if retain_empty else sieve.Sifted(None, head.count, 0, head.last_offset, -1)
+            return sieve.build_empty(head) if retain_empty else sieve.Sifted(None, head.count, 0, head.last_offset, -1)
         return sieve.sift(
             data,
             head,
@@ -421,10 +421,10 @@ class Target:
         return stem_of(self._plan.folder, self.base) + suffix + CLEANED
 
 
-def _decided(fates: Fates, data: memoryview) -> bool:
+def _judge(fates: Fates, data: memoryview) -> bool:
     """Show a v2 batch to the fates: True if it is data of an aborted transaction, or a marker whose data is gone."""
     head = batch.header(data)
-    return fates.marker(head, sieve.control_type(data)) if head.control else fates.data(head)
+    return fates.judge_marker(head, sieve.control_type(data)) if head.control else fates.judge_data(head)
 
 
 def _everything(_: Record) -> bool:

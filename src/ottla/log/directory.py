@@ -85,8 +85,8 @@ class Directory:
             for log in self.logs:
                 log.fault = f"log directory {self.path} is offline: {error}"
 
-    def refusal(self, error: OSError) -> BrokerError:
-        """What to answer for an operation that failed with `error`; a broken device goes offline."""
+    def note_failure(self, error: OSError) -> None:
+        """An operation has failed. A broken device takes the directory offline, a full one refuses appends."""
         if error.errno in FATAL or (error.errno in DOUBTFUL and not self.disk.exists(self.path)):
             self.fail(error)
         elif error.errno in FULL:
@@ -96,6 +96,9 @@ class Directory:
                 logger.error("disk full", extra={"directory": self.path, "reason": str(error)})
         else:
             self._mention(error)
+
+    def storage_error(self, error: OSError) -> BrokerError:
+        """What to answer for an operation that failed with `error`."""
         return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error}")
 
     def _mention(self, error: OSError) -> None:

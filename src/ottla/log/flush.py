@@ -96,7 +96,7 @@ class Flusher:
         # Of two at a time one could hear of a failure and the other of success, for the same bytes.
         self._turns: WeakKeyDictionary[Log, asyncio.Lock] = WeakKeyDictionary()
 
-    async def flushed(self, log: Log, offset: int) -> None:
+    async def wait_for(self, log: Log, offset: int) -> None:
         """Returns when everything below `offset` is on disk. BrokerError says why it will not be."""
         while log.recovery_point < offset:
             if log.fault is not None:
@@ -130,9 +130,10 @@ class Flusher:
     async def flush(self, log: Log, plan: Flush | None = None) -> None:
         """Force a log to disk in a thread: all of it, or what was planned."""
         try:
-            plan = plan or log.unflushed()
+            plan = plan or log.plan_flush()
         except OSError as error:
-            raise log.directory.refusal(error) from error
+            log.directory.note_failure(error)
+            raise log.directory.storage_error(error) from error
         if plan is None:
             return
         directory = log.directory
@@ -141,7 +142,7 @@ class Flusher:
                 await asyncio.get_running_loop().run_in_executor(None, carry_out, plan)
             except OSError as error:
                 if log.directory is not directory:  # it was moved meanwhile: the trouble is that of the other disk
-                    directory.refusal(error)
+                    directory.note_failure(error)
                     return
-                raise log.sync_failed(error) from error
-            log.flushed(plan, steady_ms(self._clock))
+                raise log.fail_sync(error) from error
+            log.finish_flush(plan, steady_ms(self._clock))

@@ -132,8 +132,9 @@ class Housekeeping:
         try:
             await asyncio.get_running_loop().run_in_executor(None, write.carry_out)
         except OSError as error:
-            raise directory.refusal(error) from error
-        write.page.carried_out(write)
+            directory.note_failure(error)
+            raise directory.storage_error(error) from error
+        write.page.confirm(write)
 
     # Removing.
 
@@ -142,7 +143,7 @@ class Housekeeping:
         remove = partial(directory.disk.remove_folder, path)
         self._doomed.append(Doomed(steady_ms(self._store.clock) + delay_ms, directory, path, None, remove))
 
-    def dooms(self, path: str) -> bool:
+    def is_doomed(self, path: str) -> bool:
         """Whether this folder is to be removed and is not yet."""
         return any(doomed.path == path for doomed in self._doomed)
 
@@ -174,7 +175,8 @@ class Housekeeping:
         except OSError as error:
             if doomed.log is None and not doomed.directory.disk.exists(doomed.path):
                 return  # somebody was faster
-            raise doomed.directory.refusal(error) from error
+            doomed.directory.note_failure(error)
+            raise doomed.directory.storage_error(error) from error
 
     # Moving.
 

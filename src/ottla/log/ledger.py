@@ -104,7 +104,7 @@ class Page:
                 write_offsets(self._disk, self._path, write.offsets, sync=True)
                 self._carried_out = write.number
 
-    def carried_out(self, write: Write) -> None:
+    def confirm(self, write: Write) -> None:
         """To be called by the owner, who also plans."""
         if write.number == self._planned:
             self.held = set(write.offsets)
@@ -128,7 +128,7 @@ class Ledger:
     def write(self, name: str, logs: Iterable[Log]) -> None:
         _write_now(self.plan(name, logs))
 
-    def ways(self, keys: Collection[Key], logs: Iterable[Log]) -> list[Write]:
+    def plan_way(self, keys: Collection[Key], logs: Iterable[Log]) -> list[Write]:
         """What to write before logs of these names may appear."""
         stale = [name for name, page in self._pages.items() if not page.held.isdisjoint(keys)]
         if not stale:
@@ -157,4 +157,4 @@ def _offsets(name: str, logs: Iterable[Log]) -> Offsets:
 def _write_now(write: Write | None) -> None:
     if write is not None:
         write.carry_out()
-        write.page.carried_out(write)
+        write.page.confirm(write)

@@ -114,7 +114,7 @@ class Producers:
                 if producer.first < 0:
                     return None
             elif client:
-                retry = _retry(producer, header) or self._recalled(producer, header)
+                retry = _find_duplicate(producer, header) or self._recall_duplicate(producer, header)
                 if retry is not None:
                     return retry
                 raise BrokerError(
@@ -123,7 +123,7 @@ class Producers:
                     f" expected {producer.next_sequence}",
                 )
         elif epoch < producer.epoch:
-            raise _fenced(producer, epoch)
+            raise _fencing_error(producer, epoch)
         elif client and header.base_sequence != 0 and producer.epoch != _NO_EPOCH:
             raise BrokerError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -137,7 +137,7 @@ class Producers:
             )
         return None
 
-    def _recalled(self, producer: Producer, header: Header) -> Duplicate | None:
+    def _recall_duplicate(self, producer: Producer, header: Header) -> Duplicate | None:
         """Look again with the batches that the snapshot has left out. They are looked up once."""
         if not producer.short or self.recall is None:
             return None
@@ -146,7 +146,7 @@ class Producers:
             oldest = producer.batches[0][2]
             producer.batches[:0] = self.recall(oldest, producer.producer_id, producer.epoch)[-missing:]
         producer.short = False
-        return _retry(producer, header)
+        return _find_duplicate(producer, header)
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, *, version: int = 0) -> None:
         """Admit an end marker from a coordinator, or raise.
@@ -158,9 +158,9 @@ class Producers:
         if producer is None:
             return
         if epoch < producer.epoch:
-            raise _fenced(producer, epoch)
+            raise _fencing_error(producer, epoch)
         if version >= 2 and epoch == producer.epoch and producer.first >= 0 and epoch != _EPOCH_LAST:
-            raise _fenced(producer, epoch)
+            raise _fencing_error(producer, epoch)
         if coordinator_epoch < producer.coordinator_epoch:
             raise BrokerError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -260,12 +260,12 @@ class Producers:
 
     def expire(self, now_ms: int) -> int:
         """Forget producers that have been silent too long, except in a transaction; say how many."""
-        old = [p.producer_id for p in self._producers.values() if self._expired(p, now_ms)]
+        old = [p.producer_id for p in self._producers.values() if self._is_expired(p, now_ms)]
         for producer_id in old:
             del self._producers[producer_id]
         return len(old)
 
-    def _expired(self, producer: Producer, now_ms: int) -> bool:
+    def _is_expired(self, producer: Producer, now_ms: int) -> bool:
         return producer.first < 0 and now_ms - producer.timestamp >= self.expiration_ms
 
     # Life of the state and its snapshot files.
@@ -289,7 +289,7 @@ class Producers:
             except OSError:
                 self.snapshots.remove(offset)  # it may be readable another time; an older one and the batches do
                 continue
-            self._producers = {p.producer_id: p for p in found if not self._expired(p, now_ms)}
+            self._producers = {p.producer_id: p for p in found if not self._is_expired(p, now_ms)}
             self._ongoing = dict(sorted((p.first, p.producer_id) for p in found if p.first >= 0))
             self._snapshot_end = offset
             return offset
@@ -343,7 +343,7 @@ class Producers:
         self._producers, self._ongoing, self._unreplicated = {}, {}, {}
 
 
-def _retry(producer: Producer, header: Header) -> Duplicate | None:
+def _find_duplicate(producer: Producer, header: Header) -> Duplicate | None:
     first = header.base_sequence
     last = (first + header.last_offset_delta) & SEQUENCE_MASK if first >= 0 else -1
     for batch_first, batch_last, base, end, timestamp in producer.batches:
@@ -352,7 +352,7 @@ def _retry(producer: Producer, header: Header) -> Duplicate | None:
     return None
 
 
-def _fenced(producer: Producer, epoch: int) -> BrokerError:
+def _fencing_error(producer: Producer, epoch: int) -> BrokerError:
     return BrokerError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer {producer.producer_id} sent epoch {epoch}, epoch {producer.epoch} is known",

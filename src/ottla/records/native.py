@@ -45,12 +45,12 @@ else:
     crc32c = _module.crc32c
 
 __all__ = [
-    "built",
     "check",
     "crc32c",
     "decode_columns",
     "digest",
     "encode_columns",
+    "is_built",
     "murmur2",
     "portion",
     "since",
@@ -247,14 +247,14 @@ def murmur2(keys: pa.Array | pa.ChunkedArray) -> pa.Int32Array:
     return pa.Array.from_buffers(pa.int32(), len(given), [valid, hashes], given.null_count)
 
 
-def built() -> bool:
+def is_built() -> bool:
     """Whether the crate is there; otherwise its twin in Python answers, about a hundred times slower."""
     return _crate() is not None
 
 
 def missing() -> str | None:
     """Without the crate, a line for the log that says so and what to do about it."""
-    return None if built() else MISSING
+    return None if is_built() else MISSING
 
 
 MISSING: Final = (

@@ -103,7 +103,7 @@ def stamp(data: memoryview, head: Header, target: Target, latest: int) -> Accept
     return Accepted(target.base, last, latest, last, _time(append_time), final, parts, head.size)
 
 
-def repacked(packed: bytes, head: Header, target: Target, latest: int) -> Accepted:
+def repack(packed: bytes, head: Header, target: Target, latest: int) -> Accepted:
     """The batch with its records, which are the same, in another codec."""
     append_time = target.append_time
     if append_time is not None:

@@ -55,7 +55,7 @@ from ottla.records.place import (
     Target,
     latest_of,
     rebuild,
-    repacked,
+    repack,
     stamp,
     stamp_messages,
     stamp_wrapper,
@@ -301,12 +301,12 @@ def _batch(
         raise _fault(state, detail, target)
     if total:
         found = [(index, _reason(rule, timestamp, target)) for index, rule, timestamp in errors]
-        raise _refused(ErrorCode.INVALID_TIMESTAMP if bad_times else ErrorCode.INVALID_RECORD, found, total, head.count)
+        raise _refusal(ErrorCode.INVALID_TIMESTAMP if bad_times else ErrorCode.INVALID_RECORD, found, total, head.count)
     if packed is None:
         return stamp(data, head, target, latest)
     if negative:
         raise BrokerError(ErrorCode.INVALID_TIMESTAMP, "a timestamp cannot be negative")
-    accepted = repacked(packed, head, target, latest)
+    accepted = repack(packed, head, target, latest)
     if accepted.size > config.max_message_bytes:
         raise too_large(accepted.size, config)
     return accepted
@@ -402,10 +402,10 @@ def _check_records(
             code = ErrorCode.INVALID_TIMESTAMP
             found.append((index, BAD_TYPE_TEXT))
     if found:
-        raise _refused(code, found[:ERRORS_MAX], len(found), len(records))
+        raise _refusal(code, found[:ERRORS_MAX], len(found), len(records))
 
 
-def _refused(code: ErrorCode, found: list[tuple[int, str]], total: int, count: int) -> RefusedError:
+def _refusal(code: ErrorCode, found: list[tuple[int, str]], total: int, count: int) -> RefusedError:
     """`found` are the first of `total`."""
     shown = "; ".join(f"{index}: {message}" for index, message in found[:3])
     return RefusedError(code, f"{total} of {count} records refused, first {shown}", found)

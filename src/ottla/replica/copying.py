@@ -105,7 +105,7 @@ class Copy:
         log = self.partition.log
         if isinstance(cut, Restart):
             log.restart(cut.offset, now_ms=self._store.clock.now_ms())
-            self._store.cleaner.truncated(log)
+            self._store.cleaner.note_truncation(log)
         else:
             self._store.truncate(log, cut.offset)
 

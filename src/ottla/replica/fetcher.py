@@ -385,7 +385,7 @@ class Fetcher:
         """What `flush.messages` wants on disk is there before the leader hears that we have it."""
         flusher = self._owner.store.flusher
         logs = [copy.partition.log for copy in self._changed.values()]
-        owed = [flusher.flushed(log, log.owed) for log in logs if log.owed > log.recovery_point]
+        owed = [flusher.wait_for(log, log.owed) for log in logs if log.owed > log.recovery_point]
         if owed:
             await asyncio.gather(*owed)
 

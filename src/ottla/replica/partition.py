@@ -235,7 +235,7 @@ class Partition:
         assert self.flusher is not None
         replicated = self._replicated(offset)
         try:
-            await self.flusher.flushed(self.log, self.log.owed)
+            await self.flusher.wait_for(self.log, self.log.owed)
         except BaseException:
             if replicated is not None:
                 replicated.cancel()

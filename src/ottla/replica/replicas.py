@@ -168,7 +168,7 @@ class Replicas:
                 await self._turns.pause()
                 if self._metadata.node_id in state.replicas:
                     prepared[state.index] = self._partition(topic, state)
-            if descriptors.left() < DESCRIPTORS_SPARE:
+            if descriptors.count_free() < DESCRIPTORS_SPARE:
                 raise too_many_files(topic)
         except BaseException as error:
             self.abandon(topic)

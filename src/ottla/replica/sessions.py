@@ -74,7 +74,20 @@ Key = tuple[str | bytes, int]
 
 
 class Session:
-    __slots__ = ("by_id", "epoch", "fresh", "grown", "id", "opened_ms", "replica", "used_ms", "wait", "watched")
+    __slots__ = (
+        "by_id",
+        "denied",
+        "epoch",
+        "fresh",
+        "grown",
+        "id",
+        "opened_ms",
+        "owner",
+        "replica",
+        "used_ms",
+        "wait",
+        "watched",
+    )
 
     def __init__(
         self, identity: int, watched: dict[Key, Watched], now_ms: int, *, by_id: bool, replica: int = NO_REPLICA
@@ -88,6 +101,8 @@ class Session:
         self.fresh: dict[Key, Watched] = {}
         self.grown = 0  # bytes that came to its partitions since they were looked at
         self.wait: Wait | None = None
+        self.owner = ""  # where clients have names: whose it is
+        self.denied: dict[Key, None] = {}  # and which partitions it asks for in vain
 
     def told(self, watched: Iterable[Watched]) -> None:
         """These were in the answer: next time they come last, so that every partition gets its turn."""
@@ -135,6 +150,14 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    def find(self, identity: int) -> Session | None:
+        return self._by_id.get(identity)
+
+    def close_all(self) -> None:
+        """Have every client name what it wants again: what it may read has changed."""
+        for identity in list(self._by_id):
+            self._forget(identity)
 
     def open(self, request: FetchRequest, now_ms: int, *, by_id: bool) -> tuple[Session | None, bool, list[Watched]]:
         """The session of this fetch, whether the answer may leave out what has not changed, and what to read."""

@@ -50,13 +50,13 @@ class Cast:
             self.readers.append(CommittedReader(client("r2"), history, partitions, self.transactions))
         if "seasons" in self.parts:
             world.checks.deletable.add(seasons.NAME)
-            self.writers.append(Gardener(client("a1"), world.fail, self._planted))
+            self.writers.append(Gardener(client("a1"), world.fail, self._read_planted))
         self._works: list[asyncio.Task[Any]] = []
         self._others: list[asyncio.Task[Any]] = []
 
-    def _planted(self) -> seasons.Planted | None:
+    def _read_planted(self) -> seasons.Planted | None:
         try:
-            return seasons.planted_in(self.world.store.get(f"/brokers/topics/{seasons.NAME}").data)
+            return seasons.decode_planted(self.world.store.get(f"/brokers/topics/{seasons.NAME}").data)
         except NoNode:
             return None
 

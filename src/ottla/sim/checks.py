@@ -84,11 +84,11 @@ class Checks:
         self._isrs: dict[tuple[Key, int], tuple[int, ...]] = {}  # the last in-sync set of each epoch
         self._assigned: dict[str, dict[str, list[int]]] = {}
         self._ids: dict[str, bytes] = {}  # of the topics in the store
-        store.changes.append(self._changed)
+        store.changes.append(self._on_change)
 
     # Brokers.
 
-    def begins(self, node: Node) -> None:
+    def begin(self, node: Node) -> None:
         """A new process: what the old one had in mind counts no more."""
         assert node.process is not None
         self._of[node.process] = node
@@ -96,7 +96,7 @@ class Checks:
             del self._seen[key]
             self._verified.pop(key, None)
 
-    def lost_power(self, node: Node) -> None:
+    def note_power_loss(self, node: Node) -> None:
         for key in [key for key in self.ends if key[0] == node.number]:
             del self.ends[key]
 
@@ -105,7 +105,7 @@ class Checks:
         node = self._of.get(process)
         if node is None or process.dead:
             return
-        for partition in hosted(node):
+        for partition in list_hosted(node):
             if any(partition.topic_id) and partition.topic_id != self._ids.get(partition.topic):
                 continue
             seen = Seen(partition.high, partition.log.end, partition.epoch, partition.led)
@@ -190,7 +190,7 @@ class Checks:
             for (topic, index), state in self.states.items()
         )
 
-    def _changed(self, zxid: int, path: str, node: Znode | None) -> None:
+    def _on_change(self, zxid: int, path: str, node: Znode | None) -> None:
         parts = path.split("/")
         if parts[1:3] != ["brokers", "topics"] or len(parts) < 4:
             return
@@ -257,7 +257,7 @@ class Checks:
                 self._wrong(f"V7 {name}: b{joined} is in sync again and ends at {end} of {self.truths[key].high}")
 
 
-def hosted(node: Node) -> Iterable[Any]:
+def list_hosted(node: Node) -> Iterable[Any]:
     """The partitions that the broker of a node has, as its own objects."""
     if node.broker is None or node.broker._dispatch is None:
         return ()

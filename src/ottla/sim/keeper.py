@@ -432,18 +432,18 @@ class SimKeeper:
 
         def arrive() -> None:
             if number and self._store.hear(number):
-                self._reply(greeted, self._store.sessions[number], False)
+                self._reply(on_greeting, self._store.sessions[number], False)
             elif number:
-                self._reply(greeted, None, True)
+                self._reply(on_greeting, None, True)
             else:
-                self._reply(greeted, self._store.begin(self), False)
+                self._reply(on_greeting, self._store.begin(self), False)
 
-        def greeted(session: Session | None, expired: bool) -> None:
+        def on_greeting(session: Session | None, expired: bool) -> None:
             if not done.done():
                 done.set_result((session, expired))
 
         self._send(arrive)
-        self._loop.call_later(self.timeout_s / 3, greeted, None, False, context=self._context.copy())
+        self._loop.call_later(self.timeout_s / 3, on_greeting, None, False, context=self._context.copy())
         session, expired = await done
         if expired:
             self._number = 0

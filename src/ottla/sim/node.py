@@ -192,7 +192,7 @@ class Node:
 
 
 @contextlib.contextmanager
-def determined(loop: SimLoop, chance: Random) -> Iterator[None]:
+def make_deterministic(loop: SimLoop, chance: Random) -> Iterator[None]:
     """Everything that the broker takes from the real world in spite of its parameters comes from the seed.
 
     Turns of the loop are measured in real time, which stands still here: no request is ever put off.

@@ -14,7 +14,7 @@ from ottla.sim.keeper import SimStore
 from ottla.sim.link import LinkError
 from ottla.sim.loop import make_loop
 from ottla.sim.net import Network
-from ottla.sim.node import PORT, Node, determined
+from ottla.sim.node import PORT, Node, make_deterministic
 from ottla.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Standalone:
         self.loop.note(str(violation))
 
     def run(self) -> None:
-        with determined(self.loop, Random(f"{self._seed} broker")):
+        with make_deterministic(self.loop, Random(f"{self._seed} broker")):
             try:
                 self.loop.run_until_complete(self._story())
             finally:
@@ -144,7 +144,7 @@ class Standalone:
                 for entry in batch.entries(data)
                 for record in batch.iterate(data, entry.position)
             }
-            self.history.found(partition, found)
+            self.history.check_found(partition, found)
 
     def _in_process(self, name: str, work: object) -> asyncio.Task[None]:
         _, context = self.loop.process(name)

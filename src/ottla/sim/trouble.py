@@ -114,7 +114,7 @@ class Trouble:
         if node is None or not self._is_whole():
             return
         node.outage()
-        world.checks.lost_power(node)
+        world.checks.note_power_loss(node)
         away_s = self._chance.choice((0.05, 1, 3, 9, 15))  # some start before their session has ended
         await asyncio.sleep(away_s)
         world.start(node)

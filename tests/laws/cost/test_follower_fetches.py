@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from replica.cluster import World, append, play, until
+from replica.cluster import World, append, play
+from waiting import until
 
 from ottla.handlers.fetch import Reading
 from ottla.replica.copying import Copy

@@ -70,7 +70,7 @@ def a_folder(folder: Path) -> Store:
 def content(log: Log) -> dict[str, Any]:
     """What readers of committed records, readers by time and producers are told."""
     data, stable = everything(log), log.last_stable(log.end)
-    coming = sorted((first, producer_id) for producer_id, first in log.aborted(log.start, stable))
+    coming = sorted((first, producer_id) for producer_id, first in log.list_aborted(log.start, stable))
     aborted: set[int] = set()
     records = []
     for entry in batch.entries(data):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cluster.control.test_driver import Setup, run
 from cluster.control.world import World
+from waiting import until
 
 from ottla.cluster import znodes
 from ottla.cluster.control import events
@@ -75,8 +76,7 @@ def test_a_client_that_leaves_before_it_is_refused_is_no_trouble(caplog: pytest.
     async def work(setup: Setup) -> None:
         engine = setup.control._engine
         asked = asyncio.ensure_future(engine.ask(events.TakeProducerIds(99, 5)))
-        while engine._current is None:
-            await asyncio.sleep(0)
+        await until(lambda: engine._current is not None)
         asked.cancel()
         for _ in range(20):
             await asyncio.sleep(0)

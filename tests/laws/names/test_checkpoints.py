@@ -144,7 +144,7 @@ def test_a_checkpoint_on_its_way_to_the_disk_does_not_bring_the_name_back(tmp_pa
     store.delete(log)
     append(store.create("orders", 0, NEW_ID, settings(), 0), produced(100))
     slow.carry_out()
-    slow.page.carried_out(slow)
+    slow.page.confirm(slow)
     found = crash(tmp_path / "data", tmp_path / "copy").logs["orders", 0]
     assert (found.start, found.end) == (0, 100)
 

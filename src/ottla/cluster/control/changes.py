@@ -13,9 +13,6 @@ from ottla.cluster import alterations, plans, znodes
 from ottla.cluster.control.awaiting import Awaiting
 from ottla.cluster.image import EVERY_BROKER
 from ottla.cluster.keeper import Create, Delete, KeeperError, NodeExists, NoNode, Set, Unavailable
-from ottla.config.broker import OPTIONS as BROKER_OPTIONS
-from ottla.config.group import OPTIONS as GROUP_OPTIONS
-from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -53,21 +50,16 @@ class Changes:
         """Change a topic's options; with `replace` those not mentioned go back to their defaults."""
         async with self._deciding:
             await self._metadata.turns.pause()
-            present = self._metadata.image.topic(name).configs
-            config = self._metadata.config
-            after = alterations.changed_configs(
-                {} if replace else present, changes, TOPIC_OPTIONS, alterations.topic_defaults(config)
-            )
-            alterations.check_topic_configs(config, after)
-            if validate_only or after == present:
+            before, after = alterations.alter_topic(self._metadata, name, changes, replace=replace)
+            if validate_only or after == before:
                 return
             await self._write_options("topics", name, znodes.topic_config_path(name), after)
 
-        def known(image: Image) -> bool:
+        def is_known(image: Image) -> bool:
             topic = image.topics.get(name)
             return topic is None or topic.configs == after
 
-        await self._awaiting.until(known, KNOWN_S, [name])
+        await self._awaiting.until(is_known, KNOWN_S, [name])
 
     async def alter_broker(
         self, broker: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
@@ -75,15 +67,8 @@ class Changes:
         """Change options of one broker, or of EVERY_BROKER, while they run."""
         async with self._deciding:
             await self._metadata.turns.pause()
-            present = self._metadata.image.broker_configs.get(broker, {})
-            after = alterations.changed_configs(
-                {} if replace else present,
-                changes,
-                BROKER_OPTIONS,
-                alterations.broker_defaults(self._metadata.config),
-            )
-            alterations.check_broker_configs(self._metadata.static, broker, present, after)
-            if validate_only or after == present:
+            before, after = alterations.alter_broker(self._metadata, broker, changes, replace=replace)
+            if validate_only or after == before:
                 return
             name = znodes.DEFAULT_ENTITY if broker == EVERY_BROKER else broker
             await self._write_options("brokers", name, znodes.broker_config_path(broker), after)
@@ -95,10 +80,8 @@ class Changes:
         """Change options of a group, whether there is one of that name or not."""
         async with self._deciding:
             await self._metadata.turns.pause()
-            present = self._metadata.image.group_configs.get(group, {})
-            after = alterations.changed_configs({} if replace else present, changes, GROUP_OPTIONS, {})
-            alterations.check_group_configs(self._metadata.config, after)
-            if validate_only or after == present:
+            before, after = alterations.alter_group(self._metadata, group, changes, replace=replace)
+            if validate_only or after == before:
                 return
             await self._write_options("groups", group, znodes.group_config_path(group), after)
         await self._awaiting.until(lambda image: image.group_configs.get(group, {}) == after, KNOWN_S)
@@ -106,15 +89,11 @@ class Changes:
     async def alter_client_metrics(
         self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change a subscription to clients' metrics; one without options is gone."""
+        """Change a subscription to clients' metrics. One without options does not exist."""
         async with self._deciding:
             await self._metadata.turns.pause()
-            present = self._metadata.image.client_metrics.get(name, {})
-            after = alterations.changed_configs(
-                {} if replace else present, changes, {}, {}
-            )  # no lists to append to, as in Kafka
-            alterations.check_client_metrics(after)
-            if validate_only or after == present:
+            before, after = alterations.alter_client_metrics(self._metadata, name, changes, replace=replace)
+            if validate_only or after == before:
                 return
             await self._write_options("client-metrics", name, znodes.client_metrics_path(name), after)
         await self._awaiting.until(lambda image: image.client_metrics.get(name, {}) == after, KNOWN_S)

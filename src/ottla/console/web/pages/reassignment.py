@@ -9,7 +9,7 @@ from nicegui import run, ui
 
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
-from ottla.client.placement import Change, PlacementError, changes, propose
+from ottla.client.placement import PlacementError, ReplicaChange, changes, propose
 from ottla.console.web import units
 from ottla.console.web.frame import attempt, chip, frame, live, sure, user
 from ottla.console.web.table import Column, Paged
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WAYS = {
     "spread": "Spread evenly, with the fewest moves",
     "drain": "Drain a broker",
-    "copies": "Change the number of copies",
+    "copies": "ReplicaChange the number of copies",
 }
 THROTTLE_MB = 50
 AT_ONCE_MAX = 5000
@@ -52,8 +52,12 @@ def running(console: Console) -> None:
             [
                 Column("Partition", lambda one: f"{one.where.topic} / {one.where.partition}", lambda one: one.where),
                 Column("Replicas", lambda one: listed(one.replicas), wide=True),
-                Column("Adding", lambda one: listed(one.adding), tone=lambda one: "o-good"),
-                Column("Removing", lambda one: listed(one.removing), tone=lambda one: "o-warn"),
+                Column("Adding", lambda one: listed(one.adding), tone=lambda one: "o-good" if one.adding else "o-soft"),
+                Column(
+                    "Removing",
+                    lambda one: listed(one.removing),
+                    tone=lambda one: "o-warn" if one.removing else "o-soft",
+                ),
                 Column("Copied", lambda one: copied(console.watch.snapshot, one), right=True),
             ],
             lambda: console.watch.snapshot.moves,
@@ -105,7 +109,7 @@ async def cancel(console: Console) -> None:
 class Proposal:
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._changes: list[Change] = []
+        self._changes: list[ReplicaChange] = []
         brokers = {node: f"broker {node}" for node in console.watch.snapshot.brokers}
         with ui.element("div").classes("o-card"):
             ui.label("Propose").classes("o-head q-mb-sm")
@@ -136,7 +140,7 @@ class Proposal:
             )
             self._said.props("data-mark=plan-said")
             with ui.column().classes("w-full gap-2") as self._result:
-                self._table: Paged[Change] = Paged(
+                self._table: Paged[ReplicaChange] = Paged(
                     [
                         Column("Partition", lambda one: f"{one.place[0]} / {one.place[1]}", lambda one: one.place),
                         Column("Now", lambda one: listed(one.old)),
@@ -230,7 +234,7 @@ def planned(
     leaving: set[int],
     copies: int | None,
     balance: bool,
-) -> list[Change]:
+) -> list[ReplicaChange]:
     chosen = {
         where: replicas
         for where, replicas in current.items()
@@ -271,7 +275,7 @@ def elections(console: Console) -> None:
                 Column("Partition", lambda one: f"{one[0].topic} / {one[0].partition}", lambda one: one[0]),
                 Column("Led by", lambda one: str(one[1].leader), lambda one: one[1].leader, right=True),
                 Column("Preferred", lambda one: str(one[1].replicas[0]), lambda one: one[1].replicas[0], right=True),
-                Column("In sync", lambda one: listed(one[1].isr)),
+                Column("In sync", lambda one: listed(one[1].isr), wide=True),
             ],
             items,
             key=lambda one: f"{one[0].topic}/{one[0].partition}",
