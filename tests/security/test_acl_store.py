@@ -25,16 +25,16 @@ WRITE = READ._replace(operation=Operation.WRITE)
 
 
 async def make_store(folder: Path) -> SqliteStore:
-    tree = SqliteStore(str(folder / "store.sqlite"), str(folder / "journal"))
-    await tree.open()
-    return tree
+    metadata_store = SqliteStore(str(folder / "store.sqlite"), str(folder / "journal"))
+    await metadata_store.open()
+    return metadata_store
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     async def story() -> None:
-        tree = await make_store(tmp_path)
+        metadata_store = await make_store(tmp_path)
         first = Authorizer()
-        store = AclStore(tree, first, SystemClock(), shared=False)
+        store = AclStore(metadata_store, first, SystemClock(), shared=False)
         await store.start()
         await store.add(ORDERS, [READ])
         await store.add(ORDERS, [WRITE, READ])
@@ -42,19 +42,19 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         await store.remove(PREFIX, [READ])
         assert first.entries(ORDERS) == {READ, WRITE}
         second = Authorizer()
-        await AclStore(tree, second, SystemClock(), shared=False).start()
+        await AclStore(metadata_store, second, SystemClock(), shared=False).start()
         assert second.entries(ORDERS) == {READ, WRITE}
         assert second.entries(PREFIX) == frozenset()
-        await tree.close()
+        await metadata_store.close()
 
     asyncio.run(story())
 
 
 def test_two_brokers_change_the_same_list_and_follow_each_other(tmp_path: Path) -> None:
     async def story() -> None:
-        tree = await make_store(tmp_path)
+        metadata_store = await make_store(tmp_path)
         both = [Authorizer(), Authorizer()]
-        stores = [AclStore(tree, one, SystemClock(), shared=True) for one in both]
+        stores = [AclStore(metadata_store, one, SystemClock(), shared=True) for one in both]
         for store in stores:
             await store.start()
         users = [READ._replace(principal=f"User:{number}") for number in range(20)]
@@ -68,7 +68,7 @@ def test_two_brokers_change_the_same_list_and_follow_each_other(tmp_path: Path) 
                 await asyncio.sleep(0.01)
         for store in stores:
             await store.close()
-        await tree.close()
+        await metadata_store.close()
 
     asyncio.run(story())
 
@@ -77,14 +77,14 @@ def test_a_list_that_cannot_be_read_is_not_left_out(tmp_path: Path) -> None:
     """One of its entries may deny."""
 
     async def story() -> None:
-        tree = await make_store(tmp_path)
-        store = AclStore(tree, Authorizer(), SystemClock(), shared=False)
+        metadata_store = await make_store(tmp_path)
+        store = AclStore(metadata_store, Authorizer(), SystemClock(), shared=False)
         await store.start()
-        await tree.create(ORDERS.path, b'{"acls":[{"principal"')
+        await metadata_store.create(ORDERS.path, b'{"acls":[{"principal"')
         with pytest.raises(BrokerError, match="/kafka-acl/Topic/orders cannot be read"):
-            await AclStore(tree, Authorizer(), SystemClock(), shared=False).start()
+            await AclStore(metadata_store, Authorizer(), SystemClock(), shared=False).start()
         with pytest.raises(BrokerError):
             await store.add(ORDERS, [READ])
-        await tree.close()
+        await metadata_store.close()
 
     asyncio.run(story())
