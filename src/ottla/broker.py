@@ -36,8 +36,9 @@ from ottla.replica.waits import Waits
 from ottla.telemetry.receiver import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from socket import socket
+    from typing import Any
 
     from ottla.clock import Clock
     from ottla.cluster.image import Image
@@ -87,6 +88,7 @@ class Broker:
         self._admission = Admission()
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self.parts: Parts | None = None  # what handlers work on, from the start on
         self._dispatch: Dispatch | None = None
         self._waits: Waits | None = None
         self._groups: Groups | None = None
@@ -214,6 +216,7 @@ class Broker:
             throttle=founding.throttle,
             telemetry=self._telemetry(),
         )
+        self.parts = parts
         dispatch = Dispatch(parts)
         if self._sources is not None:
             self._sources.parts, self._sources.dispatch = parts, dispatch
@@ -257,6 +260,30 @@ class Broker:
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(report)
         self._tasks.append(task)
+
+    def intercept(self, key: int, around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
+        """For faults on purpose: see `Dispatch.intercept`."""
+        if self._dispatch is not None:
+            self._dispatch.intercept(key, around)
+
+    async def kill(self) -> None:
+        """End as a killed process does: no answers, no flush, no goodbye. The loop must end next, with all its tasks.
+
+        Only what a process cannot keep is given back: its addresses, its files and the lock on its metadata.
+        """
+        self._started = False
+        for listener in self._listeners:
+            listener.stop_accepting()
+            for connection in list(listener.connections):
+                connection.close()
+        if self._metrics is not None:
+            await self._metrics.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await self._founding.close()
+        for one in self._store.logs.values():
+            for segment in one.segments:
+                segment.close()
 
     async def stop(self) -> None:
         """Take no more requests, answer those that are here, and leave the folders in good order."""

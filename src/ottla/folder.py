@@ -87,6 +87,11 @@ def memory_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
 
 
+def is_memory(folder: Path) -> bool:
+    """Whether `memory_folder` made it: it is nobody's but the brokers' that it was made for."""
+    return folder.name.startswith(PREFIX)
+
+
 def abandoned(folder: Path) -> bool:
     process = folder.name.removeprefix(PREFIX).split("-")[0]
     if not process.isdecimal() or alive(int(process)):

@@ -28,7 +28,7 @@ from ottla import __version__, logs
 from ottla.cluster.keeper import KeeperError
 from ottla.config import BrokerConfig, ConfigError, load, parse_environment, parse_properties, parse_settings
 from ottla.errors import BrokerError
-from ottla.folder import FolderInUse, FolderLocks, default_folder, memory_folder, remove
+from ottla.folder import FolderInUse, FolderLocks, default_folder, is_memory, memory_folder, remove
 from ottla.log.checkpoints import CorruptCheckpointError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Plan(NamedTuple):
     memory: Path | None  # the folder to remove at the end
     ready: int | None
     until_eof: bool
+    control: int | None = None
     console: list[str] | None = None  # arguments of the console beside the broker
 
 
@@ -110,6 +111,7 @@ def parser() -> argparse.ArgumentParser:
     add("--log-level", choices=logs.LEVELS, default="info")
     add("--log-format", choices=logs.FORMATS, default="text")
     add("--ready-fd", type=int, metavar="N", help="write one line of JSON here when the broker answers, then close it")
+    add("--control-fd", type=int, metavar="N", help="take orders of a test here, such as faults on purpose")
     add("--until-eof", action="store_true", help="stop when standard input ends, so as not to outlive a parent")
     return here
 
@@ -154,6 +156,7 @@ def choose_folders(options: argparse.Namespace, environment: Mapping[str, str], 
         memory,
         options.ready_fd,
         options.until_eof,
+        options.control_fd,
         console(options, config),
     )
 
@@ -206,12 +209,12 @@ async def live(plan: Plan) -> int:
     from ottla.broker import Broker
     from ottla.records import native
 
-    stop = asyncio.Event()
+    stop, left = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     listen_for_signals(loop, stop)
     if plan.until_eof:
-        loop.add_reader(sys.stdin.fileno(), stop_at_eof, stop)
-    broker, beside = Broker(plan.config), None
+        loop.add_reader(sys.stdin.fileno(), notice_end, stop, left)
+    broker, beside, control = Broker(plan.config), None, None
     starting, stopping = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -219,6 +222,10 @@ async def live(plan: Plan) -> int:
             starting.result()
             if line := native.missing():
                 logger.warning(line)
+            if plan.control is not None:
+                from ottla.faults.control import ControlServer
+
+                control = ControlServer(plan.control, broker)
             announce(broker, plan)
             beside = start_console(broker, plan)
             gc.freeze()  # what start-up built lives as long as the process: never look at it again
@@ -229,9 +236,14 @@ async def live(plan: Plan) -> int:
         stopping.cancel()
         if not starting.done():
             cut_short(plan)
+        if control is not None:
+            control.close()
         if beside is not None:
             await loop.run_in_executor(None, beside.stop)
         await broker.stop()
+        if left.is_set():  # a folder in memory that the parent made is ours to remove now
+            for folder in filter(is_memory, plan.folders):
+                remove(folder)
 
 
 def start_console(broker: "Broker", plan: Plan) -> "Beside | None":
@@ -290,9 +302,11 @@ def end(number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
 
 
-def stop_at_eof(stop: asyncio.Event) -> None:
+def notice_end(stop: asyncio.Event, left: asyncio.Event) -> None:
+    """Standard input has ended: the parent is gone."""
     if not os.read(sys.stdin.fileno(), 4096):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        left.set()
         stop.set()
 
 

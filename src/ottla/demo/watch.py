@@ -12,7 +12,7 @@ from ottla.client.cluster import TopicPartition
 from ottla.client.failure import check
 from ottla.client.groups import committed
 from ottla.client.offsets import earliest, latest
-from ottla.spark.pipeline.meter import Rate
+from ottla.spark.runner.meter import Rate
 from ottla.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:

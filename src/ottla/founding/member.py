@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
 from ottla.cluster import znodes
 from ottla.cluster.control.departure import depart
 from ottla.cluster.control.driver import Control
 from ottla.cluster.former_life import be_given_up
 from ottla.cluster.image import EMPTY, Broker
+from ottla.cluster.keeper import KeeperError, NodeExists
 from ottla.cluster.live_configs import LiveConfigs
 from ottla.cluster.member import Member, Place
 from ottla.cluster.metadata import Metadata
@@ -33,20 +35,22 @@ from ottla.replica.offline import watch_directories
 from ottla.replica.throttle import Throttle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
     from typing import Any
 
     from ottla.clock import Clock
     from ottla.cluster.image import Image
-    from ottla.cluster.keeper import Keeper
+    from ottla.cluster.keeper import Keeper, Node
     from ottla.config import BrokerConfig
     from ottla.founding import Endpoints
+    from ottla.log.log import Log
     from ottla.log.store import Store
     from ottla.replica.waits import Waits
 
 log = logging.getLogger("ottla.broker")
 
 EPOCH_MAX = 0x7FFFFFFF
+RETRY_S = 1.0
 GIVEN_UP_S_MAX = 20.0  # beyond the session's time-out: how long a start after a crash waits for an election
 TOLD_S_MAX = 10.0  # how long a start waits for the controller's first words; after that clients wait instead
 
@@ -126,6 +130,7 @@ class Joined:
             session = self._member.former_session()
             await be_given_up(self.keeper, self._member.node_id, session, self._clock, patience_s=patience_s)
         await self._member.register(Place(self._endpoints, protocols, config.broker_rack))
+        self._member.subscribe(lambda epoch: self._own(self._catch_up()))
         self._registered = True
         self._own(watch_directories(self._store, self._tell_of_directory))
         await self.controller.start()
@@ -205,17 +210,50 @@ class Joined:
         """
         for path in sorted(malformed):
             log.error("a node in ZooKeeper cannot be understood", extra={"path": path})
-        unwanted = []
-        for one in self._store.logs.values():
-            topic = known.topics.get(one.topic)
-            wanted = znodes.topic_path(one.topic) in malformed or (
-                topic is not None
-                and one.index < len(topic.partitions)
-                and self.metadata.node_id in topic.partitions[one.index].replicas
-            )
-            if not wanted:
-                unwanted.append(one)
-        self._store.set_aside(unwanted)
+        self._store.set_aside([one for one in self._store.logs.values() if not self._is_wanted(one, known, malformed)])
+
+    def _is_wanted(self, one: Log, known: Image, malformed: set[str]) -> bool:
+        topic = known.topics.get(one.topic)
+        return znodes.topic_path(one.topic) in malformed or (
+            topic is not None
+            and one.index < len(topic.partitions)
+            and self.metadata.node_id in topic.partitions[one.index].replicas
+        )
+
+    async def _catch_up(self) -> None:
+        """This broker had lost its session and is back: what was moved away or deleted meanwhile goes.
+
+        The controller said so to nobody. It may say it again, but not if it is another one by now.
+        """
+        hosted, before = dict(self._store.logs), self.metadata.image
+        nodes = await self._read_topics()
+        malformed: set[str] = set()
+        known = await asyncio.to_thread(znodes.image_of, nodes, malformed=malformed)
+        async with self.membership.lock:
+            for key, one in hosted.items():
+                await self.metadata.turns.pause()
+                if self._store.logs.get(key) is one and not self._is_wanted(one, known, malformed):
+                    self.replicas.set_aside(one)
+            present = self.metadata.image
+            gone = [
+                name
+                for name, topic in before.topics.items()
+                if name not in known.topics
+                and znodes.topic_path(name) not in malformed
+                and present.topics.get(name) is topic
+            ]
+            if gone:
+                self.metadata.publish(present.without_topics(*gone))
+
+    async def _read_topics(self) -> Mapping[str, Node]:
+        """As they are now. A server of the store may be behind; it answers a write when it has caught up."""
+        while True:
+            try:
+                with suppress(NodeExists):
+                    await self.keeper.create(znodes.TOPICS)
+                return cast("Mapping[str, Node]", await self.keeper.tree(znodes.TOPICS))
+            except KeeperError:
+                await asyncio.sleep(RETRY_S)
 
     def _broker_epoch(self) -> int:
         return self._member.broker_epoch

@@ -73,6 +73,7 @@ class Log:
         self.topic = topic
         self.index = index
         self.topic_id: bytes = loaded.topic_id or bytes(16)
+        self.id_lost = loaded.id_lost  # it had a topic id, and nobody knows which
         self.config = config
         self.flushed_ms = loaded.now_ms
         self.cuts = 0  # grows when something was cut off the end or it was moved: a copy made before is worth nothing
@@ -633,6 +634,7 @@ class Log:
         if topic_id != self.topic_id:
             write_topic_id(self.disk, self.path, topic_id)
             self.topic_id = topic_id
+            self.id_lost = False
 
     def close(self) -> None:
         """Write what a quick start needs and let go of the files. The log is not to be used afterwards."""

@@ -70,6 +70,7 @@ class Loaded(NamedTuple):
     topic_id: bytes | None
     now_ms: int
     aborts: dict[int, int]  # what the file COUNTS says
+    id_lost: bool = False  # there was a topic id, and it cannot be read
 
 
 def create(
@@ -148,8 +149,8 @@ def load(
         if at not in rebuilt and (size is not None or segment.base in aborts):
             _read_transactions(segments, at, producers, start, now_ms, aborts.get(segment.base, 0))
     recovery_point = end if clean and not rebuilt else min(recovery_point, end)
-    topic_id = _topic_id(disk, folder)
-    return Loaded(segments, start, end, recovery_point, epochs, producers, topic_id, now_ms, aborts)
+    topic_id, id_lost = _topic_id(disk, folder)
+    return Loaded(segments, start, end, recovery_point, epochs, producers, topic_id, now_ms, aborts, id_lost)
 
 
 def force(loaded: Loaded, disk: Disk, folder: str) -> None:
@@ -197,13 +198,14 @@ def _save_transactions(segment: Segment) -> None:
         logger.warning("transaction index not written", extra={"segment": segment.stem, "reason": str(error)})
 
 
-def _topic_id(disk: Disk, folder: str) -> bytes | None:
+def _topic_id(disk: Disk, folder: str) -> tuple[bytes | None, bool]:
+    """The topic's id, and whether it is lost."""
     try:
-        return read_topic_id(disk, folder)
+        return read_topic_id(disk, folder), False
     except CorruptCheckpointError as error:
-        # A power cut may have emptied it. The cluster knows the id and has it written again.
+        # A power cut may have emptied it. The cluster knows the id of the topic that has this name now.
         logger.warning("topic id unknown", extra={"folder": folder, "reason": str(error)})
-        return None
+        return None, True
 
 
 def tidy(folder: str, disk: Disk) -> tuple[dict[str, int], list[int]]:

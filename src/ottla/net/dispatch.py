@@ -111,6 +111,7 @@ class Dispatch:
         self._parts = parts
         self.errors: Counter[tuple[int, int]] = Counter()  # in answers, by API and code
         self._routes: dict[int, Route] = {}
+        self._around: dict[int, Callable[[Callable[..., Any]], Callable[..., Any]]] = {}  # see `intercept`
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order in which they began
         # Of requests with many elements, which may take long. One that changes something goes on in a task, with all
         # that was read: there the next one begins when it is done.
@@ -266,9 +267,22 @@ class Dispatch:
             if key == API_VERSIONS:
                 return None
             raise Hangup(f"API {key} is served from version {low} to {high}, asked for was {version}")
-        route = Route(key, version, registered.function, for_members=registered.for_members)
+        around = self._around.get(key)
+        handler = registered.function if around is None else around(registered.function)
+        route = Route(key, version, handler, for_members=registered.for_members)
         self._routes[key << 16 | version] = route
         return route
+
+    def intercept(self, key: int, around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
+        """Put a function around the handler of an API, for faults on purpose; None takes it away again."""
+        if around is None:
+            self._around.pop(key, None)
+        else:
+            self._around[key] = around
+        function = select_apis(self._parts)[key].function
+        for route in self._routes.values():
+            if route.counts.key == key:
+                route.handler = function if around is None else around(function)
 
     def _step_down(self, correlation: int) -> list[Part]:
         from ottla.handlers.versions import refuse_version

@@ -3,6 +3,11 @@
 The image brings topic configs and the epochs of the other brokers, and nothing else: a topic that is gone from it is
 still hosted until the controller says stop. What is said in an older leader epoch, or of an older state in the same
 one, is refused.
+
+A log of a former topic of the same name may be here: the topic was deleted while this broker was not part of the
+cluster, and nobody may know any more that it has a log of it. A replica outside of the in-sync set sets such a log
+aside and begins anew; its leader has all that counts. One in the in-sync set, or a leader, refuses the new topic: the
+id may be what is wrong, and then its log is needed.
 """
 
 from __future__ import annotations
@@ -96,6 +101,7 @@ class Assigned(Replicas):
         """
         if self._metadata.node_id not in state.replicas:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._make_way(topic, state, new=new)
         partition = self._by_name.get(topic.name, NONE).get(state.index)
         if partition is None:
             partition = self._receive(topic, state, new=new)
@@ -166,26 +172,52 @@ class Assigned(Replicas):
         if partition is not None:
             if 0 <= epoch < partition.epoch:
                 raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
-            self._fetchers.forget(partition)
-            led = partition.led
-            partition.follow(partition.epoch, NOBODY)
-            partition.version = NOBODY  # so that the same state may be assigned again
-            if led:
-                self._tell(partition)
+            self._rest(partition)
         if not delete:
             return
         if partition is not None:
-            partition.log.fault = partition.log.fault or GONE
-            hosted = self._by_name[name]
-            del hosted[index]
-            if not hosted:
-                self.past.add(partition.traffic)
-                del self._by_name[name]
-                self._by_id.pop(partition.topic_id, None)
+            self._release(partition)
         self._lost.discard((name, index))
         log = self._store.logs.get((name, index))
         if log is not None:
             self._store.delete(log)
+
+    def _rest(self, partition: Partition) -> None:
+        """Neither lead nor follow."""
+        self._fetchers.forget(partition)
+        led = partition.led
+        partition.follow(partition.epoch, NOBODY)
+        partition.version = NOBODY  # so that the same state may be assigned again
+        if led:
+            self._tell(partition)
+
+    def _release(self, partition: Partition) -> None:
+        """Host it no longer."""
+        partition.log.fault = partition.log.fault or GONE
+        hosted = self._by_name[partition.topic]
+        del hosted[partition.index]
+        if not hosted:
+            self.past.add(partition.traffic)
+            del self._by_name[partition.topic]
+            self._by_id.pop(partition.topic_id, None)
+
+    def set_aside(self, log: Log) -> None:
+        """Host it no longer, and keep its files under another name."""
+        partition = self._by_name.get(log.topic, NONE).get(log.index)
+        if partition is not None:
+            self._rest(partition)
+            self._release(partition)
+        self._store.set_aside([log])
+
+    def _make_way(self, topic: Topic, state: State, *, new: bool) -> None:
+        """Set the log of a former topic of this name aside, if this replica does not count yet."""
+        log = self._store.logs.get((topic.name, state.index))
+        if log is None or log.topic_id == topic.id or not any(topic.id):
+            return
+        me = self._metadata.node_id
+        copies = state.leader not in (me, NOBODY) and me not in state.isr
+        if (any(log.topic_id) and copies) or (log.id_lost and (copies or new)):
+            self.set_aside(log)
 
     def _receive(self, topic: Topic, state: State, *, new: bool) -> Partition:
         """A partition of which nothing was said since this broker started."""

@@ -21,6 +21,7 @@ from ottla.tools.session import Failed
 app = typer.Typer(no_args_is_help=True, help="Run several brokers on this machine, or make a node a member.")
 
 CONNECT_MS_MAX = 10_000
+AS_SERVED = {"group.initial.rebalance.delay.ms": 3000}  # as `ottla serve` and Kafka have it, not as tests do
 WATCH_S = 0.5  # how often to look whether all are still there
 
 
@@ -45,7 +46,8 @@ def up(
 
     alone = internal_topics(brokers) if zookeeper is None else {}
     try:
-        options: dict[str, str | int] = {"broker.rack": gethostname(), **alone, **parse_settings(set or [])}
+        options: dict[str, str | int] = {**AS_SERVED, "broker.rack": gethostname(), **alone}
+        options |= parse_settings(set or [])
     except ConfigError as error:
         raise Failed(str(error)) from error
     with ExitStack() as stack:

@@ -4,7 +4,8 @@ Nobody waits for that, so the topic may be deleted and made again meanwhile, und
 has a log of the former topic refuses the new one with INCONSISTENT_TOPIC_ID. If what it has is known to be left over,
 it is told to delete it, and then to begin the new one. Any other log stays where it is: the id may be what is wrong.
 
-A successor does not know what was left over, as in Apache Kafka.
+A successor does not know what was left over, as in Apache Kafka. Then brokers set such logs aside by themselves: see
+`replica/assigned.py` and `founding/member.py`.
 """
 
 from __future__ import annotations
