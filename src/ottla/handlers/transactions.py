@@ -1,9 +1,9 @@
 """Producer ids and transactions: InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26),
 WriteTxnMarkers (27), TxnOffsetCommit (28), DescribeTransactions (65), ListTransactions (66).
 
-What each version added is told in `wire/messages/transactions.py`. Two things matter here: before a certain version of
-each API a fenced producer is told INVALID_PRODUCER_EPOCH, because PRODUCER_FENCED was not known; and from EndTxn 5 and
-TxnOffsetCommit 5 on the newer protocol of transactions is spoken, in which partitions need not be announced.
+`wire/messages/transactions.py` says what each version added. Two things matter here: before a certain version of each
+API a fenced producer gets INVALID_PRODUCER_EPOCH, because PRODUCER_FENCED did not exist; and from EndTxn 5 and
+TxnOffsetCommit 5 on clients use the newer protocol, in which partitions are not added explicitly.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequ
 async def run_with_id(
     parts: Parts, name: str, operation: Callable[[TransactionMachine, int | None, int, int], Decision]
 ) -> ProducerReply:
-    """The reply of an operation that may need a fresh producer id: it is fetched only then."""
+    """Run an operation that may need a fresh producer id, which is fetched only if it does."""
 
     async def attempt(fresh: int | None) -> Any:
         return await settle(
@@ -135,7 +135,7 @@ async def settle(answer: Any) -> Any:
 
 
 def translate_code(code: ErrorCode, call: Call, fenced_since: int) -> ErrorCode:
-    """The code as a client of this version knows it."""
+    """The code that a client of this version knows."""
     if code is ErrorCode.PRODUCER_FENCED and call.version < fenced_since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
@@ -173,7 +173,7 @@ def check_partitions(
     *,
     verify_only: bool = False,
 ) -> Steps[dict[tuple[str, int], ErrorCode]]:
-    """The code of each partition: that it is part of the transaction, or, unless that is all, becomes so."""
+    """Add the partitions to the transaction, or with `verify_only` check them. Returns the code of each."""
     codes: dict[tuple[str, int], ErrorCode] = {}
     if verify_only:
         return (yield from verify(parts, name, producer, topics))
@@ -224,7 +224,7 @@ async def add_all(
 
 
 def add(parts: Parts, name: str, producer: tuple[int, int], wanted: Partitions, version: int) -> Any:
-    """The coordinator's code for adding these partitions, or a Future of it while it is being loaded."""
+    """The coordinator's code for adding these partitions, or a Future of it."""
     return parts.transactions.run(
         name, lambda machine, token, now_ms: machine.add(name, *producer, wanted, version, token, now_ms)
     )
@@ -233,7 +233,7 @@ def add(parts: Parts, name: str, producer: tuple[int, int], wanted: Partitions, 
 def verify(
     parts: Parts, name: str, producer: tuple[int, int], topics: Iterable[AddPartitionsToTxnTopic]
 ) -> Steps[dict[tuple[str, int], ErrorCode]]:
-    """Whether each of these partitions is part of the transaction, as far as that is committed."""
+    """Whether each of these partitions is part of the transaction. Waits until the answer is committed."""
     wanted = [(topic.name, index) for topic in topics for index in topic.partitions]
     codes: dict[tuple[str, int], ErrorCode] = {}
     try:
@@ -278,7 +278,7 @@ async def add_offsets(parts: Parts, call: Call, request: AddOffsetsToTxnRequest)
 
 
 async def add_group(parts: Parts, name: str, producer: tuple[int, int], group: str, version: int) -> ErrorCode:
-    """Make the partition where a group keeps its offsets part of the transaction."""
+    """Add the offsets partition of a group to the transaction."""
     await parts.groups.ensure()
     partition = (parts.groups.topic, parts.groups.index_of(group))
     return (await add_all(parts, name, producer, frozenset((partition,)), version))[partition]
@@ -319,7 +319,7 @@ async def txn_offset_commit(parts: Parts, call: Call, request: TxnOffsetCommitRe
     answers = []
     for portion in portions(request):
         code = await admit(parts, call, portion, (request.producer_id, request.producer_epoch))
-        answers.append(await commit_portion(parts, call, portion, code))  # appends before it waits for anything
+        answers.append(await commit_portion(parts, call, portion, code))  # it appends before it waits
         await asyncio.sleep(0)
     return join_answers(answers)
 
@@ -345,14 +345,14 @@ async def commit_portion(
 
 
 async def admit(parts: Parts, call: Call, request: TxnOffsetCommitRequest, producer: tuple[int, int]) -> ErrorCode:
-    """Whether the offsets are part of the transaction; the newer protocol makes them so by this request."""
+    """Whether the offsets partition is part of the transaction; the newer protocol adds it with this request."""
     name, adds = request.transactional_id, call.version >= NEWER_COMMIT
     if not name:
         return ErrorCode.INVALID_REQUEST
     if not adds and not parts.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
     try:
-        parts.groups.peek(request.group_id)  # while it is being loaded nothing can be appended
+        parts.groups.peek(request.group_id)  # BrokerError while the coordinator loads
         while True:
             partition = parts.replicas.led(parts.groups.topic, parts.groups.index_of(request.group_id))
             code = parts.transactions.verification.admit(partition, name, producer, adds=adds)
