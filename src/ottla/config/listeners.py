@@ -1,7 +1,7 @@
 """Listeners: `NAME://host:port`, where the name says the protocol through `listener.security.protocol.map`.
 
-No host means all interfaces. What is advertised may be left out: then a client is told the address it dialled. Only
-PLAINTEXT is built, so any other protocol is refused here, before a socket is open that promises more than it keeps.
+No host means all interfaces. Without `advertised.listeners` a client gets the address that it dialled. Only PLAINTEXT
+is implemented, so any other protocol is refused here, before a socket is open.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Listener(NamedTuple):
 
 
 def parse_listeners(values: Mapping[str, Value], foreign: Mapping[str, str]) -> tuple[Listener, ...]:
-    """What to listen on: every listener but those of a KRaft controller, which Ottla does not have."""
+    """The listeners to open: all but those of a KRaft controller, which Ottla does not have."""
     controller = [name.upper() for name in _strings(values, "controller_listener_names")]
     protocols = _protocols(values["listener_security_protocol_map"])
     listeners: list[Listener] = []
