@@ -206,6 +206,44 @@ def test_what_cannot_be_is_refused_by_name(arguments: list[str], said: str) -> N
     assert "Traceback" not in err
 
 
+def test_all_that_is_wrong_is_said_in_one_run(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "num.partitions=many\nlog.segment.byts=1\nlisteners=PLAINTEXT://:9092\nadvertised.listeners=OTHER://a:1\n"
+        "log.roll.ms=0\nlog.retention.ms=0\nnum.io.threads=x\n"
+    )
+    wrong = ("--config", str(file), "--set", "oops", "--memory", "--data", str(tmp_path / "new"), "--port", "70000")
+    with Serve("--check", *wrong) as serve:
+        code, err = serve.end()
+    assert code == 2
+    lines = err.splitlines()
+    assert all(line.startswith("ottla serve: ") for line in lines)
+    for said in (
+        "--set wants name=value",
+        "0 to 65535",
+        "choose one",
+        "num.partitions",
+        "did you mean log.segment.bytes?",
+        "advertised.listeners",
+        "log.roll.ms",
+        "log.retention.ms",
+        "num.io.threads",
+    ):
+        assert sum(said in line for line in lines) == 1, (said, err)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_check_starts_nothing(tmp_path: Path, taken: int) -> None:
+    arguments = ("--data", str(tmp_path / "new"), "--port", str(taken), "--set", "num.io.threads=9")
+    with Serve("--check", *arguments) as serve:
+        assert serve.process.stdout
+        said = serve.process.stdout.read()
+        assert serve.end()[0] == 0
+    assert "num.io.threads" in said, "it has no effect"
+    assert f"the options are fine: PLAINTEXT://:{taken}, data in {tmp_path / 'new'}" in said
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_bad_option_leaves_no_folder(tmp_path: Path) -> None:
     with Serve("--data", str(tmp_path / "new"), "--set", "no.such.option=1") as serve:
         assert serve.end()[0] == 2

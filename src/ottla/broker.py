@@ -27,7 +27,7 @@ from ottla.coord.transactions.markers import MarkerWriter
 from ottla.disk import RealDisk
 from ottla.founding.alone import Alone
 from ottla.handlers.call import Parts
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.net.connection import Limits, Receiver
 from ottla.net.dispatch import Dispatch
 from ottla.net.listener import Admission, Listener, bind
@@ -41,14 +41,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ottla.clock import Clock
+    from ottla.cluster.acl_store import AclStore
     from ottla.cluster.image import Image
-    from ottla.cluster.keeper import Keeper
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.config import BrokerConfig
     from ottla.disk import Disk
     from ottla.founding import Founding
     from ottla.metrics.endpoint import Endpoint
     from ottla.metrics.sources import Sources
+    from ottla.security.authorizer import Authorizer
 
 log = logging.getLogger("ottla.broker")
 
@@ -66,7 +68,7 @@ class Broker:
         *,
         clock: Clock | None = None,
         disk: Disk | None = None,
-        keeper: Keeper | None = None,
+        metadata_store: MetadataStore | None = None,
     ) -> None:
         self.config = config
         self.clock: Clock = clock or SystemClock()
@@ -74,14 +76,16 @@ class Broker:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.addresses: list[tuple[str, str, int]] = []
-        self._store = Store([Path(path) for path in config.log_dirs], self.disk, self.clock, config)
+        self._store = LogStore([Path(path) for path in config.log_dirs], self.disk, self.clock, config)
         self._founding: Founding
         if config.zookeeper_connect:
             from ottla.founding.member import Joined  # a broker that stands alone does without
 
-            self._founding = Joined(config, self.clock, self._store, keeper)
+            self._founding = Joined(config, self.clock, self._store, metadata_store)
         else:
-            self._founding = Alone(config, self.clock, self._store, keeper)
+            self._founding = Alone(config, self.clock, self._store, metadata_store)
+        self._authorizer: Authorizer | None = None
+        self._acl_store: AclStore | None = None
         self._sources: Sources | None = None
         self._metrics: Endpoint | None = None
         self._started = False
@@ -116,6 +120,7 @@ class Broker:
         self._groups.start()
         self._transactions.start()
         metadata.subscribe(self._groups.apply)
+        await self._open_rules()
         self._dispatch = dispatch = self._serve(markers)
         self._own(self._store.run())
         self._own(self._store.cleaner.run())
@@ -125,13 +130,29 @@ class Broker:
         await founding.begin()
         self._started = True
 
+    async def _open_rules(self) -> None:
+        """The access control lists, before the first client is answered."""
+        if not self.config.authorizer_class_name:
+            return
+        from ottla.cluster.acl_store import AclStore
+        from ottla.handlers import gates
+        from ottla.security.authorizer import Authorizer
+
+        gates.load()
+        config, founding = self.config, self._founding
+        users = (user.strip() for user in (config.super_users or "").split(";"))
+        self._authorizer = Authorizer(filter(None, users), open_by_default=config.allow_everyone_if_no_acl_found)
+        shared = founding.membership is not None
+        self._acl_store = AclStore(founding.metadata_store, self._authorizer, self.clock, shared=shared)
+        await self._acl_store.start()
+
     async def _open_metrics(self) -> None:
         """From the start on: whether a broker lives is asked while it recovers its logs, too."""
         if self.config.ottla_metrics_listener.strip().lower() == "off":
             return
         from ottla.metrics.endpoint import Endpoint
         from ottla.metrics.loop_lag import LoopLag
-        from ottla.metrics.session import KeeperSession
+        from ottla.metrics.session import StoreSession
         from ottla.metrics.sources import Sources
 
         self._sources = Sources(
@@ -140,7 +161,7 @@ class Broker:
             lag=LoopLag(),
             missing=self._missing,
             listeners=self._listeners,
-            session=KeeperSession(self._founding.keeper) if self.config.zookeeper_connect else None,
+            session=StoreSession(self._founding.metadata_store) if self.config.zookeeper_connect else None,
         )
         self._metrics = Endpoint(self._sources, gethostname())
         await self._metrics.open()
@@ -194,6 +215,13 @@ class Broker:
         assert self._transactions is not None
         handlers.load()
         config, founding = self.config, self._founding
+        sessions = Sessions(
+            config.max_incremental_fetch_session_cache_slots,
+            SESSION_EVICTION_MS,
+            lambda: secrets.randbelow(0x7FFFFFFF) + 1,
+        )
+        if self._authorizer is not None:
+            self._authorizer.subscribe(sessions.close_all)
         parts = Parts(
             node_id=self.node_id,
             clock=self.clock,
@@ -201,23 +229,21 @@ class Broker:
             controller=founding.controller,
             store=self._store,
             replicas=founding.replicas,
-            sessions=Sessions(
-                config.max_incremental_fetch_session_cache_slots,
-                SESSION_EVICTION_MS,
-                lambda: secrets.randbelow(0x7FFFFFFF) + 1,
-            ),
+            sessions=sessions,
             producer_ids=founding.producer_ids,
             groups=self._groups,
             transactions=self._transactions,
             markers=markers,
-            old_offsets=ConsumerOffsets(founding.keeper),
+            old_offsets=ConsumerOffsets(founding.metadata_store),
             clustered=founding.membership is not None,
             membership=founding.membership,
             throttle=founding.throttle,
             telemetry=self._telemetry(),
+            authorizer=self._authorizer,
+            acl_store=self._acl_store,
         )
         self.parts = parts
-        dispatch = Dispatch(parts)
+        dispatch = Dispatch(parts, self._authorizer)
         if self._sources is not None:
             self._sources.parts, self._sources.dispatch = parts, dispatch
             self._sources.proposals = getattr(founding, "proposals", None)
@@ -304,6 +330,8 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._acl_store is not None:
+            await self._acl_store.close()
         if self._metrics is not None:
             await self._metrics.close()
         await self._store.close()

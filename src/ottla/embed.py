@@ -28,8 +28,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
+from ottla.data_folder import FolderInUse, FolderLocks, memory_folder, remove
 from ottla.faults.methods import FaultMethods
-from ottla.folder import FolderInUse, FolderLocks, memory_folder, remove
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -287,7 +287,7 @@ class BrokerProcess(FaultMethods):
 
     @property
     def log(self) -> str:
-        """What the broker has written to its log so far."""
+        """What the broker has written to its log, from its first start on."""
         if self._log is None:
             return ""
         return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
@@ -299,7 +299,9 @@ class BrokerProcess(FaultMethods):
         assert self._process is None, "the broker runs"
         readable, writable = os.pipe()
         control = ControlClient()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - read until the broker is started again
+        if self._log is None:
+            self._log = tempfile.TemporaryFile()  # noqa: SIM115 - one for all starts, read also after the end
+        before = len(self.log)
         channels = ["--ready-fd", str(writable), "--control-fd", str(control.child_fd)]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "ottla", "serve", *self._arguments(), *channels],
@@ -319,7 +321,7 @@ class BrokerProcess(FaultMethods):
         if not line:
             self._close()
             self._remove_memory()
-            raise BrokerFailed(self.log.strip() or f"no answer within {START_TIMEOUT_S:.0f} seconds")
+            raise BrokerFailed(self.log[before:].strip() or f"no answer within {START_TIMEOUT_S:.0f} seconds")
         facts = json.loads(line)
         self.bootstrap, self.node_id, self.cluster_id = facts["bootstrap"], facts["node_id"], facts["cluster_id"]
         self.metrics = facts["metrics"]

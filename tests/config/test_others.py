@@ -10,8 +10,6 @@ from ottla.config import ConfigError, load
     [
         ("ssl.keystore.location", "/etc/keys.jks", "Security is not built"),
         ("sasl.enabled.mechanisms", "PLAIN", "Security is not built"),
-        ("authorizer.class.name", "a.B", "Security is not built"),
-        ("super.users", "User:root", "Security is not built"),
         ("listener.name.plaintext.ssl.keystore.location", "x", "Security is not built"),
         ("zookeeper.ssl.crl.enable", "true", "client of ZooKeeper cannot"),
         ("create.topic.policy.class.name", "a.B", "Java classes cannot be loaded"),

@@ -10,7 +10,7 @@ Everything is read from the rows. Changing options at runtime is in `cluster/alt
 
 from ottla.config.broker import BrokerConfig, load
 from ottla.config.listeners import Listener
-from ottla.config.option import ConfigError
+from ottla.config.option import ConfigError, Refusals
 from ottla.config.sources import parse_environment, parse_properties, parse_settings
 from ottla.config.topic import TopicConfig, topic_config
 
@@ -18,6 +18,7 @@ __all__ = [
     "BrokerConfig",
     "ConfigError",
     "Listener",
+    "Refusals",
     "TopicConfig",
     "load",
     "parse_environment",

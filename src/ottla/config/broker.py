@@ -19,8 +19,8 @@ from ottla.config.option import (
     INT_MAX,
     LONG_MAX,
     LOW,
-    ConfigError,
     Option,
+    Refusals,
     Table,
     Value,
     boolean,
@@ -46,6 +46,9 @@ MIGRATION_POLICIES = ("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL")
 ONE_REPLICA = "A partition has one replica."
 SELECTORS = tuple(f"org.apache.kafka.common.replica.{name}Selector" for name in ("RackAwareReplica", "Leader"))
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 class BrokerConfig(Table):
@@ -107,6 +110,18 @@ class BrokerConfig(Table):
         "Listeners meant for a KRaft quorum. Ottla has none, so sockets of these names are not opened.",
         importance=HIGH,
         differs="Kafka demands one.",
+    )
+
+    # Who may do what
+    authorizer_class_name: str = string(
+        "",
+        "Judges what clients may do, by access control lists. Both of Kafka's names mean the same here. Empty: "
+        "everybody may do everything.",
+        choices=("", "kafka.security.authorizer.AclAuthorizer", STANDARD_AUTHORIZER),
+    )
+    super_users: str | None = maybe("Users who may do everything, as User:name;User:name.")
+    allow_everyone_if_no_acl_found: bool = boolean(
+        False, "Whether everybody may do everything with what no access control list names."
     )
 
     # The cluster it is a member of
@@ -630,24 +645,29 @@ _CHAINED = tuple(row for row in OPTIONS.values() if row.chain)
 
 
 def load(pairs: Mapping[str, str]) -> BrokerConfig:
-    """A configuration from options by name. ConfigError names what is unknown, malformed or impossible."""
+    """A configuration from options by name. ConfigError names all that is unknown, malformed or impossible."""
     values: dict[str, Value] = _DEFAULTS.copy()
     foreign: dict[str, str] = {}
+    refusals = Refusals()
     for name, text in pairs.items():
         row = OPTIONS.get(name)
         if row is None:
             foreign[name] = text
-        else:
+            continue
+        with refusals:  # its default stands in for what cannot be read, so that the others can be checked, too
             values[row.attribute] = row.parse(text)
     _resolve(values)
-    _check(values, pairs)
+    _check(values, pairs, refusals)
     extra: dict[str, object] = {"given": dict(pairs), "notices": ()}
     if foreign:
         from ottla.config.others import screen  # a long table; most starts need none of it
 
-        extra["notices"] = screen(foreign)
-    extra["opened"] = parse_listeners(values, foreign)
-    extra["advertised"] = parse_advertised(values)
+        extra["notices"] = screen(foreign, refusals)
+    with refusals:
+        extra["opened"] = parse_listeners(values, foreign)
+    with refusals:
+        extra["advertised"] = parse_advertised(values)
+    refusals.raise_all()
     return BrokerConfig({**values, **extra})
 
 
@@ -664,48 +684,49 @@ def _resolve(values: dict[str, Value]) -> None:
         values["node_id"] = _DEFAULTS["broker_id"]
 
 
-def _check(values: Mapping[str, Value], pairs: Mapping[str, str]) -> None:
+def _check(values: Mapping[str, Value], pairs: Mapping[str, str], refusals: Refusals) -> None:
     """Rules of Kafka's KafkaConfig that concern more than the bounds of one option."""
     retention, roll, jitter = (_number(values[f"log_{name}_ms"]) for name in ("retention", "roll", "roll_jitter"))
     if retention < -1 or retention == 0:
-        raise ConfigError("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
+        refusals.add("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
     if roll < 1:
-        raise ConfigError("log.roll.ms must be equal or greater than 1")
+        refusals.add("log.roll.ms must be equal or greater than 1")
     if jitter < 0:
-        raise ConfigError("log.roll.jitter.ms must be equal or greater than 0")
+        refusals.add("log.roll.jitter.ms must be equal or greater than 0")
     if not values["log_dirs"]:
-        raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
+        refusals.add("At least one log directory must be defined via log.dirs or log.dir.")
     for pair in str(values["max_connections_per_ip_overrides"]).split(","):
         if pair.strip() and not pair.strip().rpartition(":")[2].isdecimal():
-            raise ConfigError(f"max.connections.per.ip.overrides: {pair.strip()} is not host:count")
+            refusals.add(f"max.connections.per.ip.overrides: {pair.strip()} is not host:count")
     release = str(values["inter_broker_protocol_version"])
     if not all(part.isdecimal() and len(part) < 5 for part in release.partition("-IV")[0].split(".")):
-        raise ConfigError(f"inter.broker.protocol.version: {release} is not a release of Kafka")
-    metrics_address(str(values["ottla_metrics_listener"]))
-    _check_groups(values)
+        refusals.add(f"inter.broker.protocol.version: {release} is not a release of Kafka")
+    with refusals:
+        metrics_address(str(values["ottla_metrics_listener"]))
+    _check_groups(values, refusals)
     roles = values["process_roles"]
     if isinstance(roles, tuple) and "broker" not in roles:
-        raise ConfigError("process.roles must include broker: Ottla has no process that is a controller only.")
+        refusals.add("process.roles must include broker: Ottla has no process that is a controller only.")
     if pairs.get("broker.id", GENERATED) not in (GENERATED, pairs.get("node.id", pairs.get("broker.id"))):
-        raise ConfigError("node.id and broker.id are the same thing under two names and must agree")
+        refusals.add("node.id and broker.id are the same thing under two names and must agree")
 
 
-def _check_groups(values: Mapping[str, Value]) -> None:
+def _check_groups(values: Mapping[str, Value], refusals: Refusals) -> None:
     for kind in ("session_timeout", "heartbeat_interval", "assignment_interval"):
         name, lowest, highest = (f"group_consumer_{bound}{kind}_ms" for bound in ("", "min_", "max_"))
         present, least, most = (_number(values[each]) for each in (name, lowest, highest))
         for low, high, lower, higher in ((least, most, lowest, highest), (least, present, lowest, name)):
             if high < low:
-                raise ConfigError(f"{option_name(higher)} must be greater than or equal to {option_name(lower)}")
+                refusals.add(f"{option_name(higher)} must be greater than or equal to {option_name(lower)}")
         if present > most:
-            raise ConfigError(f"{option_name(name)} must be less than or equal to {option_name(highest)}")
+            refusals.add(f"{option_name(name)} must be less than or equal to {option_name(highest)}")
     heartbeat, session = "group_consumer_heartbeat_interval_ms", "group_consumer_session_timeout_ms"
     if _number(values[heartbeat]) >= _number(values[session]):
-        raise ConfigError(f"{option_name(heartbeat)} must be less than {option_name(session)}")
+        refusals.add(f"{option_name(heartbeat)} must be less than {option_name(session)}")
     policy = str(values["group_consumer_migration_policy"])
     if policy.upper() not in MIGRATION_POLICIES:
         known = f"String must be one of (case insensitive): {', '.join(MIGRATION_POLICIES)}"
-        raise invalid(policy, "group.consumer.migration.policy", known)
+        refusals.add(str(invalid(policy, "group.consumer.migration.policy", known)))
 
 
 def option_name(attribute: str) -> str:

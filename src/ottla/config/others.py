@@ -15,6 +15,8 @@ from ottla.config.option import ConfigError, Option, Value, text_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ottla.config.option import Refusals
+
 ACCEPTED = """
 # One event loop serves every client: there are no pools of threads to size.
 background.threads INT 10
@@ -199,8 +201,6 @@ connection.failed.authentication.delay.ms INT 100
 
 REFUSED = """
 # Security is not built yet: this broker speaks PLAINTEXT and lets everybody do everything.
-allow.everyone.if.no.acl.found BOOLEAN false
-authorizer.class.name STRING ""
 connections.max.reauth.ms LONG 0
 delegation.token.expiry.check.interval.ms LONG 3600000
 delegation.token.expiry.time.ms LONG 86400000
@@ -288,7 +288,6 @@ ssl.truststore.certificates PASSWORD -
 ssl.truststore.location STRING -
 ssl.truststore.password PASSWORD -
 ssl.truststore.type STRING JKS
-super.users STRING -
 # Ottla's client of ZooKeeper cannot do this.
 zookeeper.metadata.migration.enable BOOLEAN false
 zookeeper.metadata.migration.min.batch.size INT 200
@@ -342,21 +341,27 @@ _PREFIXES = (
 )
 
 
-def screen(pairs: Mapping[str, str]) -> tuple[str, ...]:
-    """Check options outside the broker's table. Returns a notice of those without effect; ConfigError for others."""
+def screen(pairs: Mapping[str, str], refusals: Refusals) -> tuple[str, ...]:
+    """Check options outside the broker's table. Returns a notice of those without effect; refuses others."""
     idle: list[str] = []
     for name, text in pairs.items():
-        if _limits_a_listener(name, text):
-            continue
-        other = OTHERS.get(name) or next((OTHERS[known] for start, known in _PREFIXES if name.startswith(start)), None)
-        if other is None:
-            raise unknown(name)
-        if other.row.name == name and text_of(other.row.parse(text)) == text_of(other.row.default):
-            continue
-        if other.refused:
-            raise ConfigError(f"{name}: {other.reason}")
-        idle.append(name)
+        with refusals:
+            if _has_no_effect(name, text):
+                idle.append(name)
     return (f"options without effect in Ottla: {', '.join(sorted(idle))}",) if idle else ()
+
+
+def _has_no_effect(name: str, text: str) -> bool:
+    if _limits_a_listener(name, text):
+        return False
+    other = OTHERS.get(name) or next((OTHERS[known] for start, known in _PREFIXES if name.startswith(start)), None)
+    if other is None:
+        raise unknown(name)
+    if other.row.name == name and text_of(other.row.parse(text)) == text_of(other.row.default):
+        return False
+    if other.refused:
+        raise ConfigError(f"{name}: {other.reason}")
+    return True
 
 
 def unknown(name: str) -> ConfigError:

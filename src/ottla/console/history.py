@@ -80,10 +80,18 @@ class History:
         self._base = opened(path)
 
     def note(self, snapshot: Snapshot, now: float | None = None) -> None:
-        """Keep a sample of this snapshot, if it is time for one; written in the background."""
+        """Keep a sample of this snapshot, if it is time for one; written in the background.
+
+        The first snapshot has no rates yet, and would be drawn as a time when nothing flowed.
+        """
         second = int(time.time() if now is None else now)
         every = max(EVERY_S, (len(snapshot.topics) + len(snapshot.groups)) // NAMES_A_SECOND)
-        if snapshot.problem or not snapshot.cluster or second // every == self._sampled // every:
+        if (
+            snapshot.problem
+            or not snapshot.cluster
+            or snapshot.version < 2
+            or second // every == self._sampled // every
+        ):
             return
         if self._work is not None and not self._work.done():
             return  # the disk is slow: a sample less

@@ -149,13 +149,13 @@ class Runtime(Generic[M]):
         except Exception as error:
             if self._shards.get(partition.index) is not shard:
                 return  # leadership was lost during the load
-            self._steps.failed(f"loading {partition.topic}-{partition.index}", error)
+            self._steps.note_failure(f"loading {partition.topic}-{partition.index}", error)
             shard.ready = False
             self.on_resignation(partition.index)  # requests that wait are answered, and the load is tried again
             retry = asyncio.get_running_loop().call_later(RETRY_S, self._retry, partition)
             self._retries[partition.index] = retry
         else:
-            self._steps.worked(f"loading {partition.topic}-{partition.index}")
+            self._steps.note_success(f"loading {partition.topic}-{partition.index}")
 
     def _retry(self, partition: Partition) -> None:
         self._retries.pop(partition.index, None)
@@ -361,7 +361,7 @@ class Runtime(Generic[M]):
         error = outcome.exception()
         if error is None or (is_isr_too_small(error) and not written):
             return ErrorCode.NONE
-        self._steps.failed(f"commit in {shard.partition.topic}-{shard.partition.index}", error)
+        self._steps.note_failure(f"commit in {shard.partition.topic}-{shard.partition.index}", error)
         if isinstance(error, BrokerError):
             return MEANINGS.get(error.code, error.code)
         return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -438,7 +438,7 @@ def pending_commit(shard: Shard[Any], *, written: bool = False) -> asyncio.Futur
     partition, log = shard.partition, shard.partition.log
     if not written and partition.led and shard.end <= partition.high and log.owed <= log.recovery_point:
         return None
-    uncommitted = partition.committed(shard.end)
+    uncommitted = partition.wait_for_commit(shard.end)
     if uncommitted is not None:
         uncommitted.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waits may be gone
     return uncommitted

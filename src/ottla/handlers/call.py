@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from ottla.clock import Clock
+    from ottla.cluster.acl_store import AclStore
     from ottla.cluster.commands import Commands
     from ottla.cluster.consumer_offsets import ConsumerOffsets
     from ottla.cluster.metadata import Metadata
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
     from ottla.coord.groups.coordinator import Groups
     from ottla.coord.transactions.coordinator import Transactions
     from ottla.coord.transactions.markers import MarkerWriter
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.replica.membership import Membership
     from ottla.replica.replicas import Replicas
     from ottla.replica.sessions import Sessions
     from ottla.replica.throttle import Throttle
+    from ottla.security.authorizer import Authorizer
     from ottla.telemetry.receiver import Telemetry
     from ottla.wire.schema import Spec
 
@@ -76,6 +78,11 @@ class Call:
         self.dialled = dialled
         self.peer = peer
 
+    @property
+    def principal(self) -> str:
+        """Who asks."""
+        return "User:ANONYMOUS"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
@@ -85,7 +92,7 @@ class Parts:
     clock: Clock
     metadata: Metadata
     controller: Commands
-    store: Store
+    store: LogStore
     replicas: Replicas
     sessions: Sessions
     producer_ids: ProducerIds
@@ -97,6 +104,8 @@ class Parts:
     membership: Membership | None = None  # the controller it obeys there
     throttle: Throttle | None = None  # of the bytes that followers fetch here
     telemetry: Telemetry | None = None  # where clients' metrics go
+    authorizer: Authorizer | None = None  # who judges what clients may do; None: everything
+    acl_store: AclStore | None = None  # and where its rules are kept
 
     @property
     def config(self) -> BrokerConfig:

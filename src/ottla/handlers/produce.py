@@ -123,8 +123,8 @@ class Work:
 
     def find(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
         if self.call.version >= BY_ID:
-            return self.parts.replicas.led_by_id(topic.topic_id, data.index)
-        return self.parts.replicas.led(topic.name, data.index)
+            return self.parts.replicas.require_led_by_id(topic.topic_id, data.index)
+        return self.parts.replicas.require_led(topic.name, data.index)
 
     def append(self, topic: TopicProduceData, data: PartitionProduceData, accepted: Accepted | None = None) -> None:
         """Append the batch of one partition. LargeError: it must be checked in a thread, and comes back `accepted`.
@@ -159,9 +159,9 @@ class Work:
         log = partition.log
         if partition.followers is not None and acks == ALL:
             self._timed = True
-            waited = partition.committed(appended.last + 1)
+            waited = partition.wait_for_commit(appended.last + 1)
         elif log.owed > log.recovery_point:
-            waited = asyncio.ensure_future(self.parts.store.flusher.flushed(log, log.owed))
+            waited = asyncio.ensure_future(self.parts.store.flusher.wait_for(log, log.owed))
         else:
             return
         if waited is not None:

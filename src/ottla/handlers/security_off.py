@@ -1,6 +1,6 @@
 """The calls that only a secured broker has a use for, answered as Kafka does when security is off.
 
-ACLs (29-31): no authorizer. Delegation tokens (38-41): not on a plain connection. SASL (17, 36): nobody asked for it.
+Delegation tokens (38-41): not on a plain connection. SASL (17, 36): nobody asked for it.
 SCRAM credentials (50, 51): there are none, and none can be kept.
 """
 
@@ -11,16 +11,6 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode
 from ottla.handlers.call import Call, Parts, handles
-from ottla.wire.messages.acls import (
-    AclCreationResult,
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsFilterResult,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
-)
 from ottla.wire.messages.auth import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -47,28 +37,7 @@ from ottla.wire.messages.tokens import (
 if TYPE_CHECKING:
     from ottla.handlers.call import Steps
 
-NO_AUTHORIZER = "No Authorizer is configured."
 ANYBODY = ("User", "ANONYMOUS")  # who a client on a plain connection is
-
-
-@handles(DescribeAclsRequest)
-def describe_acls(parts: Parts, call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    message = "No Authorizer is configured on the broker"
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=message, resources=[])
-
-
-@handles(CreateAclsRequest)
-def create_acls(parts: Parts, call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
-    refused = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return CreateAclsResponse(results=[refused for _ in request.creations])
-
-
-@handles(DeleteAclsRequest)
-def delete_acls(parts: Parts, call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    refused = DeleteAclsFilterResult(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER, matching_acls=[]
-    )
-    return DeleteAclsResponse(filter_results=[refused for _ in request.filters])
 
 
 @handles(CreateDelegationTokenRequest)

@@ -30,7 +30,7 @@ def sample() -> list[Sample]:
         Sample(FILES_MAX, (), descriptors.limit()),
         Sample(STARTED, (), BEGAN_S),
     ]
-    files = descriptors.opened()
+    files = descriptors.count_open()
     if files is not None:
         samples.append(Sample(OPEN_FILES, (), files))
     return [*samples, *collections()]

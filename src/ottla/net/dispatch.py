@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.handlers.call import Parts, Steps
     from ottla.net.connection import Answer, Connection
     from ottla.net.outbox import Part
+    from ottla.security.authorizer import Authorizer
 
 log = logging.getLogger("ottla.dispatch")
 
@@ -107,8 +108,9 @@ class Route:
 
 
 class Dispatch:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, authorizer: Authorizer | None = None) -> None:
         self._parts = parts
+        self._authorizer = authorizer
         self.errors: Counter[tuple[int, int]] = Counter()  # in answers, by API and code
         self._routes: dict[int, Route] = {}
         self._around: dict[int, Callable[[Callable[..., Any]], Callable[..., Any]]] = {}  # see `intercept`
@@ -267,11 +269,19 @@ class Dispatch:
             if key == API_VERSIONS:
                 return None
             raise Hangup(f"API {key} is served from version {low} to {high}, asked for was {version}")
-        around = self._around.get(key)
-        handler = registered.function if around is None else around(registered.function)
-        route = Route(key, version, handler, for_members=registered.for_members)
+        route = Route(key, version, self._find_handler(key), for_members=registered.for_members)
         self._routes[key << 16 | version] = route
         return route
+
+    def _find_handler(self, key: int) -> Callable[..., Any]:
+        """The handler of an API, with what stands in front of it: its gate, and a fault on purpose."""
+        handler = select_apis(self._parts)[key].function
+        if self._authorizer is not None:
+            from ottla.handlers.gates.gate import put_behind_gate  # most brokers have none
+
+            handler = put_behind_gate(key, handler, self._authorizer)
+        around = self._around.get(key)
+        return handler if around is None else around(handler)
 
     def intercept(self, key: int, around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
         """Put a function around the handler of an API, for faults on purpose; None takes it away again."""
@@ -279,10 +289,10 @@ class Dispatch:
             self._around.pop(key, None)
         else:
             self._around[key] = around
-        function = select_apis(self._parts)[key].function
+        handler = self._find_handler(key)
         for route in self._routes.values():
             if route.counts.key == key:
-                route.handler = function if around is None else around(function)
+                route.handler = handler
 
     def _step_down(self, correlation: int) -> list[Part]:
         from ottla.handlers.versions import refuse_version

@@ -13,12 +13,12 @@ from ottla.steps import Steps
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 LOOK_S = 1.0
 
 
-async def watch_directories(store: Store, tell: Callable[[], Awaitable[object]]) -> None:
+async def watch_directories(store: LogStore, tell: Callable[[], Awaitable[object]]) -> None:
     """Tell of each directory that goes offline from now on, and of logs that could be opened after all, again and again
     until it works; until cancelled. Both have the controller ask which replicas are fine."""
     steps = Steps("ottla.replicas")

@@ -23,6 +23,7 @@ from ottla.tools import (
 )
 from ottla.tools.console import console
 from ottla.tools.consume import consume
+from ottla.tools.mirror import mirror
 from ottla.tools.produce import produce
 from ottla.tools.top import top
 
@@ -45,6 +46,7 @@ app.add_typer(replicas.app, name="replicas")
 app.add_typer(zookeeper.app, name="zookeeper")
 app.command()(produce)
 app.command()(consume)
+app.command()(mirror)
 app.command()(top)
 app.command()(console)
 app.add_typer(perf.app, name="perf")

@@ -6,9 +6,9 @@ import typer
 
 from ottla.client.layout import read_folders, read_layout
 from ottla.errors import ErrorCode
+from ottla.size import format_size
 from ottla.tools.output import document, say, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
-from ottla.tools.size import format_size
 
 app = typer.Typer(no_args_is_help=True, help="List the brokers and their log folders.")
 

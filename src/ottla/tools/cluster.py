@@ -75,7 +75,7 @@ def up(
 
 
 def temporary_folder(stack: ExitStack) -> Path:
-    from ottla.folder import memory_folder, remove
+    from ottla.data_folder import memory_folder, remove
 
     folder = memory_folder()
     stack.callback(remove, folder)
@@ -161,9 +161,9 @@ def join(
     """
     import asyncio
 
-    from ottla.cluster.keeper import KeeperError
+    from ottla.cluster.metadata_store import StoreError
+    from ottla.data_folder import FolderInUse, FolderLocks
     from ottla.errors import BrokerError
-    from ottla.folder import FolderInUse, FolderLocks
 
     try:
         locks = FolderLocks([data])
@@ -173,7 +173,7 @@ def join(
         topics = asyncio.run(handed_over(zookeeper, data, credentials))
     except BrokerError as error:
         raise Failed(error.message or error.code.name) from error
-    except KeeperError as error:
+    except StoreError as error:
         raise Failed(str(error)) from error
     finally:
         locks.release()
@@ -183,17 +183,19 @@ def join(
 async def handed_over(zookeeper: str, data: Path, credentials: str | None) -> int:
     """How many topics were written. The folder's own metadata are set aside."""
     from ottla.cluster import znodes
-    from ottla.cluster.embedded import Embedded
     from ottla.cluster.joining import hand_over
-    from ottla.cluster.zookeeper import Settings, ZooKeeper
+    from ottla.cluster.sqlite_store import SqliteStore
+    from ottla.cluster.zookeeper import ZooKeeper, ZooKeeperSettings
     from ottla.founding.alone import JOURNAL_FILE, METADATA_FILE
 
     file, journal = data / METADATA_FILE, data / JOURNAL_FILE
     if not file.exists():
         raise Failed(f"{data} is not the folder of a broker that ran alone: there is no {METADATA_FILE}")
-    source = Embedded(str(file), str(journal))
+    source = SqliteStore(str(file), str(journal))
     protect = credentials is not None
-    settings = Settings(zookeeper, connection_timeout_ms=CONNECT_MS_MAX, credentials=credentials, protect=protect)
+    settings = ZooKeeperSettings(
+        zookeeper, connection_timeout_ms=CONNECT_MS_MAX, credentials=credentials, protect=protect
+    )
     target = ZooKeeper(settings)
     await source.open()
     try:

@@ -10,10 +10,10 @@ from ottla.client import reassignment
 from ottla.client.cluster import Cluster
 from ottla.client.layout import Layout, read_layout, replica_sizes
 from ottla.client.placement import Place, Placement, PlacementError, ReplicaChange, changes, propose
+from ottla.size import format_size, parse_size
 from ottla.tools.output import document, progress, say, table, warn
 from ottla.tools.plan_file import plan_document, read_plan, read_topics, write_plan
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
-from ottla.tools.size import format_size, parse_size
 
 app = typer.Typer(no_args_is_help=True, help="Move replicas between brokers, and change the replication factor.")
 

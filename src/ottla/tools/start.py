@@ -13,7 +13,7 @@ WITHOUT_TOOLS = """Usage: ottla COMMAND [OPTIONS]
 
 every other command comes with: pip install 'ottla[tools]'
 console comes with: pip install 'ottla[console]'
-pipeline comes with: pip install 'ottla[spark]'"""
+pipeline and mirror come with: pip install 'ottla[spark]'"""
 
 
 def tools(arguments: list[str]) -> int:

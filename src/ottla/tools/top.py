@@ -10,16 +10,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ottla.client import groups as group_offsets
 from ottla.client import offsets
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Failed
-from ottla.client.group_list import list_groups
+from ottla.client.group_list import list_committed
 from ottla.client.layout import Layout, read_layout, replica_sizes
 from ottla.client.placement import Place
+from ottla.size import format_size
 from ottla.tools.output import document, shown
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
-from ottla.tools.size import format_size
 
 ROWS = 15
 Row = dict[str, Any]
@@ -70,12 +69,11 @@ def look(cluster: Cluster) -> Look:
     layout = read_layout(cluster)
     led = [TopicPartition(*place) for place, one in layout.partitions.items() if one.leader >= 0]
     ends: dict[Place, int] = dict(offsets.latest(cluster, led).items())
-    listed = list_groups(cluster)
-    commits: dict[str, dict[Place, int]] = {
-        name: {where: one.offset for where, one in group_offsets.committed(cluster, name, stable=False).items()}
-        for name in sorted(listed)
-    }
-    states = {name: one.state for name, one in listed.items()}
+    commits: dict[str, dict[Place, int]] = {}
+    states = {}
+    for name, (group, committed) in sorted(list_committed(cluster).items()):
+        commits[name] = {where: one.offset for where, one in committed.items()}
+        states[name] = group.state
     return Look(time.monotonic(), layout, ends, replica_sizes(cluster), commits, states)
 
 

@@ -101,7 +101,7 @@ def test_a_flush_that_fails_is_told_to_those_who_wait(tmp_path: Path) -> None:
         log = store.create("orders", 0, TOPIC_ID, settings(flush_messages=1), 0)
         append(log, produced())
         disk.broken = 5
-        outcomes = await asyncio.gather(*(store.flusher.flushed(log, 1) for _ in range(3)), return_exceptions=True)
+        outcomes = await asyncio.gather(*(store.flusher.wait_for(log, 1) for _ in range(3)), return_exceptions=True)
         assert [one.code for one in outcomes if isinstance(one, BrokerError)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
 
     asyncio.run(story())

@@ -10,10 +10,9 @@ import pytest
 
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
-from ottla.spark.pipelines.mirror.mirroring import PartitionTask
-from ottla.spark.pipelines.mirror.pipeline import share_out
 from ottla.spark.runner.meter import Meter
-from ottla.spark.runner.rounds import Rounds, Trouble, spread
+from ottla.spark.runner.rounds import Rounds, spread
+from ottla.spark.trouble import Trouble, WorkerLost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,14 +44,11 @@ def test_trouble_is_borne_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_killed_worker_is_borne_and_an_error_is_not(spark: SparkSession) -> None:
     assert sorted(spread(spark, [1, 2, 3], double)) == [2, 4, 6]
-    trouble = Trouble(3600)
-    with pytest.raises(Trouble.OF_SPARK) as killed:
+    with pytest.raises(WorkerLost):
         spread(spark, [1, 2], die)
-    trouble.bear(killed.value)
-    with pytest.raises(Trouble.OF_SPARK) as raised:
+    with pytest.raises(Failed, match="so it is") as raised:
         spread(spark, [1, 2], fail)
-    with pytest.raises(Failed, match="so it is"):
-        trouble.bear(raised.value)
+    assert not isinstance(raised.value, WorkerLost)
 
 
 def double(number: int) -> int:
@@ -65,14 +61,3 @@ def die(number: int) -> None:
 
 def fail(number: int) -> None:
     raise ValueError("so it is")
-
-
-def test_work_is_shared_out_evenly() -> None:
-    sizes = [1000, 10, 500, 490, 5, 5]
-    parts = [
-        PartitionTask(TopicPartition("t", i), TopicPartition("t", i), "id", 0, size) for i, size in enumerate(sizes)
-    ]
-    lanes = share_out(parts, {}, 2)
-    assert sorted(sum(part.stop for part in lane) for lane in lanes) == [1005, 1005]
-    assert sorted(part.where.partition for lane in lanes for part in lane) == list(range(6))
-    assert len(share_out(parts[:1], {}, 4)) == 1

@@ -172,9 +172,9 @@ def read_protobuf(schema: str, message: str) -> Callable[[bytes], str]:
 
 def registered_protobuf(source: Any) -> Callable[[bytes], str]:
     from ottla.spark.values.header import message_index
-    from ottla.spark.values.protobuf_schema import message_at, message_type, registered_files
+    from ottla.spark.values.protobuf_schema import fetch_files, message_at, message_type
 
-    files = registered_files(source)
+    files = fetch_files(source)
 
     def decode(data: bytes) -> str:
         index, start = message_index(data)

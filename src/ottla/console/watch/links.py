@@ -81,6 +81,13 @@ class Link:
             )
         return self._connection
 
+    @property
+    def name(self) -> str:
+        return self.connection.name
+
+    def version(self, key: int, newest: int | None = None) -> int:
+        return self.connection.version(key, newest)
+
     def speaks(self, key: int, least: int = 0) -> bool:
         try:
             return self.connection.version(key) >= least

@@ -80,7 +80,12 @@ class Plot:
             "xAxis": {
                 "type": "time",
                 "axisLine": {"lineStyle": {"color": LINE}},
-                "axisLabel": {"color": GREY, "hideOverlap": True, "formatter": {"day": "{MMM} {d}"}},
+                "axisLabel": {
+                    "color": GREY,
+                    "hideOverlap": True,
+                    "alignMinLabel": "left",  # or it would lie on the 0 of the other axis
+                    "formatter": {"day": "{MMM} {d}"},
+                },
             },
             "yAxis": {
                 "type": "value",

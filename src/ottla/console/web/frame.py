@@ -61,8 +61,8 @@ body.body--light .q-header{color:#101828!important} body.body--dark .q-header{co
 .o-banner{border-radius:10px;padding:10px 14px;width:100%;font-weight:500;background:rgba(220,60,50,.13);color:var(--bad);display:flex;gap:10px;align-items:center}
 .q-btn{text-transform:none!important} .q-field--dense .q-field__label{font-size:.9rem}
 @media (max-width:700px){.nicegui-content{padding:12px} .o-wide{display:none!important} .o-stat{font-size:1.25rem} .o-card{padding:12px}
- .o-grid{grid-template-columns:repeat(2,1fr);gap:8px} .q-table td,.q-table th{padding:4px 7px!important}
- .q-table td.text-left{white-space:normal;overflow-wrap:anywhere;min-width:84px} .o-grow{max-width:none;width:auto}
+ .o-grid{grid-template-columns:repeat(2,1fr);gap:8px} .q-table td,.q-table th{padding:4px 5px!important} .q-table td{font-size:.82rem}
+ .q-table td.text-left{white-space:normal;overflow-wrap:anywhere;min-width:80px} .o-grow{max-width:none;width:auto}
  .o-grow span{display:-webkit-box;-webkit-line-clamp:3;-webkit-box-orient:vertical;overflow:hidden}}
 """  # noqa: E501
 

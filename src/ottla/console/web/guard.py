@@ -41,7 +41,8 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 HEADERS: Final = [
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+    # With "no-referrer" a browser says "Origin: null" when it sends a form, and nobody could log in.
+    (b"referrer-policy", b"same-origin"),
     (
         b"content-security-policy",
         b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "

@@ -105,7 +105,7 @@ class OptionsTable:
             value.props("maxlength=4000").props("data-mark=option-value")
             with ui.row().classes("w-full justify-end"):
                 ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")
-                ui.button("Default", on_click=lambda: dialog.submit("default")).props("flat")
+                ui.button("Default", on_click=lambda: dialog.submit("default")).props("flat data-mark=option-default")
                 ui.button("Save", on_click=lambda: dialog.submit("save")).props("unelevated").props(
                     "data-mark=option-save"
                 )

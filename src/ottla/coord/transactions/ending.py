@@ -306,5 +306,5 @@ def is_settled(place: Place, marker: Marker, error: BrokerError, steps: Steps) -
     if error.code in WRITTEN:
         logger.warning("no marker of producer %d in %s-%d: %s", marker.producer_id, *place, error)
         return True
-    steps.failed(f"marker in {place[0]}-{place[1]}", error)
+    steps.note_failure(f"marker in {place[0]}-{place[1]}", error)
     return False

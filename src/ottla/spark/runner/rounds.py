@@ -7,16 +7,13 @@ pipeline status` and the end of a run treat both alike.
 from __future__ import annotations
 
 import json
-import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped, unused-ignore]
-from pyspark.errors import PySparkException
-
 from ottla.client.failure import Failed
 from ottla.spark.runner.causes import sentence
+from ottla.spark.trouble import WorkerLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from ottla.client.cluster import TopicPartition
-
-log = logging.getLogger("ottla.spark")
 
 RECENT: Final = 100  # as many rounds are remembered as Spark remembers batches
 
@@ -76,36 +71,18 @@ def _offsets(given: Mapping[TopicPartition, int]) -> str:
 
 
 def spread(spark: SparkSession, work: Sequence[Item], function: Callable[[Item], Result]) -> list[Result]:
-    """One task for each item, in the Python workers; their results, in no order."""
+    """One task for each item, in the Python workers; their results, in no order.
+
+    What a task raises is Failed: expected errors are values, so the same would be raised again. A killed worker is not.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped, unused-ignore]
+    from pyspark.errors import PySparkException  # here, since `ottla mirror` runs without them
+
     if not work:
         return []
-    return spark.sparkContext.parallelize(work, len(work)).map(function).collect()
-
-
-class Trouble:
-    """What passes by itself is borne for a while, said once, and then is an error."""
-
-    OF_SPARK: Final = (Py4JJavaError, PySparkException)  # a job has failed; Spark itself is there
-    KILLED: Final = "a job of Spark has failed: one of its workers was killed"
-
-    def __init__(self, patience_s: float) -> None:
-        self._patience_s = patience_s
-        self._since: float | None = None
-        self._said = ""
-
-    def bear(self, error: str | BaseException, *, progress: bool = False) -> None:
-        """Raise it if it has gone on for too long; `progress`: something else has worked meanwhile."""
-        if isinstance(error, PySparkException):  # raised in a task, whose expected errors are values: it would be again
-            raise Failed(sentence(error)) from error
-        text = self.KILLED if isinstance(error, Py4JJavaError) else str(error)
-        now = time.monotonic()
-        if self._since is None or progress:
-            self._since = now
-        if now - self._since > self._patience_s:
-            raise Failed(text)
-        if text != self._said:
-            log.warning("%s; trying again", text)
-        self._said = text
-
-    def over(self) -> None:
-        self._since, self._said = None, ""
+    try:
+        return spark.sparkContext.parallelize(work, len(work)).map(function).collect()
+    except PySparkException as error:
+        raise Failed(sentence(error)) from error
+    except Py4JJavaError as error:
+        raise WorkerLost("a job of Spark has failed: one of its workers was killed") from error

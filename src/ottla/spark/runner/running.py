@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
@@ -36,12 +36,13 @@ def main(pipeline: Pipeline) -> NoReturn:
     sys.exit(run(pipeline, sys.argv[1:], program=Path(sys.argv[0]).name))
 
 
-def run(pipeline: Pipeline, arguments: list[str], *, program: str) -> int:
+def run(pipeline: Pipeline, arguments: list[str], *, program: str, properties: Mapping[str, str] | None = None) -> int:
+    """`properties` are client options that do not stand in the arguments, where everybody could see them."""
     given = new_parser(pipeline, program).parse_args(arguments)
     try:
         import pyspark  # noqa: F401 - a missing one is reported before anything starts
 
-        here = plan_run(pipeline, given)
+        here = plan_run(pipeline, given, properties or {})
         if given.generate_only:
             return generate_only(here)
         reach(here)
@@ -56,7 +57,7 @@ def run(pipeline: Pipeline, arguments: list[str], *, program: str) -> int:
         return complain(str(missing(error)), 1)
 
 
-def plan_run(pipeline: Pipeline, given: argparse.Namespace) -> Run:
+def plan_run(pipeline: Pipeline, given: argparse.Namespace, unseen: Mapping[str, str]) -> Run:
     if (given.generate or given.generate_only) and pipeline.generate is None:
         raise Wrong(f"{pipeline.name} makes up no input of its own: leave out --generate")
     folder = (given.folder or default_folder(os.environ) / pipeline.name).expanduser()
@@ -75,7 +76,7 @@ def plan_run(pipeline: Pipeline, given: argparse.Namespace) -> Run:
         tenured=not given.generate_only,
         every_s=given.every,
         checkpoints=given.checkpoints,
-        properties=properties,
+        properties={**unseen, **properties},
         rate=given.rate if given.rate is not None or ends else 100.0,
         seed=given.seed,
         count=given.count if given.count is not None or not ends else ONCE_COUNT,

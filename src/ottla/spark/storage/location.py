@@ -94,7 +94,7 @@ class Location:
 
     def filesystem(self) -> tuple[Any, str]:
         """The file system of pyarrow, and this place in it."""
-        found, prefix = opened(self.kind, self.scheme, self.authority, self.settings)
+        found, prefix = open_filesystem(self.kind, self.scheme, self.authority, self.settings)
         if self.kind == "fsspec":
             return found, str(found.handler.fs._strip_protocol(str(self)))
         return found, f"{prefix}{self.path}"
@@ -157,7 +157,7 @@ def check_known(scheme: str) -> None:
 
 
 @cache
-def opened(kind: str, scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
+def open_filesystem(kind: str, scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
     """A file system, kept for this process, and what stands before every path in it."""
     from pyarrow import fs
 

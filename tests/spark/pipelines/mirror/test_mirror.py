@@ -24,7 +24,7 @@ from waiting import wait_until
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Failed
 from ottla.client.groups import committed
-from ottla.spark.pipelines.mirror import pipeline as mirror
+from ottla.spark.pipelines.mirror import loop
 from ottla.spark.pipelines.mirror.endpoint import Endpoint
 from ottla.spark.pipelines.mirror.mirroring import KEPT_S, CopyOutcome, Job
 from ottla.spark.pipelines.mirror.pipeline import PIPELINE
@@ -32,6 +32,7 @@ from ottla.spark.pipelines.mirror.provenance import MirrorRegistry, Provenance, 
 from ottla.spark.pipelines.mirror.roster import Mirrored
 from ottla.spark.pipelines.mirror.translation import MirrorPosition, OffsetMap
 from ottla.spark.runner import Run
+from ottla.tools import start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,12 +80,12 @@ def mirrors(spark: SparkSession, tmp_path: Path) -> Mirrors:
 def test_every_run_renews_the_positions_of_idle_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """With --once from cron no run lasts until a position is old: the first look of each must renew it."""
     where, now = TopicPartition("t", 0), 1_000_000.0
-    monkeypatch.setattr(mirror, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(mirror.offsets, "earliest", lambda cluster, wheres: dict.fromkeys(wheres, 0))
-    monkeypatch.setattr(mirror.offsets, "latest", lambda cluster, wheres, committed: dict.fromkeys(wheres, 5))
-    run = Run(pipeline=PIPELINE, bootstrap="nowhere:1", folder=Path(), options={"to": "nowhere:2"})
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(loop.offsets, "earliest", lambda cluster, wheres: dict.fromkeys(wheres, 0))
+    monkeypatch.setattr(loop.offsets, "latest", lambda cluster, wheres, committed: dict.fromkeys(wheres, 5))
+    host = SimpleNamespace(once=False)
     job = Job("mirror", Endpoint("nowhere:1"), Endpoint("nowhere:2"), "c")
-    here = mirror.Mirror(run, job, None, None, None, None)  # type: ignore[arg-type]
+    here = loop.Mirror(host, job, None, None, None, None)  # type: ignore[arg-type]
     here._topics = [Mirrored("t", "t", "id", 1, Provenance("mirror", "t", ("c",)), 1 << 20)]
 
     def planned() -> list[bool]:
@@ -117,6 +118,18 @@ def test_every_record_arrives_once_and_unchanged(
     assert (options["retention.ms"], options["compression.type"]) == ("-1", "producer")
     assert mirrors.run(source, target, topics=f"{way}-.*", name=way) == 0, "nothing is new"
     lag_is_visible(source, way, plain)
+
+
+def test_spark_goes_on_where_the_command_stopped(
+    mirrors: Mirrors, ottla: Ottla, east: Ottla, fresh: Callable[[str], str]
+) -> None:
+    topic = fresh("handed-over")
+    filling.transactional(ottla, topic)
+    where = ["--from", ottla.bootstrap, "--to", east.bootstrap]
+    assert start.tools(["mirror", *where, "--topics", topic, "--name", topic, "--groups", "", "--once"]) == 0
+    Confluent(ottla.bootstrap).produce(topic, [Record(filling.NOW_MS, None, b"later")])
+    assert mirrors.run(ottla, east, topics=topic, name=topic) == 1
+    assert copies.content(east, topic) == copies.content(ottla, topic)
 
 
 def lag_is_visible(source: Broker, mirror: str, topic: str) -> None:

@@ -51,7 +51,9 @@ def show(console: Console, name: str) -> None:
             ui.button("Reset offsets", icon="restart_alt", on_click=lambda: reset(console, name)).props("flat").props(
                 "data-mark=reset"
             )
-            ui.button("Delete", icon="delete", on_click=lambda: delete(console, name)).props("flat color=negative")
+            ui.button("Delete", icon="delete", on_click=lambda: delete(console, name)).props(
+                "flat color=negative data-mark=group-delete"
+            )
     with ui.element("div").classes("o-grid"):
         lag, seconds, trend = Stat("Lag"), Stat("Behind by"), Stat("Trend")
         flow, done, members = Stat("Consumes"), Stat("Caught up"), Stat("Members")

@@ -52,8 +52,12 @@ def running(console: Console) -> None:
             [
                 Column("Partition", lambda one: f"{one.where.topic} / {one.where.partition}", lambda one: one.where),
                 Column("Replicas", lambda one: listed(one.replicas), wide=True),
-                Column("Adding", lambda one: listed(one.adding), tone=lambda one: "o-good"),
-                Column("Removing", lambda one: listed(one.removing), tone=lambda one: "o-warn"),
+                Column("Adding", lambda one: listed(one.adding), tone=lambda one: "o-good" if one.adding else "o-soft"),
+                Column(
+                    "Removing",
+                    lambda one: listed(one.removing),
+                    tone=lambda one: "o-warn" if one.removing else "o-soft",
+                ),
                 Column("Copied", lambda one: copied(console.watch.snapshot, one), right=True),
             ],
             lambda: console.watch.snapshot.moves,
@@ -271,7 +275,7 @@ def elections(console: Console) -> None:
                 Column("Partition", lambda one: f"{one[0].topic} / {one[0].partition}", lambda one: one[0]),
                 Column("Led by", lambda one: str(one[1].leader), lambda one: one[1].leader, right=True),
                 Column("Preferred", lambda one: str(one[1].replicas[0]), lambda one: one[1].replicas[0], right=True),
-                Column("In sync", lambda one: listed(one[1].isr)),
+                Column("In sync", lambda one: listed(one[1].isr), wide=True),
             ],
             items,
             key=lambda one: f"{one[0].topic}/{one[0].partition}",

@@ -56,7 +56,7 @@ from ottla.spark.runner.places import STORAGE, locate
 from ottla.spark.storage.daily import FORMATS, Daily
 from ottla.spark.storage.reading import read
 from ottla.spark.storage.store import HIDDEN, Store
-from ottla.spark.storage.writing import written
+from ottla.spark.storage.writing import write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -228,7 +228,7 @@ def report(run: Run) -> list[str]:
 def keep(place: "Location", rows: "DataFrame", batch: int) -> None:
     """Write the events of a batch. One that comes again, after a crash, replaces what it had written."""
     store, staging = Store(place), f"{HIDDEN}/{batch}"
-    parts = written(rows, place / staging, by=("day",), order=("offset",))
+    parts = write_files(rows, place / staging, by=("day",), order=("offset",))
     own = {f"batch={batch}/{part.folder}/rows.parquet": f"{staging}/{part.name}" for part in parts}
     store.move_all([(staged, name) for name, staged in own.items()])
     for left in store.files(f"batch={batch}"):

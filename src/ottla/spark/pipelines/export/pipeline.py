@@ -24,11 +24,12 @@ from ottla.spark.pipelines.export.exporting import ExportedRange, TableShape, wr
 from ottla.spark.pipelines.export.ledger import FolderLedger, TableProgress
 from ottla.spark.runner import Option, Pipeline, Run, main
 from ottla.spark.runner.places import STORAGE, locate
-from ottla.spark.runner.rounds import Rounds, Trouble, spread
+from ottla.spark.runner.rounds import Rounds, spread
 from ottla.spark.selection import TopicSelection
 from ottla.spark.source import planning
 from ottla.spark.source.options import SourceOptions
 from ottla.spark.source.sampling import Sampler
+from ottla.spark.trouble import Trouble, WorkerLost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +140,7 @@ class Export:
                 except Failed as error:
                     if not passes(error):
                         raise
-                    self._trouble.bear(error)
+                    self._trouble.bear(str(error))
                     self._cluster.forget()
                     run.pause(1.0)
                     continue
@@ -166,8 +167,8 @@ class Export:
         if splits:
             try:
                 written = spread(self._run.spark, splits, self._write)
-            except Trouble.OF_SPARK as error:
-                self._trouble.bear(error)  # a worker was killed: its files are never looked at
+            except WorkerLost as error:
+                self._trouble.bear(str(error))  # a worker was killed: its files are never looked at
                 return True
             for one in written:
                 if one.error:

@@ -43,7 +43,7 @@ from ottla.spark.storage import delta
 from ottla.spark.storage.exchange import exchange
 from ottla.spark.storage.reading import arrow
 from ottla.spark.storage.store import HIDDEN, Store
-from ottla.spark.storage.writing import written
+from ottla.spark.storage.writing import write_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,7 +126,7 @@ class ParquetArchive:
     def add(self, rows: DataFrame, batch: int) -> None:
         self.own(query_of(rows))
         staging = f"{STAGING}/{uuid.uuid4().hex}"
-        parts = written(rows, self._place / staging, by=self._layout.by, order=self._layout.order)
+        parts = write_files(rows, self._place / staging, by=self._layout.by, order=self._layout.order)
         # One file for each folder: all rows of a folder are in one task.
         self._store.move_all([(f"{staging}/{part.name}", f"{part.folder}/batch-{batch:010}.parquet") for part in parts])
         if self._touched is not None:
@@ -234,7 +234,7 @@ class DeltaArchive:
         if table is not None and (last := table.transaction_version(name)) is not None and last >= batch:
             return
         by = self._layout.by
-        parts = written(rows, self._place, by=by, order=self._layout.order, suffix=".parquet", int96=False)
+        parts = write_files(rows, self._place, by=by, order=self._layout.order, suffix=".parquet", int96=False)
         delta.commit(self._place, parts, arrow(rows.schema), by=by, mark=(name, batch))
 
     def compact(self, before: int | None = None) -> int:

@@ -1,6 +1,7 @@
 """Topics to another cluster as whole record batches, exactly once.
 
-pipeline        the rounds: what is new, shared out to Spark's tasks
+pipeline        its options, and the tasks of Spark that copy; `ottla mirror` copies without Spark
+loop            the rounds: what is new, and who copies it
 mirroring       a task: one transaction after the other, with the position committed in it
 copying         batches as they came, with a new header; `pushing` sends them
 roster          topics and their twins at the target; `provenance` says where a topic came from

@@ -47,6 +47,11 @@ _KEPT: dict[Endpoint, Cluster] = {}
 
 def properties(path: str) -> Security:
     """Security from a file of Kafka's client properties, as its own tools take by --command-config."""
+    return security(read_properties(path))
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """The lines of such a file that are about security, by name."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -60,4 +65,4 @@ def properties(path: str) -> Security:
         if not equals:
             raise Failed(f"{path} line {number}: expected name=value")
         given[name.strip()] = value.strip()
-    return security({name: value for name, value in given.items() if name.startswith(("security.", "ssl.", "sasl."))})
+    return {name: value for name, value in given.items() if name.startswith(("security.", "ssl.", "sasl."))}

@@ -13,16 +13,16 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ottla.client import offsets
-from ottla.client.failure import Failed, Refused, check
+from ottla.client.failure import Failed, Refused
+from ottla.client.group_list import list_groups
 from ottla.client.groups import Committed, commit, committed
 from ottla.errors import ErrorCode
 from ottla.spark.groups import PREFIXES
 from ottla.spark.pipelines.mirror.mirroring import GROUP, KEPT_S
 from ottla.spark.pipelines.mirror.translation import MirrorPosition, translate_commit
-from ottla.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ottla.client.cluster import Cluster, TopicPartition
 
@@ -48,6 +48,11 @@ class Followed:
         self._mirror = mirror
         self._done: dict[str, tuple[float, dict[TopicPartition, tuple[int, int | None]]]] = {}  # when, and what
 
+    @property
+    def groups(self) -> int:
+        """How many have been translated so far."""
+        return len(self._done)
+
     def follow(
         self,
         source: Cluster,
@@ -60,7 +65,7 @@ class Followed:
         """
         moved, notes = 0, []
         starts = offsets.earliest(target, [to for to, _ in positions.values()])
-        for group in self._groups(source):
+        for group in self._choose(list_groups(source)):
             try:
                 stands = {where: one.offset for where, one in committed(source, group).items() if where in positions}
                 moved += bool(stands) and self._move(group, stands, target, positions, starts)
@@ -69,19 +74,10 @@ class Followed:
                     notes.append(f"group {group} was not translated: {error}")
         return moved, notes
 
-    def _groups(self, source: Cluster) -> list[str]:
-        def attempt() -> set[str]:
-            found: set[str] = set()
-            for broker in source.brokers().values():
-                answer = broker.ask(ListGroupsRequest(), ListGroupsResponse)
-                check(f"listing groups at {broker.name}", answer.error_code)
-                found.update(one.group_id for one in answer.groups)
-            return found
-
-        found = source.retrying(attempt, what="listing groups")
-        return sorted(
-            name for name in found if self._pattern.fullmatch(name) and not name.startswith((GROUP, *PREFIXES))
-        )
+    def _choose(self, names: Iterable[str]) -> list[str]:
+        """Not the groups that only show progress: they mean nothing on another cluster."""
+        ours = (GROUP, *PREFIXES)
+        return sorted(name for name in names if self._pattern.fullmatch(name) and not name.startswith(ours))
 
     def _move(
         self,

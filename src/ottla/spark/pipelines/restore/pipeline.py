@@ -58,7 +58,7 @@ from ottla.spark.storage.location import Location
 from ottla.spark.storage.reading import arrow
 from ottla.spark.storage.reading import read as read_files
 from ottla.spark.storage.store import COPIED_MAX, HIDDEN, Store
-from ottla.spark.storage.writing import Part, write_empty, written
+from ottla.spark.storage.writing import WrittenFile, write_empty, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -183,27 +183,27 @@ def last(rows: "DataFrame") -> "DataFrame":
     return by_partition.groupBy("key").agg(F.max_by("record", order).alias("record")).select("key", "record.*")
 
 
-def write(frame: "DataFrame", place: Location, format: str) -> list[Part]:
+def write(frame: "DataFrame", place: Location, format: str) -> list[WrittenFile]:
     """Put the table in the place of the one before, at once; its files."""
     if format == "delta":
-        parts = written(frame, place, suffix=".parquet", int96=False)
+        parts = write_files(frame, place, suffix=".parquet", int96=False)
         delta.commit(place, parts, arrow(frame.schema), overwrite=True)
         return parts
     if place.local is None:
         return [write_whole(frame, place)]
     with beside(place.local) as fresh:
         there = Location.parse(fresh)
-        parts = written(frame, there, suffix=".parquet") or [write_empty(there, WHOLE, arrow(frame.schema))]
+        parts = write_files(frame, there, suffix=".parquet") or [write_empty(there, WHOLE, arrow(frame.schema))]
         check_replaceable(place)
         replace(fresh, place.local)
     return parts
 
 
-def write_whole(frame: "DataFrame", place: Location) -> Part:
+def write_whole(frame: "DataFrame", place: Location) -> WrittenFile:
     """Where folders cannot change places: one file, written beside and then put into its place."""
     store, beside = Store(place), f"{HIDDEN}/{uuid.uuid4().hex}"
     try:
-        staged = written(frame.coalesce(1), place / beside) or [
+        staged = write_files(frame.coalesce(1), place / beside) or [
             write_empty(place / beside, "part-empty.part", arrow(frame.schema))
         ]
         if staged[0].size > COPIED_MAX:
@@ -212,7 +212,7 @@ def write_whole(frame: "DataFrame", place: Location) -> Part:
         store.move(f"{beside}/{staged[0].name}", WHOLE)
     finally:
         store.remove_folder(beside)
-    return Part(WHOLE, (), staged[0].rows, staged[0].size)
+    return WrittenFile(WHOLE, (), staged[0].rows, staged[0].size)
 
 
 def check_replaceable(place: Location) -> None:
@@ -264,7 +264,7 @@ def replace(fresh: Path, path: Path) -> None:
         exchange(fresh, path)
 
 
-def tell(run: Run, place: Location, parts: list[Part], frame: "DataFrame", spans: dict[int, Span]) -> int:
+def tell(run: Run, place: Location, parts: list[WrittenFile], frame: "DataFrame", spans: dict[int, Span]) -> int:
     """Show the table and say what it is made of; how many records that were."""
     table = read_files(run.spark, place, [part.name for part in parts], frame.schema)
     table.orderBy("key").show(run.integer("show"), truncate=60)

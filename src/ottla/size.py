@@ -1,4 +1,8 @@
-"""Sizes and rates as people write them: `10MB`, `1.5 GiB`, and back."""
+"""Sizes and rates as people write them: `10MB`, `1.5 GiB`, and back.
+
+Shown in powers of 1024, as Kafka counts: its options (`segment.bytes=1073741824`) and the "MB/sec" of its tools. The
+names say so: KiB, MiB. What is typed may be of either kind: 1 kB is 1000 bytes, 1 KiB is 1024.
+"""
 
 import re
 
@@ -25,8 +29,9 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(size) < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
+    """With one digit after the point below 100: 1.5 MiB, 150 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1023.5 or unit == "TiB":
+            break
+        size /= 1024
+    return f"{size:,.0f} {unit}" if unit == "B" or abs(size) >= 99.95 else f"{size:.1f} {unit}"

@@ -82,7 +82,7 @@ def memory_folder() -> Path:
 
     parent = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
     for old in parent.glob(f"{PREFIX}*"):
-        if abandoned(old):
+        if is_abandoned(old):
             remove(old)
     return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
 
@@ -92,9 +92,9 @@ def is_memory(folder: Path) -> bool:
     return folder.name.startswith(PREFIX)
 
 
-def abandoned(folder: Path) -> bool:
+def is_abandoned(folder: Path) -> bool:
     process = folder.name.removeprefix(PREFIX).split("-")[0]
-    if not process.isdecimal() or alive(int(process)):
+    if not process.isdecimal() or is_alive(int(process)):
         return False
     try:
         FolderLocks([folder]).release()
@@ -103,7 +103,7 @@ def abandoned(folder: Path) -> bool:
     return True
 
 
-def alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
