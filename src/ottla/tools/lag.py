@@ -54,7 +54,7 @@ def committed(bootstrap: str, properties: Iterable[str], group: str) -> dict[Pla
     not, so that whatever lies behind theirs in memory follows.
     """
     with wire(bootstrap, properties) as cluster:
-        found = groups.committed(cluster, group, stable=False)
+        found = groups.read_offsets(cluster, group, stable=False)
     return {
         (topic, index): Commit(one.offset, one.metadata.partition("\0")[0])
         for (topic, index), one in sorted(found.items())
