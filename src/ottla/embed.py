@@ -28,8 +28,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
+from ottla.data_folder import FolderInUse, FolderLocks, memory_folder, remove
 from ottla.faults.methods import FaultMethods
-from ottla.folder import FolderInUse, FolderLocks, memory_folder, remove
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -74,6 +74,7 @@ class Broker(FaultMethods):
         self._locks: FolderLocks | None = None
         self._memory: Path | None = None
         self.bootstrap = ""
+        self.listeners: dict[str, str] = {}  # the address of each, by name
         self.node_id = -1
         self.cluster_id = ""
         self.metrics = ""  # where they are; /metrics, /health and /ready are below it
@@ -99,9 +100,10 @@ class Broker(FaultMethods):
             if isinstance(error, (BrokerError, ConfigError, FolderInUse, OSError)):
                 raise BrokerFailed(str(error)) from error
             raise
-        _, host, port = self._root.addresses[0]
-        self._settings = self._settings._replace(port=port)
-        self.bootstrap = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        for name, host, port in self._root.addresses:
+            self.listeners[name] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._settings = self._settings._replace(port=self._root.addresses[0][2])
+        self.bootstrap = next(iter(self.listeners.values()))
         self.node_id, self.cluster_id = self._root.node_id, self._root.cluster_id
         self.metrics = self._root.metrics_url
         return self
@@ -162,6 +164,10 @@ class BrokerThread(FaultMethods):
     @property
     def bootstrap(self) -> str:
         return self._broker.bootstrap
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        return self._broker.listeners
 
     @property
     def node_id(self) -> int:

@@ -27,8 +27,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla import __version__, logs
-from ottla.cluster.keeper import KeeperError
+from ottla import __version__, logging_setup
+from ottla.cluster.metadata_store import StoreError
 from ottla.config import (
     BrokerConfig,
     ConfigError,
@@ -38,8 +38,8 @@ from ottla.config import (
     parse_properties,
     parse_settings,
 )
+from ottla.data_folder import FolderInUse, FolderLocks, default_folder, is_memory, memory_folder, remove
 from ottla.errors import BrokerError
-from ottla.folder import FolderInUse, FolderLocks, default_folder, is_memory, memory_folder, remove
 from ottla.log.checkpoints import CorruptCheckpointError
 from ottla.notify import notify
 
@@ -73,7 +73,7 @@ class Plan(NamedTuple):
 def serve(arguments: list[str]) -> int:
     gc.disable()  # nothing dies while modules load; see `run`
     options = parser().parse_args(arguments)
-    logs.set_up(options.log_level, options.log_format)
+    logging_setup.set_up(options.log_level, options.log_format)
     try:
         plan = make_plan(options, os.environ)
     except ConfigError as error:
@@ -90,7 +90,7 @@ def serve(arguments: list[str]) -> int:
         return complain(explain(error, plan.config), 1)
     except BrokerError as error:
         return complain(error.message or error.code.name, 1)
-    except (KeeperError, CorruptCheckpointError) as error:
+    except (StoreError, CorruptCheckpointError) as error:
         return complain(str(error), 1)
     finally:
         locks.release()
@@ -123,8 +123,8 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--console-changes", action="store_true", help="let the console change things, and not only read")
     add("--check", action="store_true", help="look at the options, say all that is wrong with them, and start nothing")
-    add("--log-level", choices=logs.LEVELS, default="info")
-    add("--log-format", choices=logs.FORMATS, default="text")
+    add("--log-level", choices=logging_setup.LEVELS, default="info")
+    add("--log-format", choices=logging_setup.FORMATS, default="text")
     add("--ready-fd", type=int, metavar="N", help="write one line of JSON here when the broker answers, then close it")
     add("--control-fd", type=int, metavar="N", help="take orders of a test here, such as faults on purpose")
     add("--until-eof", action="store_true", help="stop when standard input ends, so as not to outlive a parent")
@@ -243,7 +243,6 @@ def run(plan: Plan) -> int:
 
 async def live(plan: Plan) -> int:
     from ottla.broker import Broker
-    from ottla.records import native
 
     stop, left = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -256,8 +255,6 @@ async def live(plan: Plan) -> int:
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            if line := native.missing():
-                logger.warning(line)
             if plan.control is not None:
                 from ottla.faults.control import ControlServer
 

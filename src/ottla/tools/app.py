@@ -8,6 +8,7 @@ import typer
 
 from ottla import __version__
 from ottla.tools import (
+    acl,
     brokers,
     cluster,
     configs,
@@ -62,6 +63,7 @@ app.add_typer(transactions.app, name="transactions")
 app.add_typer(reassign.app, name="reassign")
 app.add_typer(elect.app, name="elect")
 app.add_typer(replicas.app, name="replicas")
+app.add_typer(acl.app, name="acl")
 app.add_typer(zookeeper.app, name="zookeeper")
 app.command()(produce)
 app.command()(consume)

@@ -16,7 +16,7 @@ import typer
 
 from ottla import __version__
 from ottla.embed import BrokerFailed, BrokerProcess
-from ottla.tools.output import document, shown, table
+from ottla.tools.output import document, format_cell, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
 
 app = typer.Typer(
@@ -78,7 +78,7 @@ def up(
 
 
 def temporary_folder(stack: ExitStack) -> Path:
-    from ottla.folder import memory_folder, remove
+    from ottla.data_folder import memory_folder, remove
 
     folder = memory_folder()
     stack.callback(remove, folder)
@@ -178,7 +178,7 @@ def info(
     if json:
         document(facts)
     else:
-        table(("", ""), [[name.replace("_", " "), shown(value)] for name, value in facts.items()])
+        table(("", ""), [[name.replace("_", " "), format_cell(value)] for name, value in facts.items()])
 
 
 @app.command()
@@ -193,9 +193,9 @@ def join(
     """
     import asyncio
 
-    from ottla.cluster.keeper import KeeperError
+    from ottla.cluster.metadata_store import StoreError
+    from ottla.data_folder import FolderInUse, FolderLocks
     from ottla.errors import BrokerError
-    from ottla.folder import FolderInUse, FolderLocks
 
     try:
         locks = FolderLocks([data])
@@ -205,7 +205,7 @@ def join(
         topics = asyncio.run(handed_over(zookeeper, data, credentials))
     except BrokerError as error:
         raise Failed(error.message or error.code.name) from error
-    except KeeperError as error:
+    except StoreError as error:
         raise Failed(str(error)) from error
     finally:
         locks.release()
@@ -215,17 +215,19 @@ def join(
 async def handed_over(zookeeper: str, data: Path, credentials: str | None) -> int:
     """How many topics were written. The folder's own metadata are set aside."""
     from ottla.cluster import znodes
-    from ottla.cluster.embedded import Embedded
     from ottla.cluster.joining import hand_over
-    from ottla.cluster.zookeeper import Settings, ZooKeeper
+    from ottla.cluster.sqlite_store import SqliteStore
+    from ottla.cluster.zookeeper import ZooKeeper, ZooKeeperSettings
     from ottla.founding.alone import JOURNAL_FILE, METADATA_FILE
 
     file, journal = data / METADATA_FILE, data / JOURNAL_FILE
     if not file.exists():
         raise Failed(f"{data} is not the folder of a broker that ran alone: there is no {METADATA_FILE}")
-    source = Embedded(str(file), str(journal))
+    source = SqliteStore(str(file), str(journal))
     protect = credentials is not None
-    settings = Settings(zookeeper, connection_timeout_ms=CONNECT_MS_MAX, credentials=credentials, protect=protect)
+    settings = ZooKeeperSettings(
+        zookeeper, connection_timeout_ms=CONNECT_MS_MAX, credentials=credentials, protect=protect
+    )
     target = ZooKeeper(settings)
     await source.open()
     try:

@@ -15,7 +15,7 @@ from confluent_kafka import Message
 from ottla.tools.member import Member
 from ottla.tools.moment import BEGINNING, End, Moment, moment
 from ottla.tools.output import until_reader_leaves
-from ottla.tools.reader import Reader, Source, chosen, new_consumer
+from ottla.tools.reader import Reader, Source, choose_partitions, new_consumer
 from ottla.tools.record import Headers, Record, to_json
 from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Properties
 
@@ -55,7 +55,7 @@ def consume(
     more = {} if group is None else membership(group, begin, partition)
     consumer = new_consumer(bootstrap, properties, isolation, **more)
     try:
-        indexes = chosen(consumer, topic, partition)
+        indexes = choose_partitions(consumer, topic, partition)
         source: Source = Reader(consumer, topic, indexes, begin) if group is None else Member(consumer, topic)
         with until_reader_leaves():
             copy(source, form if not json else None, max_records or sys.maxsize, follow=follow)
@@ -79,7 +79,7 @@ def copy(source: Source, form: str | None, left: int, *, follow: bool) -> None:
         for message in batch:
             sys.stdout.buffer.write(line(message, form))
         sys.stdout.buffer.flush()
-        source.printed(batch)
+        source.note_printed(batch)
         left -= len(batch)
         if batch:
             heard = time.monotonic()

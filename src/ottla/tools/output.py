@@ -21,12 +21,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: st
         numbers = {type(row[index]) for row in rows} - {NoneType} in ({int}, {float})
         here.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        here.add_row(*(shown(value) for value in row))
+        here.add_row(*(format_cell(value) for value in row))
     console = Console(soft_wrap=False) if sys.stdout.isatty() else Console(width=10_000)
     console.print(here, highlight=False, markup=False)
 
 
-def shown(value: object) -> str:
+def format_cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -48,7 +48,7 @@ def tools(arguments: list[str]) -> int:
         from confluent_kafka import KafkaException
 
         from ottla.tools.app import app
-        from ottla.tools.session import Failed, explained
+        from ottla.tools.session import Failed, explain
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in LIBRARIES:
             raise
@@ -66,7 +66,7 @@ def tools(arguments: list[str]) -> int:
     except Failed as error:
         return complain(str(error))
     except KafkaException as error:
-        return complain(explained(error))
+        return complain(explain(error))
     except KeyboardInterrupt:
         return 130
     return 0

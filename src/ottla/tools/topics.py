@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 from ottla.tools.configs import change, overrides
 from ottla.tools.moment import Offset, moment
 from ottla.tools.output import document, say, table
-from ottla.tools.reader import chosen, new_consumer, positions, watermarks
+from ottla.tools.reader import choose_partitions, new_consumer, positions, watermarks
 from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Json, Properties, admin, pairs, settle
 
 app = typer.Typer(
@@ -164,7 +164,7 @@ def delete_records(
         raise typer.BadParameter(str(error)) from None
     consumer = new_consumer(bootstrap, properties)
     try:
-        bounds = {index: watermarks(consumer, name, index) for index in chosen(consumer, name, partition)}
+        bounds = {index: watermarks(consumer, name, index) for index in choose_partitions(consumer, name, partition)}
         wanted = positions(consumer, name, bounds, limit)
     finally:
         consumer.close()
