@@ -3,6 +3,11 @@
 The image brings topic configs and the epochs of the other brokers, and nothing else: a topic that is gone from it is
 still hosted until the controller says stop. What is said in an older leader epoch, or of an older state in the same
 one, is refused.
+
+A log of a former topic of the same name may be here: the topic was deleted while this broker was not part of the
+cluster, and nobody may know any more that it has a log of it. A replica outside of the in-sync set sets such a log
+aside and begins anew; its leader has all that counts. One in the in-sync set, or a leader, refuses the new topic: the
+id may be what is wrong, and then its log is needed.
 """
 
 from __future__ import annotations
@@ -25,18 +30,18 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Partition as State
     from ottla.cluster.metadata import Metadata
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.replica.waits import Waits
 
     class Fetchers(Protocol):
-        """Who copies from leaders: `fetcher.Fetchers`."""
+        """Copies partitions from their leaders: `fetcher.Fetchers`."""
 
         def follow(self, partition: Partition) -> None: ...
 
         def forget(self, partition: Partition) -> None: ...
 
     class Proposals(Protocol):
-        """Who asks the controller for other in-sync sets: `isr.Proposals`."""
+        """Asks the controller to change in-sync sets: `isr.Proposals`."""
 
         def propose(self, partition: Partition) -> None: ...
 
@@ -45,19 +50,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.replicas")
 
-UNLOOKED_MAX = 10  # logs between two looks at the limit of open files
+UNLOOKED_MAX = 10  # logs made between two checks of the limit of open files
 TOO_MANY = "no more files can be opened: raise the limit (ulimit -n, or LimitNOFILE of the service)"
 
 
 class Assigned(Replicas):
     def __init__(
-        self, metadata: Metadata, store: Store, waits: Waits, fetchers: Fetchers, proposals: Proposals
+        self, metadata: Metadata, store: LogStore, waits: Waits, fetchers: Fetchers, proposals: Proposals
     ) -> None:
         super().__init__(metadata, store, waits)
         self._fetchers = fetchers
         self._proposals = proposals
+        self.refusals = 0  # how often there was no room for a new log
         self._cramped = False  # whether it was said that the limit of open files is reached
-        self._files_left = 0  # so many more logs can be made before the limit of open files is looked at again
+        self._files_left = 0  # how many more logs can be made before the limit of open files is checked again
 
     def apply(self, old: Image | None, new: Image) -> None:
         for name in new.topics_changed_since(old):
@@ -70,7 +76,7 @@ class Assigned(Replicas):
         if old is not None and old.broker_configs is not new.broker_configs:
             self._stale = list(new.topics)
         if old is not None and old.brokers.keys() != new.brokers.keys():
-            self._proposals.look(list(self))  # who is gone is not waited for, who has come may join
+            self._proposals.look(list(self))  # a broker that is gone is not waited for, one that has come may join
 
     def _resign(self, topic: Topic) -> None:
         """Stop leading what another broker leads by now, if nobody has said so: LeaderAndIsr went to a former life."""
@@ -96,6 +102,7 @@ class Assigned(Replicas):
         """
         if self._metadata.node_id not in state.replicas:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._make_way(topic, state, new=new)
         partition = self._by_name.get(topic.name, NONE).get(state.index)
         if partition is None:
             partition = self._receive(topic, state, new=new)
@@ -161,43 +168,73 @@ class Assigned(Replicas):
             self._tell(partition)
 
     def stop(self, name: str, index: int, *, delete: bool, epoch: int = NOBODY) -> None:
-        """StopReplica: host no longer, or only not for now. A negative epoch does not ask for ours."""
+        """StopReplica: stop hosting the partition, for good if `delete`. A negative epoch is not compared with ours."""
         partition = self._by_name.get(name, NONE).get(index)
         if partition is not None:
             if 0 <= epoch < partition.epoch:
                 raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
-            self._fetchers.forget(partition)
-            led = partition.led
-            partition.follow(partition.epoch, NOBODY)
-            partition.version = NOBODY  # so that the same state may be assigned again
-            if led:
-                self._tell(partition)
+            self._rest(partition)
         if not delete:
             return
         if partition is not None:
-            partition.log.fault = partition.log.fault or GONE
-            hosted = self._by_name[name]
-            del hosted[index]
-            if not hosted:
-                self.past.add(partition.traffic)
-                del self._by_name[name]
-                self._by_id.pop(partition.topic_id, None)
+            self._release(partition)
         self._lost.discard((name, index))
         log = self._store.logs.get((name, index))
         if log is not None:
             self._store.delete(log)
 
+    def _rest(self, partition: Partition) -> None:
+        """Neither lead nor follow."""
+        self._fetchers.forget(partition)
+        led = partition.led
+        partition.follow(partition.epoch, NOBODY)
+        partition.version = NOBODY  # so that the same state may be assigned again
+        if led:
+            self._tell(partition)
+
+    def _release(self, partition: Partition) -> None:
+        """Host it no longer."""
+        partition.log.fault = partition.log.fault or GONE
+        hosted = self._by_name[partition.topic]
+        del hosted[partition.index]
+        if not hosted:
+            self.past.add(partition.traffic)
+            del self._by_name[partition.topic]
+            self._by_id.pop(partition.topic_id, None)
+
+    def set_aside(self, log: Log) -> None:
+        """Host it no longer, and keep its files under another name."""
+        partition = self._by_name.get(log.topic, NONE).get(log.index)
+        if partition is not None:
+            self._rest(partition)
+            self._release(partition)
+        self._store.set_aside([log])
+
+    def _make_way(self, topic: Topic, state: State, *, new: bool) -> None:
+        """Set the log of a former topic of this name aside, if this replica does not count yet."""
+        log = self._store.logs.get((topic.name, state.index))
+        if log is None or log.topic_id == topic.id or not any(topic.id):
+            return
+        me = self._metadata.node_id
+        copies = state.leader not in (me, NOBODY) and me not in state.isr
+        if (any(log.topic_id) and copies) or (log.id_lost and (copies or new)):
+            self.set_aside(log)
+
     def _receive(self, topic: Topic, state: State, *, new: bool) -> Partition:
-        """A partition of which nothing was said since this broker started."""
+        """A partition that the controller names for the first time since this broker started."""
         found = self._store.logs.get((topic.name, state.index))
         if found is None and not new and not all(directory.online for directory in self._store.directories):
             self._lost.add((topic.name, state.index))
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
         if found is not None and any(topic.id) and any(found.topic_id) and found.topic_id != topic.id:
             raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        if found is None:
-            self._check_files(topic, state)
-        log = self._log(topic, state, NOBODY)  # its epochs are those of the records it will get
+        try:
+            if found is None:
+                self._check_files(topic, state)
+            log = self._log(topic, state, NOBODY)  # its epochs are those of the records it will get
+        except BrokerError:
+            self.refusals += 1
+            raise
         if found is None:
             log.high = 0
         partition = Partition(
@@ -216,12 +253,17 @@ class Assigned(Replicas):
             self._by_id[log.topic_id] = hosted
         return partition
 
+    def has_room(self) -> bool:
+        """Whether a log that was refused might be taken now."""
+        full = any(directory.full for directory in self._store.directories if directory.online)
+        return not full and descriptors.count_free() >= DESCRIPTORS_SPARE
+
     def _check_files(self, topic: Topic, state: State) -> None:
-        """Refuse a log that might take the last files that can be opened. Not looked at for each of thousands."""
+        """Refuse a log that might take the last file descriptors. The limit is not checked for every log."""
         self._files_left -= 1
         if self._files_left >= 0:
             return
-        left = descriptors.left()
+        left = descriptors.count_free()
         if left < DESCRIPTORS_SPARE:
             if not self._cramped:
                 logger.error("cannot host %s-%d and others: %s", topic.name, state.index, TOO_MANY)

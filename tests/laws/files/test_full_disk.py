@@ -52,6 +52,21 @@ class FullIndexDisk(FaultyDisk):
         return super().open(path, create=create)
 
 
+def test_a_disk_that_takes_a_part_of_a_batch_is_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    store = a_store(tmp_path, disk=disk)
+    log = store.create("t", 0, TOPIC_ID, settings(), 0)
+    disk.space_left = 10
+    for _ in range(2):
+        with pytest.raises(BrokerError):
+            append(log, produced(3))
+    assert said(caplog) == ["disk full"]
+    assert log.directory.full
+    disk.space_left = None
+    append(log, produced(3))
+    assert log.end == 3
+
+
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     found = [record.getMessage() for record in caplog.records if record.name == "ottla.log"]
     caplog.clear()
@@ -67,7 +82,7 @@ def test_an_aborted_transaction_is_known_although_its_index_could_not_be_written
     disk.full = True
     end_transaction(log, commit=False)
     assert log.directory.online
-    aborted = log.aborted(0, log.end)
+    aborted = log.list_aborted(0, log.end)
     assert aborted == [(7, 0)]
     with pytest.raises(BrokerError):
         log.flush(NOW_MS)
@@ -83,7 +98,7 @@ def test_an_aborted_transaction_is_known_although_its_index_could_not_be_written
         for path in (tmp_path / "copy").rglob("*.txnindex"):
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 34 * 34])
     found = a_store(tmp_path / "copy").logs["orders", 0]
-    assert found.aborted(0, found.end) == aborted
+    assert found.list_aborted(0, found.end) == aborted
 
 
 def test_it_is_said_once_and_so_is_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

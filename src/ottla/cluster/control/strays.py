@@ -4,7 +4,8 @@ Nobody waits for that, so the topic may be deleted and made again meanwhile, und
 has a log of the former topic refuses the new one with INCONSISTENT_TOPIC_ID. If what it has is known to be left over,
 it is told to delete it, and then to begin the new one. Any other log stays where it is: the id may be what is wrong.
 
-A successor does not know what was left over, as in Apache Kafka.
+A successor does not know what was left over, as in Apache Kafka. Then brokers set such logs aside by themselves: see
+`replica/assigned.py` and `founding/member.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def stop_again(context: Context, broker: int) -> None:
             del known[key]
 
 
-def found(context: Context, broker: int, inconsistent: Iterable[Key]) -> None:
+def delete_found(context: Context, broker: int, inconsistent: Iterable[Key]) -> None:
     """The broker has logs of other topics of these names: those that are left over go."""
     memory = context.memory
     known = memory.strays.get(broker, {})
@@ -49,7 +50,7 @@ def found(context: Context, broker: int, inconsistent: Iterable[Key]) -> None:
             known[key] = id_of(memory, key[0])  # once: what is there after that may be a replica of the new topic
 
 
-def answered(context: Context, broker: int, deleted: Iterable[Key], errors: Mapping[Key, int]) -> None:
+def handle_answer(context: Context, broker: int, deleted: Iterable[Key], errors: Mapping[Key, int]) -> None:
     """The broker has deleted replicas. Where it is to hold others of the same names, it may begin now."""
     memory = context.memory
     known = memory.strays.get(broker, {})

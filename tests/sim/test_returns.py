@@ -1,0 +1,83 @@
+"""What a broker finds when it is back in the cluster, and has missed what was done meanwhile."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from sim.stage import TOPIC, Stage
+
+from ottla.cluster import znodes
+from ottla.cluster.image import NO_LEADER, Partition, Topic
+from ottla.cluster.metadata_store import Create
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ottla.cluster.image import Image
+
+
+def controller(stage: Stage) -> int:
+    found = stage.world.store.tree(znodes.CONTROLLER)
+    return znodes.decode_controller(found[znodes.CONTROLLER].data) if found else -1
+
+
+def replicas(stage: Stage) -> list[int]:
+    data = stage.world.store.tree(znodes.topic_path(TOPIC))[znodes.topic_path(TOPIC)].data
+    return list(json.loads(data)["partitions"]["0"])
+
+
+def make(stage: Stage, *brokers: int) -> None:
+    """Make the topic with replicas on brokers that are not there, as tools do that write to ZooKeeper."""
+    topic = Topic(TOPIC, b"n" * 16, (Partition(0, brokers, (), NO_LEADER, 0),), {})
+    stage.world.store.multi([Create(znodes.topic_path(TOPIC), znodes.encode_topic(topic))])
+
+
+def image(stage: Stage) -> Image:
+    broker = stage.nodes[2].broker
+    assert broker is not None
+    return broker._founding.metadata.image
+
+
+@pytest.mark.parametrize("absence", ["paused", "killed"])
+@pytest.mark.parametrize("again", [True, False])
+def test_what_was_moved_away_goes_whichever_controller_is_there(tmp_path: Path, absence: str, *, again: bool) -> None:
+    """Its replica is moved away, its topic deleted, perhaps made again; then the controller that knew of it dies."""
+    stage = Stage(tmp_path, brokers=4)
+
+    async def story() -> None:
+        await stage.up(0, 1, 3)
+        await stage.up(2)  # the office is taken
+        await stage.create((0, 1, 2))
+        await stage.produced("old")
+        await stage.until(lambda: stage.values(2) == [b"old"])
+        if absence == "paused":
+            stage.nodes[2].pause()
+        else:
+            stage.nodes[2].kill()
+        await stage.until(lambda: "2" not in stage.registered())
+        await stage.move(0, 1)
+        await stage.until(lambda: replicas(stage) == [0, 1])
+        await stage.delete()
+        await stage.until(lambda: not stage.world.store.tree(f"/brokers/topics/{TOPIC}"))
+        if again:
+            make(stage, 0, 1, 2)
+            await stage.until(stage.leads(0, 0, 1))
+        former = controller(stage)
+        await stage.down(former)
+        await stage.until(lambda: controller(stage) not in (former, -1))
+        if absence == "paused":
+            stage.nodes[2].resume()
+        else:
+            await stage.up(2)
+        await stage.up(former)
+        if again:
+            await stage.produced("new")
+            await stage.until(lambda: stage.values(2) == [b"new"])
+            await stage.until(lambda: sorted(stage.state().isr) == [0, 1, 2])
+        else:
+            await stage.until(lambda: not stage.hosts(2))
+            await stage.until(lambda: TOPIC not in image(stage).topics)
+
+    stage.play(story)
