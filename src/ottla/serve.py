@@ -3,8 +3,11 @@
     defaults < --config FILE < OTTLA_* in the environment < --set name=value < --data, --port, --host, --node-id,
     --zookeeper
 
-Prints one block for people on stdout when the broker answers, log lines on stderr. SIGTERM and SIGINT drain and stop;
-a second one stops at once. Exit codes: 0 stopped when asked to, 1 could not run, 2 asked for something impossible.
+Prints one block for people on stdout when the broker answers, log lines on stderr. SIGTERM, SIGINT and SIGHUP drain and
+stop, as they do with Apache Kafka; a second one stops at once. SIGHUP comes when a terminal is closed; where it was
+ignored before (`nohup`), it still is. systemd is told when the broker is ready (notify.py).
+
+Exit codes: 0 stopped when asked to, 1 could not run, 2 asked for something impossible.
 
 From exec to the first acknowledged produce counts against a promise of 300 ms: nothing may be imported here that a
 broker does not need, which is why this command is not one of Typer's.
@@ -24,12 +27,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla import __version__, logs
-from ottla.cluster.keeper import KeeperError
-from ottla.config import BrokerConfig, ConfigError, load, parse_environment, parse_properties, parse_settings
+from ottla import __version__, logging_setup
+from ottla.cluster.metadata_store import StoreError
+from ottla.config import (
+    BrokerConfig,
+    ConfigError,
+    Refusals,
+    load,
+    parse_environment,
+    parse_properties,
+    parse_settings,
+)
+from ottla.data_folder import FolderInUse, FolderLocks, default_folder, is_memory, memory_folder, remove
 from ottla.errors import BrokerError
-from ottla.folder import FolderInUse, FolderLocks, default_folder, is_memory, memory_folder, remove
 from ottla.log.checkpoints import CorruptCheckpointError
+from ottla.notify import notify
 
 if TYPE_CHECKING:
     from ottla.broker import Broker
@@ -38,13 +50,13 @@ if TYPE_CHECKING:
 PORT = 9092
 CONSOLE = "127.0.0.1:8190"
 EVERYWHERE = ("", "0.0.0.0", "::")
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DEAF_S_MAX = 20.0  # no request may hold the loop for more than a fraction of a second
 
 logger = logging.getLogger("ottla.serve")
 
 
-class CommandLineError(Exception):
+class CommandLineError(ConfigError):
     """The command line is invalid."""
 
 
@@ -61,11 +73,13 @@ class Plan(NamedTuple):
 def serve(arguments: list[str]) -> int:
     gc.disable()  # nothing dies while modules load; see `run`
     options = parser().parse_args(arguments)
-    logs.set_up(options.log_level, options.log_format)
+    logging_setup.set_up(options.log_level, options.log_format)
     try:
         plan = make_plan(options, os.environ)
-    except (ConfigError, CommandLineError) as error:
+    except ConfigError as error:
         return complain(str(error), 2)
+    if options.check:
+        return show_check(plan, memory=options.memory)
     try:
         locks = FolderLocks(plan.folders)
     except (FolderInUse, OSError) as error:
@@ -76,7 +90,7 @@ def serve(arguments: list[str]) -> int:
         return complain(explain(error, plan.config), 1)
     except BrokerError as error:
         return complain(error.message or error.code.name, 1)
-    except (KeeperError, CorruptCheckpointError) as error:
+    except (StoreError, CorruptCheckpointError) as error:
         return complain(str(error), 1)
     finally:
         locks.release()
@@ -108,8 +122,9 @@ def parser() -> argparse.ArgumentParser:
         help=f"also serve the web console, here (default: {CONSOLE}); see `ottla console --help`",
     )
     add("--console-changes", action="store_true", help="let the console change things, and not only read")
-    add("--log-level", choices=logs.LEVELS, default="info")
-    add("--log-format", choices=logs.FORMATS, default="text")
+    add("--check", action="store_true", help="look at the options, say all that is wrong with them, and start nothing")
+    add("--log-level", choices=logging_setup.LEVELS, default="info")
+    add("--log-format", choices=logging_setup.FORMATS, default="text")
     add("--ready-fd", type=int, metavar="N", help="write one line of JSON here when the broker answers, then close it")
     add("--control-fd", type=int, metavar="N", help="take orders of a test here, such as faults on purpose")
     add("--until-eof", action="store_true", help="stop when standard input ends, so as not to outlive a parent")
@@ -117,35 +132,47 @@ def parser() -> argparse.ArgumentParser:
 
 
 def make_plan(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
-    pairs = from_file(options.config) if options.config else {}
-    pairs |= parse_environment(environment)
-    settings = parse_settings(options.set)
+    """ConfigError has a line for everything that is wrong, wherever it was said."""
+    refusals = Refusals()
+    pairs: dict[str, str] = {}
+    settings: dict[str, str] = {}
+    with refusals:
+        pairs |= from_file(options.config) if options.config else {}
+    with refusals:
+        pairs |= parse_environment(environment)
+    with refusals:
+        settings = parse_settings(options.set)
     pairs |= settings
     if "listeners" in settings and (options.port is not None or options.host is not None):
-        raise CommandLineError("--set listeners and --port or --host name different addresses: choose one")
+        refusals.add("--set listeners and --port or --host name different addresses: choose one")
     if options.data and {"log.dirs", "log.dir"} & settings.keys():
-        raise CommandLineError("--set log.dirs and --data name different folders: choose one")
+        refusals.add("--set log.dirs and --data name different folders: choose one")
     if options.node_id is not None:
         pairs.pop("broker.id", None)
         pairs["node.id"] = str(options.node_id)
     if options.zookeeper is not None:
         if "zookeeper.connect" in settings:
-            raise CommandLineError("--set zookeeper.connect and --zookeeper name different clusters: choose one")
+            refusals.add("--set zookeeper.connect and --zookeeper name different clusters: choose one")
         pairs["zookeeper.connect"] = options.zookeeper
     if options.port is not None or options.host is not None or "listeners" not in pairs:
-        pairs["listeners"] = listener(options.host or "", PORT if options.port is None else options.port)
-    return choose_folders(options, environment, pairs)
+        with refusals:
+            pairs["listeners"] = listener(options.host or "", PORT if options.port is None else options.port)
+    return choose_folders(options, environment, pairs, refusals)
 
 
-def choose_folders(options: argparse.Namespace, environment: Mapping[str, str], pairs: dict[str, str]) -> Plan:
+def choose_folders(
+    options: argparse.Namespace, environment: Mapping[str, str], pairs: dict[str, str], refusals: Refusals
+) -> Plan:
     if options.memory and options.data:
-        raise CommandLineError("--memory keeps nothing and --data keeps everything: choose one")
+        refusals.add("--memory keeps nothing and --data keeps everything: choose one")
     if options.data:
         pairs["log.dirs"] = options.data
     elif not options.memory and not pairs.get("log.dirs") and not pairs.get("log.dir"):
         pairs["log.dirs"] = str(default_folder(environment))
-    load(pairs)  # refuse first, so that a bad option leaves no folder behind
-    memory = memory_folder() if options.memory else None
+    with refusals:
+        load(pairs)  # refuse first, so that a bad option leaves no folder behind
+    refusals.raise_all()
+    memory = memory_folder() if options.memory and not options.check else None
     if memory:
         pairs["log.dirs"] = str(memory)
     config = load(pairs)
@@ -169,6 +196,15 @@ def console(options: argparse.Namespace, config: BrokerConfig) -> list[str] | No
     changes = ["--allow-changes"] if options.console_changes else []
     zookeeper = ["--zookeeper", config.zookeeper_connect] if config.zookeeper_connect else []
     return ["--listen", options.console, *changes, *zookeeper]
+
+
+def show_check(plan: Plan, *, memory: bool) -> int:
+    """What would run, in one line, and what has no effect."""
+    for notice in plan.config.notices:
+        print(notice)
+    place = "memory" if memory else ", ".join(map(str, plan.folders))
+    print(f"the options are fine: {','.join(plan.config.listeners)}, data in {place}")
+    return 0
 
 
 def check_alone(config: BrokerConfig) -> None:
@@ -207,7 +243,6 @@ def run(plan: Plan) -> int:
 
 async def live(plan: Plan) -> int:
     from ottla.broker import Broker
-    from ottla.records import native
 
     stop, left = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -220,13 +255,12 @@ async def live(plan: Plan) -> int:
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            if line := native.missing():
-                logger.warning(line)
             if plan.control is not None:
                 from ottla.faults.control import ControlServer
 
                 control = ControlServer(plan.control, broker)
             announce(broker, plan)
+            notify(f"READY=1\nSTATUS=node {broker.node_id} of cluster {broker.cluster_id}")
             beside = start_console(broker, plan)
             gc.freeze()  # what start-up built lives as long as the process: never look at it again
             gc.enable()
@@ -234,6 +268,7 @@ async def live(plan: Plan) -> int:
         return 0
     finally:
         stopping.cancel()
+        notify("STOPPING=1")
         if not starting.done():
             cut_short(plan)
         if control is not None:
@@ -271,12 +306,13 @@ def listen_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> 
     whatever was acknowledged is found at the next start, as after any crash.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # in every thread that is started from here on
-    threading.Thread(target=wait_for_signals, args=(loop, stop), name="signals", daemon=True).start()
+    heeded = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+    signal.pthread_sigmask(signal.SIG_BLOCK, heeded)  # in every thread that is started from here on
+    threading.Thread(target=wait_for_signals, args=(loop, stop, heeded), name="signals", daemon=True).start()
 
 
-def wait_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    number = signal.Signals(signal.sigwait(SIGNALS))
+def wait_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, heeded: list[signal.Signals]) -> None:
+    number = signal.Signals(signal.sigwait(heeded))
     deaf = threading.Timer(DEAF_S_MAX, give_up, (number,))
     deaf.daemon = True
     deaf.start()
@@ -288,7 +324,7 @@ def wait_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> No
 
     with suppress(RuntimeError):  # the loop has ended by itself
         loop.call_soon_threadsafe(ask_to_stop)
-    end(signal.Signals(signal.sigwait(SIGNALS)))
+    end(signal.Signals(signal.sigwait(heeded)))
 
 
 def give_up(number: signal.Signals) -> None:
@@ -313,10 +349,12 @@ def stop_at_eof(stop: asyncio.Event, left: asyncio.Event) -> None:
 def announce(broker: "Broker", plan: Plan) -> None:
     addresses = [f"{reachable(host)}:{port}" for _, host, port in broker.addresses]
     place = "in memory, nothing is kept" if plan.memory else ", ".join(str(folder) for folder in plan.folders)
+    told = [f"{reachable(host)}:{port}" for host, port in plan.config.advertised.values()]
     lines = [
         f"Ottla {__version__} is ready.",
         "",
         f"  address   {', '.join(addresses)}",
+        *([f"  clients   are sent to {', '.join(told)} (advertised.listeners)"] if told else ()),
         f"  data      {place}",
         f"  node      {broker.node_id} of cluster {broker.cluster_id}{name_keeper(plan.config)}",
         *([f"  metrics   {broker.metrics_url}/metrics"] if broker.metrics_url else ()),
@@ -359,5 +397,6 @@ def explain(error: OSError, config: BrokerConfig) -> str:
 
 
 def complain(message: str, code: int) -> int:
-    print(f"ottla serve: {message}", file=sys.stderr)
+    for line in message.splitlines() or [""]:
+        print(f"ottla serve: {line}", file=sys.stderr)
     return code

@@ -32,7 +32,7 @@ from ottla.handlers.reading import (
     refuse,
     remember,
 )
-from ottla.replica.selector import preferred_replica
+from ottla.replica.selector import choose_replica
 from ottla.replica.throttle import is_throttled
 from ottla.wire.messages.fetch import (
     EpochEndOffset,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from ottla.handlers.call import Steps
     from ottla.replica.partition import Partition
-    from ottla.replica.sessions import Session, Watched
+    from ottla.replica.sessions import FetchSession, Watched
 
     Result = tuple[Watched, PartitionData]
     Topics = dict[tuple[str, bytes], FetchableTopicResponse]
@@ -93,7 +93,7 @@ class Reading:
         parts: Parts,
         call: Call,
         request: FetchRequest,
-        session: Session | None,
+        session: FetchSession | None,
         watched: list[Watched],
         *,
         incremental: bool,
@@ -287,7 +287,7 @@ class Reading:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if self._arrived:
             known = one.leader_epoch >= 0
-            partition.fetched(
+            partition.note_fetch(
                 self.replica_id,
                 offset,
                 one.log_start,
@@ -305,7 +305,7 @@ class Reading:
 
     def _holds_back(self, partition: Partition) -> bool:
         throttle = self._parts.throttle
-        return throttle is not None and self._throttles(partition) and throttle.exceeded()
+        return throttle is not None and self._throttles(partition) and throttle.is_exceeded()
 
     def _count_bytes(self, partition: Partition, size: int) -> None:
         throttle = self._parts.throttle
@@ -315,9 +315,7 @@ class Reading:
     def _send_away(self, partition: Partition, one: Watched, data: PartitionData) -> bool:
         """Whether a consumer had better read from a replica in its rack; then the answer names it."""
         selector, rack = self._parts.config.replica_selector_class, self._request.rack_id
-        chosen = preferred_replica(
-            selector, partition, one.offset, rack, self._parts.metadata.image, self._call.listener
-        )
+        chosen = choose_replica(selector, partition, one.offset, rack, self._parts.metadata.image, self._call.listener)
         if chosen is not None:
             data.preferred_read_replica = chosen
         return chosen is not None
@@ -340,7 +338,7 @@ class Reading:
                 remember(one, data)
             if self._incremental:
                 results = news
-            session.told([one for one, data in news if data.records])
+            session.move_to_end([one for one, data in news if data.records])
         for one, data in results:
             key = (one.topic, one.topic_id)
             topic = topics.get(key)

@@ -85,7 +85,7 @@ def list_one(
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
     known: Known = {}
     before = None
-    find = parts.replicas.hosted if request.replica_id == DEBUGGING_CONSUMER else parts.replicas.led
+    find = parts.replicas.require_hosted if request.replica_id == DEBUGGING_CONSUMER else parts.replicas.require_led
     while True:
         partition = find(topic, asked.partition_index)
         if partition is not before:  # deleted while we waited, and another has its name
@@ -174,7 +174,7 @@ def offset_for_leader_epoch(
 ) -> Steps[OffsetForLeaderEpochResponse]:
     def find(topic: str, asked: OffsetForLeaderPartition) -> EpochEnd:
         try:
-            partition = parts.replicas.led(topic, asked.partition)
+            partition = parts.replicas.require_led(topic, asked.partition)
             partition.check_epoch(asked.current_leader_epoch)
             epoch, end = partition.log.epoch_end(asked.leader_epoch)
         except BrokerError as error:
@@ -196,7 +196,7 @@ def offset_for_leader_epoch(
 def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
     def delete(topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         try:
-            partition = parts.replicas.led(topic, asked.partition_index)
+            partition = parts.replicas.require_led(topic, asked.partition_index)
             low = delete_before(partition, asked.offset)
         except BrokerError as error:
             return DeleteRecordsPartitionResult(

@@ -124,8 +124,8 @@ class Work:
 
     def find(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
         if self.call.version >= BY_ID:
-            return self.parts.replicas.led_by_id(topic.topic_id, data.index)
-        return self.parts.replicas.led(topic.name, data.index)
+            return self.parts.replicas.require_led_by_id(topic.topic_id, data.index)
+        return self.parts.replicas.require_led(topic.name, data.index)
 
     def append(self, topic: TopicProduceData, data: PartitionProduceData, accepted: Accepted | None = None) -> None:
         """Append what is sent to one partition. LargeError: it must be checked in a thread; then it is `accepted`.
@@ -160,7 +160,7 @@ class Work:
         log = partition.log
         if partition.followers is not None and acks == ALL:
             self._timed = True
-            waited = partition.committed(appended.last + 1)
+            waited = partition.wait_for_commit(appended.last + 1)
         elif log.owed > log.recovery_point:
             waited = asyncio.ensure_future(self.parts.store.flusher.wait_for(log, log.owed))
         else:

@@ -37,7 +37,7 @@ def describe(parts: Parts, topic: str, index: int, repeats: Repeats) -> Partitio
     try:
         repeats.check((topic, index))
         check_name(topic)
-        active = parts.replicas.hosted(topic, index).log.producers.active()
+        active = parts.replicas.require_hosted(topic, index).log.producers.active()
     except BrokerError as error:
         message = error.message or description(error.code)
         return PartitionResponse(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ottla.handlers.call import Parts
     from ottla.log.segment import Slice
     from ottla.replica.partition import Partition
-    from ottla.replica.sessions import Session, Watched
+    from ottla.replica.sessions import FetchSession, Watched
 
 RACKS, BY_ID = 11, 13  # the first versions of Fetch with racks, and with topic ids
 DEBUGGING_CONSUMER = -2  # a reader that may look above the high watermark
@@ -25,11 +25,11 @@ def choose_finder(parts: Parts, version: int, replica_id: int) -> Callable[[Any,
     replicas = parts.replicas
     anywhere = replica_id == DEBUGGING_CONSUMER or (replica_id < 0 and version >= RACKS)
     if version >= BY_ID:
-        return replicas.hosted_by_id if anywhere else replicas.led_by_id
-    return replicas.hosted if anywhere else replicas.led
+        return replicas.require_hosted_by_id if anywhere else replicas.require_led_by_id
+    return replicas.require_hosted if anywhere else replicas.require_led
 
 
-def is_up_to_date(session: Session, partition: Partition, one: Watched, data: PartitionData) -> bool:
+def is_up_to_date(session: FetchSession, partition: Partition, one: Watched, data: PartitionData) -> bool:
     """Whether a follower's partition can be left alone until it reports something new."""
     followers = partition.followers
     if followers is None or session.replica not in followers.isr or data.diverging_epoch.end_offset >= 0:

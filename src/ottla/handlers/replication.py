@@ -239,7 +239,9 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
         gone = [name for name in gone if name in new.topics]
         new = new.without_topics(*gone) if gone else new
         parts.metadata.publish(new.with_topics(*put) if put else new)
-        membership.told(list(membership.awaited) if request.type == FULL else [told.topic_name for told in states])
+        membership.note_topics(
+            list(membership.awaited) if request.type == FULL else [told.topic_name for told in states]
+        )
         return UpdateMetadataResponse(error_code=0)
 
 

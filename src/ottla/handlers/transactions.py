@@ -354,7 +354,7 @@ async def admit(parts: Parts, call: Call, request: TxnOffsetCommitRequest, produ
     try:
         parts.groups.peek(request.group_id)  # while it is being loaded nothing can be appended
         while True:
-            partition = parts.replicas.led(parts.groups.topic, parts.groups.index_of(request.group_id))
+            partition = parts.replicas.require_led(parts.groups.topic, parts.groups.index_of(request.group_id))
             code = parts.transactions.verification.admit(partition, name, producer, adds=adds)
             if isinstance(code, ErrorCode):
                 break

@@ -27,7 +27,7 @@ from ottla.log.recovery import checksum_ok, marker_of, replay
 from ottla.log.retention import count_expired
 from ottla.log.seek import first_since, latest
 from ottla.log.segment import DELETED, LOG_SUFFIX, SUFFIXES, Segment, Slice
-from ottla.log.spans import Found, look
+from ottla.log.spans import FoundSpan, look
 from ottla.log.transactions import Aborted, write_counts
 from ottla.records import batch
 from ottla.records.place import rebase
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from ottla.config.topic import TopicConfig
     from ottla.log.directory import Directory
-    from ottla.log.producers import Completed, Marker
+    from ottla.log.producers import Completed, EndMarker
     from ottla.log.recovery import Loaded
     from ottla.log.seek import Hit
     from ottla.log.snapshots import Batch
@@ -210,7 +210,7 @@ class Log:
             self._owe(base)
         return _new(Appended, (base, last, append_time, self.start, False))
 
-    def _check_marker(self, header: Header, data: memoryview) -> Marker | None:
+    def _check_marker(self, header: Header, data: memoryview) -> EndMarker | None:
         """The end of a transaction that a control batch says, None if it says none. BrokerError if it is fenced."""
         marker = marker_of(data)
         if marker is not None:
@@ -290,7 +290,7 @@ class Log:
         self.restart(base, now_ms=now_ms)
         self.start = start
 
-    def _note_producer(self, header: Header, base: int, last: int, timestamp: int, marker: Marker | None) -> None:
+    def _note_producer(self, header: Header, base: int, last: int, timestamp: int, marker: EndMarker | None) -> None:
         completed = self.producers.update(header, base, last, timestamp, marker)
         if completed is not None and completed.aborted:
             self._note_aborted(completed)
@@ -690,7 +690,7 @@ def check_copy(data: memoryview, entry: batch.Entry) -> Header | None:
             return header
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at {entry.base_offset} is wrong")
     span = look(data, entry.position, entry.position, len(data))
-    if span is None or not checksum_ok(Found(span, data, entry.position)):
+    if span is None or not checksum_ok(FoundSpan(span, data, entry.position)):
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the message at {entry.base_offset} is wrong")
     return None
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.handlers.call import Parts, Steps
     from ottla.net.connection import Answer, Connection
     from ottla.net.outbox import Part
+    from ottla.security.authorizer import Authorizer
 
 log = logging.getLogger("ottla.dispatch")
 
@@ -52,6 +53,7 @@ CHANGING = (
     frozenset((24, 27)),  # partitions of transactions, and their markers
     frozenset((19, 20, 21, 30, 31, 33, 34, 37, 42, 43, 44, 45, 49, 51)),  # topics, options and the like
 )
+LOGIN = frozenset((17, 36))  # what comes next may be read in another way
 ANSWER = Struct(">ii")  # length, correlation id
 ANSWER_FLEXIBLE = Struct(">iix")  # the same, and no tagged fields
 
@@ -101,14 +103,17 @@ class Route:
         self.lane = next((at for at, keys in enumerate(CHANGING, 1) if key in keys), 0)
         if self.lane:
             self.large_size, self.exclusive_size = LARGE_CHANGE_SIZE, SMALL_CHANGE_SIZE
+        if key in LOGIN:
+            self.exclusive_size = 0
         self.elements_max = RECORDS_ELEMENTS_MAX if records else REQUEST_ELEMENTS_MAX
         if for_members:
             self.elements_max = MEMBERS_ELEMENTS_MAX
 
 
 class Dispatch:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, authorizer: Authorizer | None = None) -> None:
         self._parts = parts
+        self._authorizer = authorizer
         self.errors: Counter[tuple[int, int]] = Counter()  # in answers, by API and code
         self._routes: dict[int, Route] = {}
         self._around: dict[int, Callable[[Callable[..., Any]], Callable[..., Any]]] = {}  # see `intercept`
@@ -267,11 +272,19 @@ class Dispatch:
             if key == API_VERSIONS:
                 return None
             raise Hangup(f"API {key} is served from version {low} to {high}, asked for was {version}")
-        around = self._around.get(key)
-        handler = registered.function if around is None else around(registered.function)
-        route = Route(key, version, handler, for_members=registered.for_members)
+        route = Route(key, version, self._find_handler(key), for_members=registered.for_members)
         self._routes[key << 16 | version] = route
         return route
+
+    def _find_handler(self, key: int) -> Callable[..., Any]:
+        """The handler of an API, with what stands in front of it: its gate, and a fault on purpose."""
+        handler = select_apis(self._parts)[key].function
+        if self._authorizer is not None:
+            from ottla.handlers.gates.gate import put_behind_gate  # most brokers have none
+
+            handler = put_behind_gate(key, handler, self._authorizer)
+        around = self._around.get(key)
+        return handler if around is None else around(handler)
 
     def intercept(self, key: int, around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
         """Put a function around the handler of an API, for faults on purpose; None takes it away again."""
@@ -279,10 +292,10 @@ class Dispatch:
             self._around.pop(key, None)
         else:
             self._around[key] = around
-        function = select_apis(self._parts)[key].function
+        handler = self._find_handler(key)
         for route in self._routes.values():
             if route.counts.key == key:
-                route.handler = function if around is None else around(function)
+                route.handler = handler
 
     def _step_down(self, correlation: int) -> list[Part]:
         from ottla.handlers.versions import refuse_version

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import TextIO
 
-    from ottla.log.spans import Found, Span
+    from ottla.log.spans import FoundSpan, Span
 
     Rows = Iterator["Row"]
 
@@ -175,7 +175,7 @@ def _open(path: str) -> File:
     return File(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
 
-def _batch(found: Found) -> Row:
+def _batch(found: FoundSpan) -> Row:
     span, buffer, at = found
     fields: dict[str, Any] = {"position": span.position, "size": span.size, "magic": span.magic}
     if span.magic < batch.MAGIC:
@@ -201,7 +201,7 @@ def _batch(found: Found) -> Row:
     return Row("batch", fields)
 
 
-def _records(found: Found) -> Rows:
+def _records(found: FoundSpan) -> Rows:
     span, buffer, at = found
     control = span.magic == batch.MAGIC and batch.header(buffer, at).control
     try:

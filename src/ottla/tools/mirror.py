@@ -17,7 +17,8 @@ from rich.status import Status
 
 from ottla.tools.output import document, say, warn
 from ottla.tools.pipeline import extra
-from ottla.tools.session import BOOTSTRAP, Json, reach
+from ottla.tools.reach import reach
+from ottla.tools.session import BOOTSTRAP, Json
 
 if TYPE_CHECKING:
     from ottla.client.cluster import TopicPartition
@@ -73,8 +74,8 @@ def mirror(
     Ends with 0 when done or stopped (Ctrl-C), 1 when it failed, 2 when the command line makes no sense.
     """
     if not spark:
-        reach(source)
-        reach(to)
+        reach(source, None)
+        reach(to, None)
     options = {
         "to": to,
         "topics": topics,

@@ -1,6 +1,7 @@
 """Results on stdout, as a table for people or JSON for programs; remarks on stderr, where no pipe picks them up."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,6 +46,16 @@ def say(message: str) -> None:
 
 def warn(message: str) -> None:
     print(f"ottla: {message}", file=sys.stderr)
+
+
+@contextmanager
+def until_reader_leaves() -> Iterator[None]:
+    """The reader of stdout has seen enough, as in `ottla consume ... | head`: that is an end like any other."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
 
 
 @contextmanager

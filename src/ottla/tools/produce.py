@@ -83,7 +83,7 @@ def produce(
         if null_value:
             records: Iterable[Record] = [shared]
         else:
-            given = (value.encode() for value in values) if values else (line.rstrip(b"\r\n") for line in lines)
+            given = (value.encode() for value in values) if values else (line.removesuffix(b"\n") for line in lines)
             records = parse_lines(given, shared, key_separator, json=json)
         try:
             for record in records:

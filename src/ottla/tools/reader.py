@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ottla.tools.moment import End, Last, Moment, Offset, Time
-from ottla.tools.session import TIMEOUT_S, Failed, client
+from ottla.tools.output import warn
+from ottla.tools.session import TIMEOUT_S, Failed, client, explain
 
 BATCH = 500  # records taken from the client at once: one call, one flush of stdout
 WAIT_S = 0.5
@@ -22,6 +23,10 @@ class Reader:
         self._consumer = consumer
         bounds = {index: watermarks(consumer, topic, index) for index in partitions}
         starts = positions(consumer, topic, bounds, start)
+        if isinstance(start, Offset):
+            for index, (_, high) in bounds.items():
+                if start.value > high:
+                    warn(f"--from {start.value} is beyond the end of partition {index}, which is {high}")
         self._ends = {index: high for index, (_, high) in bounds.items()}
         self.pending = {index for index in partitions if starts[index] < self._ends[index]}
         consumer.assign([TopicPartition(topic, index, starts[index]) for index in partitions])
@@ -77,7 +82,7 @@ def new_consumer(bootstrap: str, properties: Sequence[str], isolation: str = "re
 def choose_partitions(consumer: Consumer, topic: str, wanted: Sequence[int]) -> list[int]:
     found = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
     if found.error:
-        raise KafkaException(found.error)
+        raise Failed(f"topic {topic}: {explain(KafkaException(found.error))}")
     if missing := set(wanted) - found.partitions.keys():
         raise Failed(f"{topic} has no partition {', '.join(map(str, sorted(missing)))}")
     return sorted(wanted or found.partitions)
