@@ -125,7 +125,7 @@ def write_batch(spark: SparkSession, cluster: Cluster, form: str, topic: str, si
 def stream(spark: SparkSession, cluster: Cluster, form: str, source: str, target: str, folder: Path) -> None:
     """A query copies, a few hundred rows at a time; a leader dies, later the controller."""
     reading = {"kafka.bootstrap.servers": cluster.bootstrap, "startingOffsets": "earliest", "subscribe": source}
-    rows = spark.readStream.format(form).options(**reading, maxOffsetsPerTrigger="200").load()
+    rows = spark.readStream.format(form).options(**reading, maxOffsetsPerTrigger="400").load()
     writing = {"kafka.bootstrap.servers": cluster.bootstrap, "topic": target, **(ONCE if form == OURS else {})}
     writer = rows.select("key", "value").writeStream.format(form).options(**writing).queryName(f"copy-{form}")
     query: Any = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
@@ -136,7 +136,7 @@ def stream(spark: SparkSession, cluster: Cluster, form: str, source: str, target
 
     try:
         leader = (partial(has_done, 1), partial(cluster.leader, target, 0), lambda: None)
-        controller = (partial(has_done, 5), cluster.controller, lambda: None)
+        controller = (partial(has_done, 3), cluster.controller, lambda: None)
         with killing(cluster, leader, controller):
             query.processAllAvailable()
     finally:
