@@ -11,12 +11,13 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Start-up time is a promise: let Python keep what it compiled, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-test run test check format bench sim chaos attacks fuzz docs clean
+.PHONY: help setup setup-test run test quick lint check format bench sim chaos attacks fuzz docs wheels clean
 
 help:
 	@echo "make run      set up, then the demo: brokers, Spark, three groups on a topic (DEMO_SECONDS=60 ends it,"
 	@echo "              CLUSTER=3 runs it on three brokers and a real ZooKeeper)"
-	@echo "make test     set up with the test components, then the whole suite"
+	@echo "make test     set up with the test components, then format, lint, types and the whole suite"
+	@echo "make quick    the tests that need no JVM, browser or other toolchain: under two minutes"
 	@echo "make check    format, lint, types, tidy rules; prints the largest files and functions"
 	@echo "make format   put every file into shape"
 	@echo "make sim      SEEDS=$(SEEDS) simulated clusters, then the seeded and property suites with as many worlds each"
@@ -26,6 +27,7 @@ help:
 	@echo "make bench    Ottla and Apache Kafka side by side on this machine, then our Spark source and Spark's own connector"
 	@echo "              (ARGS=... and SPARK_ARGS=... to choose rows)"
 	@echo "make docs     write the generated pages anew"
+	@echo "make wheels   the sdist and the wheels for Linux into dist/, checked and tried; needs Rust"
 
 setup:
 	@$(PYTHON) scripts/setup.py run
@@ -36,13 +38,18 @@ setup-test:
 run: setup
 	@CLUSTER=$(CLUSTER) python -m ottla.demo
 
-test: setup-test
+test: lint
 	@python -m pytest -n 2 --dist loadgroup $(ARGS)
 
-check: setup-test
+quick: setup-test
+	@python -m pytest -n 2 --dist loadgroup --quick $(ARGS)
+
+lint: setup-test
 	ruff format --check .
 	ruff check .
 	mypy --strict
+
+check: lint
 	@python -m pytest -s tests/test_tidy.py
 
 format: setup-test
@@ -68,6 +75,9 @@ bench: setup-test
 
 docs: setup-test
 	@python scripts/docs.py
+
+wheels: setup
+	@python scripts/wheels.py
 
 clean:
 	rm -rf .venv build dist native/target src/ottla/_native.abi3.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -151,12 +151,12 @@ def timed(call: Callable[[], object], count: int) -> float:
 
 
 def main(chosen: list[str]) -> None:
-    if not native.built():
+    if not native.is_built():
         print("the crate is not built: run native/build.py")
     crate = native._crate
     for each in [*decoding(), *encoding()]:
         side = "native" if each.crate else "python"
-        if (each.crate and not native.built()) or (
+        if (each.crate and not native.is_built()) or (
             chosen and not any(word in f"{side} {each.name}" for word in chosen)
         ):
             continue

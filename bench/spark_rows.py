@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from bench import ceilings, fill
 from ottla.client import offsets
 from ottla.client.cluster import Cluster, TopicPartition
-from ottla.spark.pipeline import Run
-from ottla.spark.pipelines import export, mirror
+from ottla.spark.pipelines.export import pipeline as export
+from ottla.spark.pipelines.mirror import pipeline as mirror
+from ottla.spark.runner import Run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from bench.brokers import Broker
     from bench.spark import Meter
-    from ottla.spark.pipeline import Pipeline
+    from ottla.spark.runner import Pipeline
 
 PARTITIONS = 4
 OURS, DEFAULT, BEST, CEILING = "ours", "connector", "connector at its best", "ceiling"

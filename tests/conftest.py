@@ -17,6 +17,7 @@ import judge
 import pytest
 from hypothesis import HealthCheck, settings
 from process import Ottla
+from quick import Quick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +29,12 @@ settings.load_profile("many" if "SEEDS" in os.environ else "plain")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--judge", action="store_true", help="run the compatibility scenarios against Apache Kafka")
+    parser.addoption("--quick", action="store_true", help="leave out what needs a JVM, a browser or another toolchain")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("quick"):
+        config.pluginmanager.register(Quick())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

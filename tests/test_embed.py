@@ -3,14 +3,18 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from waiting import wait_until
 
 import ottla
 
 TIMEOUT_S = 30
+DELAY = "group.initial.rebalance.delay.ms"
 
 
 def produce(bootstrap: str, topic: str, value: str) -> None:
@@ -97,23 +101,92 @@ def test_data_is_kept_where_it_is_told(kind: type[ottla.BrokerThread | ottla.Bro
         assert broker.cluster_id == cluster
 
 
-def test_a_killed_broker_starts_again_with_what_it_acknowledged(tmp_path: Path) -> None:
-    broker = ottla.BrokerProcess(data=tmp_path).start()
+@pytest.mark.parametrize(
+    ("kind", "kept"), [(ottla.BrokerThread, False), (ottla.BrokerThread, True), (ottla.BrokerProcess, False)]
+)
+def test_a_broker_comes_back_on_its_port_with_its_data(
+    kind: type[ottla.BrokerThread | ottla.BrokerProcess], kept: bool, tmp_path: Path
+) -> None:
+    with kind(data=tmp_path if kept else None) as broker:
+        address, cluster = broker.bootstrap, broker.cluster_id
+        produce(address, "t", "hello")
+        broker.kill()
+        assert not broker.running
+        broker.start()
+        assert (broker.bootstrap, broker.cluster_id) == (address, cluster)
+        assert first(address, "t") == b"hello"
+        broker.restart()
+        assert (broker.bootstrap, broker.cluster_id) == (address, cluster)
+        assert first(address, "t") == b"hello"
+
+
+def test_a_killed_thread_does_not_close_its_log_in_good_order(tmp_path: Path) -> None:
+    broker = ottla.BrokerThread(data=tmp_path).start()
     produce(broker.bootstrap, "t", "hello")
     broker.kill()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
     with broker:
-        assert first(broker.bootstrap, "t") == b"hello"
+        broker.stop()
+        assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_broker_in_memory_is_empty_after_it_was_stopped() -> None:
+    broker = ottla.BrokerThread().start()
+    produce(broker.bootstrap, "t", "hello")
+    broker.stop()
+    with broker:
+        assert "t" not in Producer({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=TIMEOUT_S).topics
+
+
+@pytest.mark.parametrize("kind", [ottla.BrokerThread, ottla.BrokerProcess])
+def test_nothing_is_left_of_a_broker_that_was_killed(kind: type[ottla.BrokerThread | ottla.BrokerProcess]) -> None:
+    broker = kind().start()
+    memory = (broker._broker if isinstance(broker, ottla.BrokerThread) else broker)._memory
+    assert memory
+    broker.kill()
+    assert memory.exists()
+    assert "ottla-broker" not in {thread.name for thread in threading.enumerate()}
+    broker.stop()
+    assert not memory.exists()
+
+
+def test_a_broker_on_the_loop_can_be_restarted() -> None:
+    async def story() -> None:
+        async with ottla.Broker() as broker:
+            await asyncio.to_thread(produce, broker.bootstrap, "t", "hello")
+            await broker.restart()
+            assert await asyncio.to_thread(first, broker.bootstrap, "t") == b"hello"
+
+    asyncio.run(story())
+
+
+def test_groups_do_not_wait_for_more_members() -> None:
+    with ottla.BrokerThread() as broker, ottla.BrokerThread(options={DELAY: 70}) as patient:
+        assert option(broker.bootstrap, DELAY) == "0"
+        assert option(patient.bootstrap, DELAY) == "70"
+
+
+def option(bootstrap: str, name: str) -> str:
+    resource = ConfigResource(ResourceType.BROKER, "1")
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # held: answers are lost with it
+    found = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
+    return str(found[name].value)
 
 
 def test_a_process_does_not_outlive_the_one_that_started_it() -> None:
-    script = "import ottla, sys; print(ottla.BrokerProcess().start().bootstrap, flush=True); sys.stdin.read()"
+    script = (
+        "import ottla, sys; broker = ottla.BrokerProcess().start(); "
+        "print(broker.bootstrap, broker._memory, flush=True); sys.stdin.read()"
+    )
     parent = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert parent.stdout
-    host, _, port = parent.stdout.readline().strip().partition(":")
+    address, memory = parent.stdout.readline().split()
+    host, _, port = address.partition(":")
     with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as witness:
         parent.kill()
         parent.communicate()
         assert witness.recv(1) == b"", "the broker hung up, because it ended"
+    wait_until(lambda: not Path(memory).exists(), "the folder in memory is left")
 
 
 @pytest.mark.parametrize("kind", [ottla.BrokerThread, ottla.BrokerProcess])

@@ -159,8 +159,8 @@ def test_an_editable_install_gets_it_beside_the_sources(unpacked: Path, rust: Pa
 
 
 def test_this_suite_runs_on_the_native_part_wherever_it_can_be_built() -> None:
-    assert native.built() or not can_build(), "native/build.py, which `make test` calls, says why"
-    assert native.missing() == (None if native.built() else native.MISSING)
+    assert native.is_built() or not can_build(), "native/build.py, which `make test` calls, says why"
+    assert native.missing() == (None if native.is_built() else native.MISSING)
 
 
 def can_build() -> bool:

@@ -103,6 +103,91 @@ def test_a_run_that_asks_for_no_broker_starts_none(pytester: pytest.Pytester) ->
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
+def test_clients_are_ready_made(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+    import pytest
+    from aiokafka.admin import NewTopic
+
+    def test_confluent_kafka(ottla_admin, ottla_producer, ottla_consumer, ottla_namespace):
+        topic = ottla_namespace.topic()
+        ottla_producer.produce(topic, b"1")
+        assert ottla_producer.flush(30) == 0
+        assert topic in ottla_admin.list_topics(timeout=30).topics
+        ottla_consumer.subscribe([topic])
+        assert ottla_consumer.poll(30).value() == b"1"
+
+    @pytest.mark.anyio
+    async def test_aiokafka(anyio_backend, ottla_aio_admin, ottla_aio_producer, ottla_aio_consumer, ottla_namespace):
+        topic = ottla_namespace.topic()
+        await ottla_aio_admin.create_topics([NewTopic(topic, 1, 1)])
+        await ottla_aio_producer.send_and_wait(topic, b"1")
+        ottla_aio_consumer.subscribe([topic])
+        assert (await ottla_aio_consumer.getone()).value == b"1"
+
+    @pytest.mark.anyio
+    async def test_broker_on_the_loop(anyio_backend, ottla_aio_broker):
+        from aiokafka import AIOKafkaProducer
+
+        async with AIOKafkaProducer(bootstrap_servers=ottla_aio_broker.bootstrap) as producer:
+            assert (await producer.send_and_wait("t", b"1")).offset == 0
+
+    @pytest.fixture
+    def anyio_backend():
+        return "asyncio"
+
+    shared = set()
+
+    @pytest.mark.parametrize("time", [1, 2])
+    def test_names(ottla_namespace, ottla_module_namespace, ottla_session_namespace, time):
+        shared.update((ottla_module_namespace.topic(), ottla_session_namespace.topic()))
+        assert len(shared) == 2
+        assert ottla_namespace.topic() not in shared
+
+    @pytest.mark.parametrize("time", [1, 2])
+    def test_faults_end_with_the_test(ottla_broker, time):
+        assert ottla_broker.pending_faults() == {}
+        ottla_broker.fail_next("Produce", 6)
+    """
+    )
+    pytester.runpytest_subprocess("-p", "no:cacheprovider", "--ottla-mode", "thread").assert_outcomes(passed=7)
+
+
+def test_a_package_that_is_missing_is_named(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("import sys; sys.modules['confluent_kafka'] = None")
+    pytester.makepyfile("def test_it(ottla_producer): pass")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--ottla-mode", "thread")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*UsageError: ottla_producer needs confluent-kafka: pip install confluent-kafka"])
+
+
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_the_report_of_a_failed_test_has_the_log_of_its_brokers(pytester: pytest.Pytester, mode: str) -> None:
+    pytester.makepyfile(
+        """
+    import pytest, socket
+
+    def hang_up(broker, size):
+        host, _, port = broker.bootstrap.partition(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(size.to_bytes(4))
+            assert client.recv(1) == b""
+
+    def test_fine(ottla_broker):
+        hang_up(ottla_broker, 0x7FFFFFFE)
+
+    def test_wrong(ottla_broker):
+        hang_up(ottla_broker, 0x7FFFFFFF)
+        assert False
+    """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--ottla-mode", mode)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*- Log of the broker at 127.0.0.1:* -*" if mode == "process" else "*Captured log*"])
+    result.stdout.fnmatch_lines(["*a frame of 2147483647 bytes*"])
+    assert "2147483646" not in result.stdout.str(), "what another test was about"
+
+
 def test_a_cluster_of_the_tests_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         HELLO

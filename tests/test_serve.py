@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,87 @@ def test_what_cannot_be_is_refused_by_name(arguments: list[str], said: str) -> N
     assert code == 2
     assert said in err.splitlines()[-1]
     assert "Traceback" not in err
+
+
+def test_a_service_manager_hears_that_it_is_ready_and_that_it_stops(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(TIMEOUT_S)
+        arguments = ("--memory", "--port", "0", "--set", "advertised.listeners=PLAINTEXT://kafka.example:9092")
+        with Serve(*arguments, NOTIFY_SOCKET=str(tmp_path / "notify")) as serve:
+            assert "clients   are sent to kafka.example:9092 (advertised.listeners)" in serve.block()
+            assert manager.recv(1000).startswith(b"READY=1\nSTATUS=node 1 of cluster ")
+            assert serve.stop()[0] == 0
+            assert manager.recv(1000) == b"STOPPING=1"
+
+
+@contextmanager
+def hangups(disposition: signal.Handlers) -> Iterator[None]:
+    """How processes that are started here begin; these tests may themselves run under `nohup`."""
+    before = signal.signal(signal.SIGHUP, disposition)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_terminal_that_is_closed_stops_it_in_good_order(tmp_path: Path) -> None:
+    with hangups(signal.SIG_DFL):
+        serve = Serve("--data", str(tmp_path), "--port", "0")
+    with serve:
+        serve.block()
+        code, log = serve.stop(signal.SIGHUP)
+    assert code == 0
+    assert "signal=SIGHUP" in log
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_hangup_that_was_ignored_before_still_is() -> None:
+    with hangups(signal.SIG_IGN):  # as `nohup` does
+        serve = Serve("--memory", "--port", "0")
+    with serve:
+        address = serve.address()
+        serve.process.send_signal(signal.SIGHUP)
+        produce(address, "t", "still here")
+        assert "signal=SIGTERM" in serve.stop()[1]
+
+
+def test_all_that_is_wrong_is_said_in_one_run(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "num.partitions=many\nlog.segment.byts=1\nlisteners=PLAINTEXT://:9092\nadvertised.listeners=OTHER://a:1\n"
+        "log.roll.ms=0\nlog.retention.ms=0\nnum.io.threads=x\n"
+    )
+    wrong = ("--config", str(file), "--set", "oops", "--memory", "--data", str(tmp_path / "new"), "--port", "70000")
+    with Serve("--check", *wrong) as serve:
+        code, err = serve.end()
+    assert code == 2
+    lines = err.splitlines()
+    assert all(line.startswith("ottla serve: ") for line in lines)
+    for said in (
+        "--set wants name=value",
+        "0 to 65535",
+        "choose one",
+        "num.partitions",
+        "did you mean log.segment.bytes?",
+        "advertised.listeners",
+        "log.roll.ms",
+        "log.retention.ms",
+        "num.io.threads",
+    ):
+        assert sum(said in line for line in lines) == 1, (said, err)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_check_starts_nothing(tmp_path: Path, taken: int) -> None:
+    arguments = ("--data", str(tmp_path / "new"), "--port", str(taken), "--set", "num.io.threads=9")
+    with Serve("--check", *arguments) as serve:
+        assert serve.process.stdout
+        said = serve.process.stdout.read()
+        assert serve.end()[0] == 0
+    assert "num.io.threads" in said, "it has no effect"
+    assert f"the options are fine: PLAINTEXT://:{taken}, data in {tmp_path / 'new'}" in said
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_bad_option_leaves_no_folder(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import gc
 import logging
 
 import pytest
+from waiting import until
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.steps import Steps
@@ -102,8 +103,7 @@ def test_every_goes_on_until_it_is_cancelled() -> None:
 
     async def story() -> None:
         task = asyncio.create_task(Steps("ottla.test").every(0, "work", work))
-        while len(turns) < 9:
-            await asyncio.sleep(0)
+        await until(lambda: len(turns) >= 9)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -5,6 +5,7 @@ A test fails because something never happens, not because it happens late. So th
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -15,6 +16,8 @@ Found = TypeVar("Found")
 
 WAIT_S: Final = 120.0
 PAUSE_S: Final = 0.02
+TURNS: Final = 1000  # of a loop, before it may rest
+TURN_S: Final = 0.001
 
 
 def wait_until(ready: Callable[[], Found], what: object = "it did not come true", seconds: float = WAIT_S) -> Found:
@@ -24,4 +27,15 @@ def wait_until(ready: Callable[[], Found], what: object = "it did not come true"
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
         time.sleep(PAUSE_S)
+    return found
+
+
+async def until(ready: Callable[[], Found], what: object = "it did not come true", seconds: float = WAIT_S) -> Found:
+    """`wait_until` on an event loop: lets it turn, at first without a pause, so that short moments are seen."""
+    deadline, turn = time.monotonic() + seconds, 0
+    while not (found := ready()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
+        turn += 1
+        await asyncio.sleep(0 if turn < TURNS else TURN_S)
     return found

@@ -27,27 +27,33 @@ from ottla.coord.transactions.markers import MarkerWriter
 from ottla.disk import RealDisk
 from ottla.founding.alone import Alone
 from ottla.handlers.call import Parts
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.net.connection import Limits, Receiver
 from ottla.net.dispatch import Dispatch
 from ottla.net.listener import Admission, Listener, bind
+from ottla.records.native import warn_if_missing
 from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
 from ottla.telemetry.receiver import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
     from socket import socket
+    from typing import Any
 
     from ottla.clock import Clock
+    from ottla.cluster.acl_store import AclStore
     from ottla.cluster.image import Image
-    from ottla.cluster.keeper import Keeper
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.config import BrokerConfig
     from ottla.disk import Disk
     from ottla.founding import Founding
     from ottla.metrics.endpoint import Endpoint
     from ottla.metrics.sources import Sources
+    from ottla.net.connection import Answer, Connection
+    from ottla.net.doors import Doors
+    from ottla.security.authorizer import Authorizer
 
 log = logging.getLogger("ottla.broker")
 
@@ -65,7 +71,7 @@ class Broker:
         *,
         clock: Clock | None = None,
         disk: Disk | None = None,
-        keeper: Keeper | None = None,
+        metadata_store: MetadataStore | None = None,
     ) -> None:
         self.config = config
         self.clock: Clock = clock or SystemClock()
@@ -73,20 +79,24 @@ class Broker:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.addresses: list[tuple[str, str, int]] = []
-        self._store = Store([Path(path) for path in config.log_dirs], self.disk, self.clock, config)
+        self._store = LogStore([Path(path) for path in config.log_dirs], self.disk, self.clock, config)
         self._founding: Founding
         if config.zookeeper_connect:
             from ottla.founding.member import Joined  # a broker that stands alone does without
 
-            self._founding = Joined(config, self.clock, self._store, keeper)
+            self._founding = Joined(config, self.clock, self._store, metadata_store)
         else:
-            self._founding = Alone(config, self.clock, self._store, keeper)
+            self._founding = Alone(config, self.clock, self._store, metadata_store)
+        self._authorizer: Authorizer | None = None
+        self._acl_store: AclStore | None = None
         self._sources: Sources | None = None
         self._metrics: Endpoint | None = None
         self._started = False
         self._admission = Admission()
+        self._doors: Doors | None = None
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self.parts: Parts | None = None  # what handlers work on, from the start on
         self._dispatch: Dispatch | None = None
         self._waits: Waits | None = None
         self._groups: Groups | None = None
@@ -95,9 +105,11 @@ class Broker:
     async def start(self) -> None:
         for notice in self.config.notices:
             log.warning(notice)
+        warn_if_missing(log)
         descriptors.raise_limit()
         # Others may fail and go offline; without the first, which has the metadata, there is nothing to go by.
         self.disk.make_folder(self.config.log_dirs[0], parents=True)
+        self._doors = self._make_doors()
         sockets = self._bind()
         await self._open_metrics()
         self._waits = Waits(asyncio.get_running_loop())
@@ -106,13 +118,15 @@ class Broker:
         metadata, controller, replicas = founding.metadata, founding.controller, founding.replicas
         self.node_id, self.cluster_id = metadata.node_id, metadata.image.cluster_id
         self._groups = Groups(self.config, metadata, controller, replicas, self.clock, lambda: str(uuid.uuid4()))
-        markers = MarkerWriter(replicas, self._groups, self.clock)
+        markers = MarkerWriter(replicas, self.clock)
+        markers.subscribe(self._groups.end_transaction)
         self._transactions = Transactions(
             self.config, metadata, controller, replicas, markers, self.clock, founding.peers
         )
         self._groups.start()
         self._transactions.start()
         metadata.subscribe(self._groups.apply)
+        await self._open_rules()
         self._dispatch = dispatch = self._serve(markers)
         self._own(self._store.run())
         self._own(self._store.cleaner.run())
@@ -122,13 +136,29 @@ class Broker:
         await founding.begin()
         self._started = True
 
+    async def _open_rules(self) -> None:
+        """The access control lists, before the first client is answered."""
+        if not self.config.authorizer_class_name:
+            return
+        from ottla.cluster.acl_store import AclStore
+        from ottla.handlers import gates
+        from ottla.security.authorizer import Authorizer
+
+        gates.load()
+        config, founding = self.config, self._founding
+        users = (user.strip() for user in (config.super_users or "").split(";"))
+        self._authorizer = Authorizer(filter(None, users), open_by_default=config.allow_everyone_if_no_acl_found)
+        shared = founding.membership is not None
+        self._acl_store = AclStore(founding.metadata_store, self._authorizer, self.clock, shared=shared)
+        await self._acl_store.start()
+
     async def _open_metrics(self) -> None:
         """From the start on: whether a broker lives is asked while it recovers its logs, too."""
         if self.config.ottla_metrics_listener.strip().lower() == "off":
             return
         from ottla.metrics.endpoint import Endpoint
         from ottla.metrics.loop_lag import LoopLag
-        from ottla.metrics.session import KeeperSession
+        from ottla.metrics.session import StoreSession
         from ottla.metrics.sources import Sources
 
         self._sources = Sources(
@@ -137,7 +167,7 @@ class Broker:
             lag=LoopLag(),
             missing=self._missing,
             listeners=self._listeners,
-            session=KeeperSession(self._founding.keeper) if self.config.zookeeper_connect else None,
+            session=StoreSession(self._founding.metadata_store) if self.config.zookeeper_connect else None,
         )
         self._metrics = Endpoint(self._sources, gethostname())
         await self._metrics.open()
@@ -167,9 +197,19 @@ class Broker:
             for one in self._store.logs.values():
                 one.producers.expiration_ms = config.producer_id_expiration_ms
         self._store.config = config
+        if self._doors is not None:
+            self._doors.look()
         self._admission.limit(
             config.max_connections, config.max_connections_per_ip, overrides(config.max_connections_per_ip_overrides)
         )
+
+    def _make_doors(self) -> Doors | None:
+        """What listeners that are not plain need; certificates that cannot be read stop the broker here."""
+        if all(listener.protocol == "PLAINTEXT" for listener in self.config.opened):
+            return None
+        from ottla.net.doors import Doors
+
+        return Doors(self.config, self.clock, secrets.token_bytes)
 
     def _bind(self) -> list[socket]:
         """Take the addresses; who dials now waits in the kernel's queue until the broker is up."""
@@ -191,6 +231,13 @@ class Broker:
         assert self._transactions is not None
         handlers.load()
         config, founding = self.config, self._founding
+        sessions = Sessions(
+            config.max_incremental_fetch_session_cache_slots,
+            SESSION_EVICTION_MS,
+            lambda: secrets.randbelow(0x7FFFFFFF) + 1,
+        )
+        if self._authorizer is not None:
+            self._authorizer.subscribe(sessions.close_all)
         parts = Parts(
             node_id=self.node_id,
             clock=self.clock,
@@ -198,22 +245,21 @@ class Broker:
             controller=founding.controller,
             store=self._store,
             replicas=founding.replicas,
-            sessions=Sessions(
-                config.max_incremental_fetch_session_cache_slots,
-                SESSION_EVICTION_MS,
-                lambda: secrets.randbelow(0x7FFFFFFF) + 1,
-            ),
+            sessions=sessions,
             producer_ids=founding.producer_ids,
             groups=self._groups,
             transactions=self._transactions,
             markers=markers,
-            old_offsets=ConsumerOffsets(founding.keeper),
+            old_offsets=ConsumerOffsets(founding.metadata_store),
             clustered=founding.membership is not None,
             membership=founding.membership,
             throttle=founding.throttle,
             telemetry=self._telemetry(),
+            authorizer=self._authorizer,
+            acl_store=self._acl_store,
         )
-        dispatch = Dispatch(parts)
+        self.parts = parts
+        dispatch = Dispatch(parts, self._authorizer)
         if self._sources is not None:
             self._sources.parts, self._sources.dispatch = parts, dispatch
             self._sources.proposals = getattr(founding, "proposals", None)
@@ -237,13 +283,19 @@ class Broker:
         config, receiver = self.config, Receiver()
         limits = Limits(config.socket_request_max_bytes, REQUESTS_MAX, UNSENT_SIZE_MAX)
         for wanted, bound in zip(config.opened, sockets, strict=True):
+            entrance, first_limits = None, limits
+            handle: Callable[[Connection, memoryview], Answer] = dispatch
+            if self._doors is not None and wanted.protocol != "PLAINTEXT":
+                entrance = self._doors.entrance(wanted, dispatch, limits, self._user)
+                handle, first_limits = entrance.gate or dispatch, self._doors.limits(wanted, limits)
             listener = Listener(
                 wanted.name,
                 bound,
-                handle=dispatch,
+                handle=handle,
                 admission=self._admission,
                 receiver=receiver,
-                limits=limits,
+                limits=first_limits,
+                entrance=entrance,
                 connections_max=wanted.connections_max,
                 idle_s_max=config.connections_max_idle_ms / 1000,
                 send_buffer_size=config.socket_send_buffer_bytes,
@@ -252,10 +304,41 @@ class Broker:
             self._listeners.append(listener)
             listener.open()
 
+        if self._doors is not None:
+            self._own(self._doors.watch(lambda: self._founding.metadata.config))
+
+    def _user(self, name: str) -> Mapping[str, str]:
+        """What is kept of a user."""
+        return self._founding.metadata.image.users.get(name, {})
+
     def _own(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(report)
         self._tasks.append(task)
+
+    def intercept(self, key: int, around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
+        """For faults on purpose: see `Dispatch.intercept`."""
+        if self._dispatch is not None:
+            self._dispatch.intercept(key, around)
+
+    async def kill(self) -> None:
+        """End as a killed process does: no answers, no flush, no goodbye. The loop must end next, with all its tasks.
+
+        Only what a process cannot keep is given back: its addresses, its files and the lock on its metadata.
+        """
+        self._started = False
+        for listener in self._listeners:
+            listener.stop_accepting()
+            for connection in list(listener.connections):
+                connection.close()
+        if self._metrics is not None:
+            await self._metrics.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await self._founding.close()
+        for one in self._store.logs.values():
+            for segment in one.segments:
+                segment.close()
 
     async def stop(self) -> None:
         """Take no more requests, answer those that are here, and leave the folders in good order."""
@@ -270,12 +353,16 @@ class Broker:
             await self._groups.stop()
         if self._transactions is not None:
             await self._transactions.stop()
+        if self._doors is not None:
+            await self._doors.close()
         await asyncio.gather(*(listener.drain(DRAIN_S) for listener in self._listeners))
         if self._dispatch is not None:
             await self._dispatch.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._acl_store is not None:
+            await self._acl_store.close()
         if self._metrics is not None:
             await self._metrics.close()
         await self._store.close()

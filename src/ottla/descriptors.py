@@ -20,7 +20,7 @@ def raise_limit() -> None:
             return
 
 
-def left() -> int:
+def count_free() -> int:
     """How many more can be opened. The system gives the lowest free number, so one more file tells."""
     try:
         lowest = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
@@ -30,7 +30,7 @@ def left() -> int:
     return limit() - lowest
 
 
-def opened() -> int | None:
+def count_open() -> int | None:
     """How many are open; None where the system does not say."""
     for folder in ("/proc/self/fd", "/dev/fd"):
         try:

@@ -6,6 +6,10 @@
 
 Without arguments a broker listens on a free port of the loopback and keeps nothing; `data=` keeps the log in a folder,
 `port=` and `host=` choose the address, `options=` takes any broker option under Kafka's name.
+
+`restart()`, and `start()` after `kill()`, bring the same broker back: the same port, and its data, in memory too. After
+`stop()` a broker in memory is empty. `fail_next`, `delay_next` and `drop_next` have requests go wrong on purpose: see
+`ottla.faults`.
 """
 
 import asyncio
@@ -19,16 +23,26 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
-from ottla.folder import FolderInUse, FolderLocks, memory_folder, remove
+from ottla.data_folder import FolderInUse, FolderLocks, memory_folder, remove
+from ottla.faults.methods import FaultMethods
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ottla.broker import Broker as Root
+    from ottla.faults.control import ControlClient
+    from ottla.faults.fault import Fault
+    from ottla.faults.injector import Injector
 
 Options = Mapping[str, str | int | float | bool]
+# Kafka has a new group wait three seconds for more members: for the few of a program that has a broker inside, a wait
+# for nothing.
+DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
 # A large log that was not closed properly is checked first; a member waits for the end of its former session.
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0
@@ -50,26 +64,29 @@ class Settings(NamedTuple):
         return {"listeners": f"PLAINTEXT://{host}:{self.port}", "log.dirs": str(folder), **self.options}
 
 
-class Broker:
+class Broker(FaultMethods):
     def __init__(
         self, *, data: str | Path | None = None, host: str = "127.0.0.1", port: int = 0, options: Options | None = None
     ) -> None:
-        self._settings = settled(data, host, port, options)
+        self._settings = settle(data, host, port, options)
         self._root: Root | None = None
+        self._injector: Injector | None = None
         self._locks: FolderLocks | None = None
         self._memory: Path | None = None
         self.bootstrap = ""
+        self.listeners: dict[str, str] = {}  # the address of each, by name
         self.node_id = -1
         self.cluster_id = ""
         self.metrics = ""  # where they are; /metrics, /health and /ready are below it
 
     async def start(self) -> Self:
+        """Start, or start again after `stop`: on the port that it had."""
         from ottla.broker import Broker as Root
         from ottla.config import ConfigError, load
         from ottla.errors import BrokerError
 
-        assert self._root is None, "a broker starts once"
-        data = self._settings.data
+        assert self._root is None, "the broker runs"
+        data = self._settings.data or self._memory
         if data is None:
             data = self._memory = memory_folder()
         try:
@@ -82,22 +99,50 @@ class Broker:
             if isinstance(error, (BrokerError, ConfigError, FolderInUse, OSError)):
                 raise BrokerFailed(str(error)) from error
             raise
-        _, host, port = self._root.addresses[0]
-        self.bootstrap = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        for name, host, port in self._root.addresses:
+            self.listeners[name] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._settings = self._settings._replace(port=self._root.addresses[0][2])
+        self.bootstrap = next(iter(self.listeners.values()))
         self.node_id, self.cluster_id = self._root.node_id, self._root.cluster_id
         self.metrics = self._root.metrics_url
         return self
 
     async def stop(self) -> None:
+        """Answer what was asked, close the log in good order, and end. What is in memory is gone."""
+        try:
+            await self._end()
+        finally:
+            self._remove_memory()
+
+    def _remove_memory(self) -> None:
+        if self._memory is not None:
+            remove(self._memory)
+            self._memory = None
+
+    async def restart(self) -> None:
+        """Stop in good order, and start again with the same data."""
+        await self._end()
+        await self.start()
+
+    async def _end(self, *, kill: bool = False) -> None:
         root, self._root = self._root, None
+        injector, self._injector = self._injector, None
+        if injector is not None:
+            injector.clear()
         try:
             if root is not None:
-                await root.stop()
+                await (root.kill() if kill else root.stop())
         finally:
             if self._locks:
                 self._locks.release()
-            if self._memory:
-                remove(self._memory)
+
+    def _order(self, order: "Fault | str") -> dict[str, int]:
+        assert self._root is not None, "the broker does not run"
+        if self._injector is None:
+            from ottla.faults.injector import Injector
+
+            self._injector = Injector(self._root)
+        return self._injector.obey(order)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -106,19 +151,22 @@ class Broker:
         await self.stop()
 
 
-class BrokerThread:
+class BrokerThread(FaultMethods):
     def __init__(
         self, *, data: str | Path | None = None, host: str = "127.0.0.1", port: int = 0, options: Options | None = None
     ) -> None:
         self._broker = Broker(data=data, host=host, port=port, options=options)
-        self._thread = threading.Thread(target=self._live, name="ottla-broker", daemon=True)
-        self._started: Future[None] = Future()
-        self._stop: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._last: asyncio.Future[Callable[[], Awaitable[None]]] | None = None  # how to end
 
     @property
     def bootstrap(self) -> str:
         return self._broker.bootstrap
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        return self._broker.listeners
 
     @property
     def node_id(self) -> int:
@@ -132,32 +180,81 @@ class BrokerThread:
     def metrics(self) -> str:
         return self._broker.metrics
 
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def start(self) -> Self:
+        """Start, or start again after `stop` or `kill`: on the port that it had."""
+        assert self._thread is None, "the broker runs"
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._live, args=(started,), name="ottla-broker", daemon=True)
         self._thread.start()
-        self._started.result(START_TIMEOUT_S)
+        try:
+            started.result(START_TIMEOUT_S)
+        except BaseException:
+            self._thread = None
+            raise
         return self
 
     def stop(self) -> None:
-        if self._thread.is_alive() and self._loop and self._stop:
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(STOP_TIMEOUT_S)
+        """Answer what was asked, close the log in good order, and end. What is in memory is gone."""
+        self._end(self._broker.stop)
+        self._broker._remove_memory()  # of one that was killed before
 
-    def _live(self) -> None:
+    def kill(self) -> None:
+        """End as a killed process does: no answers, no flush, no goodbye. Its data are as they are at this moment.
+
+        A member of a cluster leaves it at once; only a process can leave a session behind that has to expire.
+        """
+        self._end(lambda: self._broker._end(kill=True))
+
+    def restart(self) -> None:
+        """Stop in good order, and start again with the same data."""
+        self._end(self._broker._end)
+        self.start()
+
+    def _end(self, how: "Callable[[], Awaitable[None]]") -> None:
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        assert self._loop is not None
+        assert self._last is not None
+        with suppress(RuntimeError):  # the loop has ended by itself
+            self._loop.call_soon_threadsafe(self._last.set_result, how)
+        thread.join(STOP_TIMEOUT_S)
+
+    def _live(self, started: Future[None]) -> None:
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(self._serve())
+            runner.run(self._serve(started))
 
-    async def _serve(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+    async def _serve(self, started: Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._last = self._loop.create_future()
         try:
             await self._broker.start()
         except BaseException as error:  # task root: whoever waits in `start` raises it
-            self._started.set_exception(error)
+            started.set_exception(error)
             return
-        self._started.set_result(None)
-        await self._stop.wait()
-        await self._broker.stop()
+        started.set_result(None)
+        how = await self._last
+        await how()
+
+    def _order(self, order: "Fault | str") -> dict[str, int]:
+        assert self._thread is not None, "the broker does not run"
+        assert self._loop is not None
+        done: Future[dict[str, int]] = Future()
+
+        def obey() -> None:
+            try:
+                done.set_result(self._broker._order(order))
+            except BaseException as error:
+                done.set_exception(error)
+
+        self._loop.call_soon_threadsafe(obey)
+        return done.result(STOP_TIMEOUT_S)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -166,7 +263,7 @@ class BrokerThread:
         self.stop()
 
 
-class BrokerProcess:
+class BrokerProcess(FaultMethods):
     def __init__(
         self,
         *,
@@ -176,9 +273,11 @@ class BrokerProcess:
         options: Options | None = None,
         log_level: str = "warning",
     ) -> None:
-        self._settings = settled(data, host, port, options)
+        self._settings = settle(data, host, port, options)
+        self._memory: Path | None = None
         self._log_level = log_level
         self._process: subprocess.Popen[bytes] | None = None
+        self._control: ControlClient | None = None
         self._log: IO[bytes] | None = None
         self.bootstrap = ""
         self.node_id = -1
@@ -197,36 +296,54 @@ class BrokerProcess:
 
     @property
     def log(self) -> str:
-        """What the broker has written to its log so far."""
+        """What the broker has written to its log, from its first start on."""
+        return self.read_log(0)
+
+    @property
+    def log_size(self) -> int:
+        """In bytes."""
+        return 0 if self._log is None else os.fstat(self._log.fileno()).st_size
+
+    def read_log(self, start: int) -> str:
+        """What was written after the first `start` bytes."""
         if self._log is None:
             return ""
-        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
+        return os.pread(self._log.fileno(), self.log_size - start, start).decode(errors="replace")
 
     def start(self) -> Self:
-        """Start, or start again after `stop` or `kill`: with `data` and a fixed port it is the broker it was."""
+        """Start, or start again after `stop` or `kill`: on the port that it had."""
+        from ottla.faults.control import ControlClient
+
         assert self._process is None, "the broker runs"
         readable, writable = os.pipe()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - read until the broker is started again
+        control = ControlClient()
+        if self._log is None:
+            self._log = tempfile.TemporaryFile()  # noqa: SIM115 - one for all starts, read also after the end
+        before = self.log_size
+        channels = ["--ready-fd", str(writable), "--control-fd", str(control.child_fd)]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ottla", "serve", *self._arguments(), "--ready-fd", str(writable)],
+            [sys.executable, "-m", "ottla", "serve", *self._arguments(), *channels],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._log,
-            pass_fds=[writable],
+            pass_fds=[writable, control.child_fd],
         )
         os.close(writable)
+        control.started()
+        self._control = control
         timer = threading.Timer(START_TIMEOUT_S, self._process.kill)
         timer.start()
         with open(readable, encoding="utf-8") as ready:
             line = ready.readline()  # comes with the first answer, or ends with the process
         timer.cancel()
         if not line:
-            self._process.wait()
-            self._process = None
-            raise BrokerFailed(self.log.strip() or f"no answer within {START_TIMEOUT_S:.0f} seconds")
+            self._close()
+            self._remove_memory()
+            raise BrokerFailed(self.read_log(before).strip() or f"no answer within {START_TIMEOUT_S:.0f} seconds")
         facts = json.loads(line)
         self.bootstrap, self.node_id, self.cluster_id = facts["bootstrap"], facts["node_id"], facts["cluster_id"]
         self.metrics = facts["metrics"]
+        self._settings = self._settings._replace(port=int(self.bootstrap.rpartition(":")[2]))
         return self
 
     def _arguments(self) -> list[str]:
@@ -234,13 +351,26 @@ class BrokerProcess:
         arguments = ["--until-eof", "--log-level", self._log_level]
         if "listeners" not in chosen.options:
             arguments += ["--host", chosen.host, "--port", str(chosen.port)]
-        arguments += ["--data", str(chosen.data)] if chosen.data else ["--memory"]
+        if chosen.data is None and self._memory is None:
+            self._memory = memory_folder()  # ours, so that it is still there when the process was killed
+        arguments += ["--data", str(chosen.data or self._memory)]
         for name, value in chosen.options.items():
             arguments += ["--set", f"{name}={value}"]
         return arguments
 
     def stop(self) -> None:
-        """Ask the broker to finish, and wait for it."""
+        """Ask the broker to finish, and wait for it. What is in memory is gone."""
+        try:
+            self._terminate()
+        finally:
+            self._remove_memory()
+
+    def restart(self) -> None:
+        """Stop in good order, and start again with the same data."""
+        self._terminate()
+        self.start()
+
+    def _terminate(self) -> None:
         if self._process is None:
             return
         self.resume()
@@ -259,6 +389,15 @@ class BrokerProcess:
             self._process.kill()
             self._close()
 
+    def _remove_memory(self) -> None:
+        if self._memory is not None:
+            remove(self._memory)
+            self._memory = None
+
+    def _order(self, order: "Fault | str") -> dict[str, int]:
+        assert self._control is not None, "the broker does not run"
+        return self._control.order(order)
+
     def pause(self) -> None:
         """Have the broker do nothing at all until `resume`; its connections stay open (SIGSTOP)."""
         freeze(self.pid)
@@ -273,6 +412,9 @@ class BrokerProcess:
         assert process.stdin is not None
         process.wait()
         process.stdin.close()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -283,8 +425,8 @@ class BrokerProcess:
         self.stop()
 
 
-def settled(data: str | Path | None, host: str, port: int, options: Options | None) -> Settings:
-    texts = {name: text(value) for name, value in (options or {}).items()}
+def settle(data: str | Path | None, host: str, port: int, options: Options | None) -> Settings:
+    texts = DEFAULTS | {name: text(value) for name, value in (options or {}).items()}
     return Settings(Path(data) if data is not None else None, host, port, texts)
 
 

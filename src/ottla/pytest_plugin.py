@@ -1,33 +1,44 @@
 """A real broker for the tests of any project: installed with Ottla, used by naming a fixture.
 
-    def test_orders(ottla_broker, ottla_namespace):
-        topic = ottla_namespace.topic("orders")
-        producer = Producer({"bootstrap.servers": ottla_broker.bootstrap})
+    def test_orders(ottla_producer, ottla_namespace):
+        ottla_producer.produce(ottla_namespace.topic("orders"), b"1")
 
-    ottla_broker            one broker for the whole run, started when the first test asks for it
-    ottla_broker_per_test   a broker of the test's own, empty, gone afterwards
-    ottla_cluster           three brokers and a real ZooKeeper of the test's own, to kill, pause and cut off; needs Java
-    ottla_namespace         names of topics, groups and transactions that no other test has
+    ottla_broker             one broker for the whole run, started when the first test asks for it
+    ottla_broker_per_test    a broker of the test's own, empty, gone afterwards
+    ottla_aio_broker         the same on the event loop of an async test
+    ottla_cluster            three brokers and a real ZooKeeper of the test's own, to kill and cut off; needs Java
+    ottla_namespace          names of topics, groups and transactions that no other test has; the same for a module
+                             (ottla_module_namespace) and for the run (ottla_session_namespace)
+    ottla_producer, ottla_consumer, ottla_admin               clients of `ottla_broker`, from confluent-kafka
+    ottla_aio_producer, ottla_aio_consumer, ottla_aio_admin   the same from aiokafka, for async tests
 
 In the ini file: `ottla_mode = process` (default; a core of its own) or `thread` (starts a little faster), and
 `ottla_options`, one broker option a line. `--ottla-mode` on the command line wins.
+
+The report of a failed test has what its brokers logged meanwhile. Faults that a test has asked for end with it. Neither
+client library is needed for anything but its own fixtures.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import re
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
-    from ottla.embed import BrokerProcess, BrokerThread
+    from ottla.embed import Broker, BrokerProcess, BrokerThread
     from ottla.testing import Cluster
 
 MODES = ("process", "thread")
 NAME_MAX = 100  # of Kafka's 249 characters for a topic; the rest is the test's
+RUNNING = pytest.StashKey["list[BrokerProcess | BrokerThread]"]()  # brokers of fixtures
+LOG_STARTS = pytest.StashKey["dict[int, int]"]()  # where in each broker's log a test begins
 
 
 class Namespace:
@@ -55,15 +66,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def ottla_broker(pytestconfig: pytest.Config) -> Iterator[BrokerProcess | BrokerThread]:
     """A broker for the whole run: `.bootstrap` is its address."""
-    with new_broker(pytestconfig) as broker:
-        yield broker
+    yield from run_broker(pytestconfig)
 
 
 @pytest.fixture
 def ottla_broker_per_test(pytestconfig: pytest.Config) -> Iterator[BrokerProcess | BrokerThread]:
     """A broker that only this test sees: empty at the start, gone at the end."""
-    with new_broker(pytestconfig) as broker:
-        yield broker
+    yield from run_broker(pytestconfig)
 
 
 @pytest.fixture
@@ -71,17 +80,143 @@ def ottla_cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """Three brokers on a real ZooKeeper: `.bootstrap`, and what `ottla.testing.Cluster` can do to them."""
     from ottla.testing import Cluster
 
-    with Cluster(3, options=options_of(pytestconfig), cuts=True) as cluster:
+    with Cluster(3, options=read_options(pytestconfig), cuts=True) as cluster:
+        running = pytestconfig.stash.setdefault(RUNNING, [])
+        running += cluster.brokers.values()
         yield cluster
+        running[:] = [one for one in running if one not in cluster.brokers.values()]
 
 
 @pytest.fixture
 def ottla_namespace(request: pytest.FixtureRequest) -> Namespace:
     """Fresh names, so that tests share one broker and not their records."""
-    import secrets
+    return new_namespace(request.node.name)
 
-    name = re.sub(r"[^a-zA-Z0-9_-]+", "-", request.node.name).strip("-")[:NAME_MAX]
-    return Namespace(f"{name}-{secrets.token_hex(4)}")
+
+@pytest.fixture(scope="module")
+def ottla_module_namespace(request: pytest.FixtureRequest) -> Namespace:
+    """Names that the tests of one module share."""
+    return new_namespace(request.node.name.removesuffix(".py"))
+
+
+@pytest.fixture(scope="session")
+def ottla_session_namespace() -> Namespace:
+    """Names that all tests of the run share."""
+    return new_namespace("session")
+
+
+@pytest.fixture
+def ottla_producer(ottla_broker: BrokerProcess | BrokerThread) -> Iterator[Any]:
+    """A `confluent_kafka.Producer`; what it has not sent yet is sent at the end."""
+    producer = load("confluent_kafka", "ottla_producer").Producer({"bootstrap.servers": ottla_broker.bootstrap})
+    yield producer
+    producer.flush(10)
+
+
+@pytest.fixture
+def ottla_consumer(ottla_broker: BrokerProcess | BrokerThread, ottla_namespace: Namespace) -> Iterator[Any]:
+    """A `confluent_kafka.Consumer` in a group of the test's own that begins at the beginning; `subscribe` it."""
+    options = {"group.id": ottla_namespace.group(), "auto.offset.reset": "earliest"}
+    consumer = load("confluent_kafka", "ottla_consumer").Consumer(
+        {"bootstrap.servers": ottla_broker.bootstrap, **options}
+    )
+    yield consumer
+    consumer.close()
+
+
+@pytest.fixture
+def ottla_admin(ottla_broker: BrokerProcess | BrokerThread) -> Any:
+    """A `confluent_kafka.admin.AdminClient`."""
+    return load("confluent_kafka.admin", "ottla_admin").AdminClient({"bootstrap.servers": ottla_broker.bootstrap})
+
+
+def async_fixture(function: Callable[..., Any]) -> Any:
+    """pytest-asyncio, where it is installed, runs only what it has marked itself; anyio runs any."""
+    if importlib.util.find_spec("pytest_asyncio") is None:
+        return pytest.fixture(function)
+    return importlib.import_module("pytest_asyncio").fixture(function)
+
+
+@async_fixture
+async def ottla_aio_broker(pytestconfig: pytest.Config) -> AsyncIterator[Broker]:
+    """A broker on the event loop of the test: empty at the start, gone at the end."""
+    from ottla.embed import Broker
+
+    async with Broker(options=read_options(pytestconfig)) as broker:
+        yield broker
+
+
+@async_fixture
+async def ottla_aio_producer(ottla_broker: BrokerProcess | BrokerThread) -> AsyncIterator[Any]:
+    """An `AIOKafkaProducer` that is started."""
+    producer = load("aiokafka", "ottla_aio_producer").AIOKafkaProducer(bootstrap_servers=ottla_broker.bootstrap)
+    await producer.start()
+    yield producer
+    await producer.stop()
+
+
+@async_fixture
+async def ottla_aio_consumer(
+    ottla_broker: BrokerProcess | BrokerThread, ottla_namespace: Namespace
+) -> AsyncIterator[Any]:
+    """An `AIOKafkaConsumer` that is started, in a group of the test's own, from the beginning; `subscribe` it."""
+    consumer = load("aiokafka", "ottla_aio_consumer").AIOKafkaConsumer(
+        bootstrap_servers=ottla_broker.bootstrap, group_id=ottla_namespace.group(), auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    yield consumer
+    await consumer.stop()
+
+
+@async_fixture
+async def ottla_aio_admin(ottla_broker: BrokerProcess | BrokerThread) -> AsyncIterator[Any]:
+    """An `AIOKafkaAdminClient` that is started."""
+    client = load("aiokafka.admin", "ottla_aio_admin").AIOKafkaAdminClient(bootstrap_servers=ottla_broker.bootstrap)
+    await client.start()
+    yield client
+    await client.close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[LOG_STARTS] = {id(broker): broker.log_size for broker in logging_brokers(item.config)}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        starts = item.stash.get(LOG_STARTS, {})
+        for broker in logging_brokers(item.config):
+            if said := broker.read_log(starts.get(id(broker), 0)):
+                report.sections.append((f"Log of the broker at {broker.bootstrap}", said))
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    for broker in item.config.stash.get(RUNNING, []):
+        if broker.running:
+            with suppress(OSError):  # it has just ended
+                broker.clear_faults()
+
+
+def logging_brokers(config: pytest.Config) -> list[BrokerProcess]:
+    """Those with a log of their own: pytest captures the log of a broker in a thread itself."""
+    running = config.stash.get(RUNNING, [])
+    if not running:
+        return []
+    from ottla.embed import BrokerProcess
+
+    return [broker for broker in running if isinstance(broker, BrokerProcess)]
+
+
+def run_broker(config: pytest.Config) -> Iterator[BrokerProcess | BrokerThread]:
+    running = config.stash.setdefault(RUNNING, [])
+    with new_broker(config) as broker:
+        running.append(broker)
+        yield broker
+        running.remove(broker)
 
 
 def new_broker(config: pytest.Config) -> BrokerProcess | BrokerThread:
@@ -90,15 +225,31 @@ def new_broker(config: pytest.Config) -> BrokerProcess | BrokerThread:
     mode = config.getoption("--ottla-mode") or config.getini("ottla_mode")
     if mode not in MODES:
         raise pytest.UsageError(f"ottla_mode = {mode}: expected {' or '.join(MODES)}")
-    kind = BrokerProcess if mode == "process" else BrokerThread
-    return kind(options=options_of(config))
+    options = read_options(config)
+    return BrokerProcess(options=options, log_level="info") if mode == "process" else BrokerThread(options=options)
 
 
-def options_of(config: pytest.Config) -> dict[str, str]:
-    return dict(option(line) for line in config.getini("ottla_options"))
+def new_namespace(name: str) -> Namespace:
+    import secrets
+
+    prefix = re.sub(r"[^a-zA-Z0-9_-]+", "-", name).strip("-")[:NAME_MAX]
+    return Namespace(f"{prefix}-{secrets.token_hex(4)}")
 
 
-def option(line: str) -> tuple[str, str]:
+def load(module: str, fixture: str) -> Any:
+    """A client library, or a sentence that says what to install."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0].replace("_", "-")
+        raise pytest.UsageError(f"{fixture} needs {package}: pip install {package}") from error
+
+
+def read_options(config: pytest.Config) -> dict[str, str]:
+    return dict(parse_option(line) for line in config.getini("ottla_options"))
+
+
+def parse_option(line: str) -> tuple[str, str]:
     name, equals, value = line.partition("=")
     if not equals:
         raise pytest.UsageError(f"ottla_options: {line}: expected name=value")

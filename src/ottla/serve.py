@@ -3,8 +3,11 @@
     defaults < --config FILE < OTTLA_* in the environment < --set name=value < --data, --port, --host, --node-id,
     --zookeeper
 
-Prints one block for people on stdout when the broker answers, log lines on stderr. SIGTERM and SIGINT drain and stop;
-a second one stops at once. Exit codes: 0 stopped when asked to, 1 could not run, 2 asked for something impossible.
+Prints one block for people on stdout when the broker answers, log lines on stderr. SIGTERM, SIGINT and SIGHUP drain and
+stop, as they do with Apache Kafka; a second one stops at once. SIGHUP comes when a terminal is closed; where it was
+ignored before (`nohup`), it still is. systemd is told when the broker is ready (notify.py).
+
+Exit codes: 0 stopped when asked to, 1 could not run, 2 asked for something impossible.
 
 From exec to the first acknowledged produce counts against a promise of 300 ms: nothing may be imported here that a
 broker does not need, which is why this command is not one of Typer's.
@@ -24,12 +27,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla import __version__, logs
-from ottla.cluster.keeper import KeeperError
-from ottla.config import BrokerConfig, ConfigError, load, parse_environment, parse_properties, parse_settings
+from ottla import __version__, logging_setup
+from ottla.cluster.metadata_store import StoreError
+from ottla.config import (
+    BrokerConfig,
+    ConfigError,
+    Refusals,
+    load,
+    parse_environment,
+    parse_properties,
+    parse_settings,
+)
+from ottla.data_folder import FolderInUse, FolderLocks, default_folder, is_memory, memory_folder, remove
 from ottla.errors import BrokerError
-from ottla.folder import FolderInUse, FolderLocks, default_folder, memory_folder, remove
 from ottla.log.checkpoints import CorruptCheckpointError
+from ottla.notify import notify
 
 if TYPE_CHECKING:
     from ottla.broker import Broker
@@ -38,14 +50,14 @@ if TYPE_CHECKING:
 PORT = 9092
 CONSOLE = "127.0.0.1:8190"
 EVERYWHERE = ("", "0.0.0.0", "::")
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DEAF_S_MAX = 20.0  # no request may hold the loop for more than a fraction of a second
 
 logger = logging.getLogger("ottla.serve")
 
 
-class Refused(Exception):
-    """What the command line asks for cannot be."""
+class CommandLineError(ConfigError):
+    """The command line is invalid."""
 
 
 class Plan(NamedTuple):
@@ -54,17 +66,20 @@ class Plan(NamedTuple):
     memory: Path | None  # the folder to remove at the end
     ready: int | None
     until_eof: bool
+    control: int | None = None
     console: list[str] | None = None  # arguments of the console beside the broker
 
 
 def serve(arguments: list[str]) -> int:
     gc.disable()  # nothing dies while modules load; see `run`
     options = parser().parse_args(arguments)
-    logs.set_up(options.log_level, options.log_format)
+    logging_setup.set_up(options.log_level, options.log_format)
     try:
-        plan = planned(options, os.environ)
-    except (ConfigError, Refused) as error:
+        plan = make_plan(options, os.environ)
+    except ConfigError as error:
         return complain(str(error), 2)
+    if options.check:
+        return show_check(plan, memory=options.memory)
     try:
         locks = FolderLocks(plan.folders)
     except (FolderInUse, OSError) as error:
@@ -72,10 +87,10 @@ def serve(arguments: list[str]) -> int:
     try:
         return run(plan)
     except OSError as error:
-        return complain(explained(error, plan.config), 1)
+        return complain(explain(error, plan.config), 1)
     except BrokerError as error:
         return complain(error.message or error.code.name, 1)
-    except (KeeperError, CorruptCheckpointError) as error:
+    except (StoreError, CorruptCheckpointError) as error:
         return complain(str(error), 1)
     finally:
         locks.release()
@@ -107,43 +122,57 @@ def parser() -> argparse.ArgumentParser:
         help=f"also serve the web console, here (default: {CONSOLE}); see `ottla console --help`",
     )
     add("--console-changes", action="store_true", help="let the console change things, and not only read")
-    add("--log-level", choices=logs.LEVELS, default="info")
-    add("--log-format", choices=logs.FORMATS, default="text")
+    add("--check", action="store_true", help="look at the options, say all that is wrong with them, and start nothing")
+    add("--log-level", choices=logging_setup.LEVELS, default="info")
+    add("--log-format", choices=logging_setup.FORMATS, default="text")
     add("--ready-fd", type=int, metavar="N", help="write one line of JSON here when the broker answers, then close it")
+    add("--control-fd", type=int, metavar="N", help="take orders of a test here, such as faults on purpose")
     add("--until-eof", action="store_true", help="stop when standard input ends, so as not to outlive a parent")
     return here
 
 
-def planned(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
-    pairs = from_file(options.config) if options.config else {}
-    pairs |= parse_environment(environment)
-    settings = parse_settings(options.set)
+def make_plan(options: argparse.Namespace, environment: Mapping[str, str]) -> Plan:
+    """ConfigError has a line for everything that is wrong, wherever it was said."""
+    refusals = Refusals()
+    pairs: dict[str, str] = {}
+    settings: dict[str, str] = {}
+    with refusals:
+        pairs |= from_file(options.config) if options.config else {}
+    with refusals:
+        pairs |= parse_environment(environment)
+    with refusals:
+        settings = parse_settings(options.set)
     pairs |= settings
     if "listeners" in settings and (options.port is not None or options.host is not None):
-        raise Refused("--set listeners and --port or --host name different addresses: choose one")
+        refusals.add("--set listeners and --port or --host name different addresses: choose one")
     if options.data and {"log.dirs", "log.dir"} & settings.keys():
-        raise Refused("--set log.dirs and --data name different folders: choose one")
+        refusals.add("--set log.dirs and --data name different folders: choose one")
     if options.node_id is not None:
         pairs.pop("broker.id", None)
         pairs["node.id"] = str(options.node_id)
     if options.zookeeper is not None:
         if "zookeeper.connect" in settings:
-            raise Refused("--set zookeeper.connect and --zookeeper name different clusters: choose one")
+            refusals.add("--set zookeeper.connect and --zookeeper name different clusters: choose one")
         pairs["zookeeper.connect"] = options.zookeeper
     if options.port is not None or options.host is not None or "listeners" not in pairs:
-        pairs["listeners"] = listener(options.host or "", PORT if options.port is None else options.port)
-    return placed(options, environment, pairs)
+        with refusals:
+            pairs["listeners"] = listener(options.host or "", PORT if options.port is None else options.port)
+    return choose_folders(options, environment, pairs, refusals)
 
 
-def placed(options: argparse.Namespace, environment: Mapping[str, str], pairs: dict[str, str]) -> Plan:
+def choose_folders(
+    options: argparse.Namespace, environment: Mapping[str, str], pairs: dict[str, str], refusals: Refusals
+) -> Plan:
     if options.memory and options.data:
-        raise Refused("--memory keeps nothing and --data keeps everything: choose one")
+        refusals.add("--memory keeps nothing and --data keeps everything: choose one")
     if options.data:
         pairs["log.dirs"] = options.data
     elif not options.memory and not pairs.get("log.dirs") and not pairs.get("log.dir"):
         pairs["log.dirs"] = str(default_folder(environment))
-    load(pairs)  # refuse first, so that a bad option leaves no folder behind
-    memory = memory_folder() if options.memory else None
+    with refusals:
+        load(pairs)  # refuse first, so that a bad option leaves no folder behind
+    refusals.raise_all()
+    memory = memory_folder() if options.memory and not options.check else None
     if memory:
         pairs["log.dirs"] = str(memory)
     config = load(pairs)
@@ -154,6 +183,7 @@ def placed(options: argparse.Namespace, environment: Mapping[str, str], pairs: d
         memory,
         options.ready_fd,
         options.until_eof,
+        options.control_fd,
         console(options, config),
     )
 
@@ -161,11 +191,20 @@ def placed(options: argparse.Namespace, environment: Mapping[str, str], pairs: d
 def console(options: argparse.Namespace, config: BrokerConfig) -> list[str] | None:
     if options.console is None:
         if options.console_changes:
-            raise Refused("--console-changes makes sense with --console")
+            raise CommandLineError("--console-changes makes sense with --console")
         return None
     changes = ["--allow-changes"] if options.console_changes else []
     zookeeper = ["--zookeeper", config.zookeeper_connect] if config.zookeeper_connect else []
     return ["--listen", options.console, *changes, *zookeeper]
+
+
+def show_check(plan: Plan, *, memory: bool) -> int:
+    """What would run, in one line, and what has no effect."""
+    for notice in plan.config.notices:
+        print(notice)
+    place = "memory" if memory else ", ".join(map(str, plan.folders))
+    print(f"the options are fine: {','.join(plan.config.listeners)}, data in {place}")
+    return 0
 
 
 def check_alone(config: BrokerConfig) -> None:
@@ -177,19 +216,21 @@ def check_alone(config: BrokerConfig) -> None:
     folder = config.log_dirs[0]
     if os.path.exists(os.path.join(folder, METADATA_FILE)):
         command = f"ottla cluster join --data {folder} --zookeeper {config.zookeeper_connect}"
-        raise Refused(f"{folder} is of a broker that ran alone. To make it the first member of a cluster: {command}")
+        raise CommandLineError(
+            f"{folder} is of a broker that ran alone. To make it the first member of a cluster: {command}"
+        )
 
 
 def from_file(name: str) -> dict[str, str]:
     try:
         return parse_properties(Path(name).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused(f"--config {name}: {getattr(error, 'strerror', None) or error}") from error
+        raise CommandLineError(f"--config {name}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def listener(host: str, port: int) -> str:
     if not 0 <= port <= 65535:
-        raise Refused(f"--port {port}: a port is a number from 0 to 65535")
+        raise CommandLineError(f"--port {port}: a port is a number from 0 to 65535")
     return f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
 
 
@@ -202,22 +243,24 @@ def run(plan: Plan) -> int:
 
 async def live(plan: Plan) -> int:
     from ottla.broker import Broker
-    from ottla.records import native
 
-    stop = asyncio.Event()
+    stop, left = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     listen_for_signals(loop, stop)
     if plan.until_eof:
-        loop.add_reader(sys.stdin.fileno(), ended, stop)
-    broker, beside = Broker(plan.config), None
+        loop.add_reader(sys.stdin.fileno(), stop_at_eof, stop, left)
+    broker, beside, control = Broker(plan.config), None, None
     starting, stopping = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            if line := native.missing():
-                logger.warning(line)
+            if plan.control is not None:
+                from ottla.faults.control import ControlServer
+
+                control = ControlServer(plan.control, broker)
             announce(broker, plan)
+            notify(f"READY=1\nSTATUS=node {broker.node_id} of cluster {broker.cluster_id}")
             beside = start_console(broker, plan)
             gc.freeze()  # what start-up built lives as long as the process: never look at it again
             gc.enable()
@@ -225,11 +268,17 @@ async def live(plan: Plan) -> int:
         return 0
     finally:
         stopping.cancel()
+        notify("STOPPING=1")
         if not starting.done():
             cut_short(plan)
+        if control is not None:
+            control.close()
         if beside is not None:
             await loop.run_in_executor(None, beside.stop)
         await broker.stop()
+        if left.is_set():  # a folder in memory that the parent made is ours to remove now
+            for folder in filter(is_memory, plan.folders):
+                remove(folder)
 
 
 def start_console(broker: "Broker", plan: Plan) -> "Beside | None":
@@ -257,24 +306,25 @@ def listen_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> 
     whatever was acknowledged is found at the next start, as after any crash.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # in every thread that is started from here on
-    threading.Thread(target=heed, args=(loop, stop), name="signals", daemon=True).start()
+    heeded = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+    signal.pthread_sigmask(signal.SIG_BLOCK, heeded)  # in every thread that is started from here on
+    threading.Thread(target=wait_for_signals, args=(loop, stop, heeded), name="signals", daemon=True).start()
 
 
-def heed(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    number = signal.Signals(signal.sigwait(SIGNALS))
+def wait_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, heeded: list[signal.Signals]) -> None:
+    number = signal.Signals(signal.sigwait(heeded))
     deaf = threading.Timer(DEAF_S_MAX, give_up, (number,))
     deaf.daemon = True
     deaf.start()
 
-    def asked_to_stop() -> None:
+    def ask_to_stop() -> None:
         deaf.cancel()
         logger.info("stopping", extra={"signal": number.name})
         stop.set()
 
     with suppress(RuntimeError):  # the loop has ended by itself
-        loop.call_soon_threadsafe(asked_to_stop)
-    end(signal.Signals(signal.sigwait(SIGNALS)))
+        loop.call_soon_threadsafe(ask_to_stop)
+    end(signal.Signals(signal.sigwait(heeded)))
 
 
 def give_up(number: signal.Signals) -> None:
@@ -288,21 +338,25 @@ def end(number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
 
 
-def ended(stop: asyncio.Event) -> None:
+def stop_at_eof(stop: asyncio.Event, left: asyncio.Event) -> None:
+    """Standard input has ended: the parent is gone."""
     if not os.read(sys.stdin.fileno(), 4096):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        left.set()
         stop.set()
 
 
 def announce(broker: "Broker", plan: Plan) -> None:
     addresses = [f"{reachable(host)}:{port}" for _, host, port in broker.addresses]
     place = "in memory, nothing is kept" if plan.memory else ", ".join(str(folder) for folder in plan.folders)
+    told = [f"{reachable(host)}:{port}" for host, port in plan.config.advertised.values()]
     lines = [
         f"Ottla {__version__} is ready.",
         "",
         f"  address   {', '.join(addresses)}",
+        *([f"  clients   are sent to {', '.join(told)} (advertised.listeners)"] if told else ()),
         f"  data      {place}",
-        f"  node      {broker.node_id} of cluster {broker.cluster_id}{kept_by(plan.config)}",
+        f"  node      {broker.node_id} of cluster {broker.cluster_id}{name_keeper(plan.config)}",
         *([f"  metrics   {broker.metrics_url}/metrics"] if broker.metrics_url else ()),
         f"  try       ottla produce greetings hello --bootstrap {addresses[0]}",
         f"            ottla consume greetings --bootstrap {addresses[0]}",
@@ -320,7 +374,7 @@ def announce(broker: "Broker", plan: Plan) -> None:
             ready.write(json.dumps(facts) + "\n")
 
 
-def kept_by(config: BrokerConfig) -> str:
+def name_keeper(config: BrokerConfig) -> str:
     return f", kept by ZooKeeper at {config.zookeeper_connect}" if config.zookeeper_connect else ""
 
 
@@ -331,7 +385,7 @@ def reachable(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def explained(error: OSError, config: BrokerConfig) -> str:
+def explain(error: OSError, config: BrokerConfig) -> str:
     if "ottla.metrics.listener" in str(error):
         return str(error.strerror)
     listeners = ",".join(config.listeners)
@@ -343,5 +397,6 @@ def explained(error: OSError, config: BrokerConfig) -> str:
 
 
 def complain(message: str, code: int) -> int:
-    print(f"ottla serve: {message}", file=sys.stderr)
+    for line in message.splitlines() or [""]:
+        print(f"ottla serve: {line}", file=sys.stderr)
     return code

@@ -46,10 +46,10 @@ class Steps:
             try:
                 work(subject)
             except Exception as error:
-                self.failed(step, error, subject)
+                self.note_failure(step, error, subject)
             else:
                 if self._troubles:
-                    self.worked(step, subject)
+                    self.note_success(step, subject)
 
     async def every(self, seconds: float, step: str, work: Callable[[], Awaitable[object]]) -> None:
         """Do it again and again, until cancelled."""
@@ -58,7 +58,7 @@ class Steps:
             with self.attempt(step):
                 await work()
 
-    def failed(self, step: str, error: BaseException, subject: object | None = None) -> None:
+    def note_failure(self, step: str, error: BaseException, subject: object | None = None) -> None:
         if isinstance(error, BrokerError) and isinstance(error.__cause__, OSError):
             return
         owner = self if subject is None else subject
@@ -71,7 +71,7 @@ class Steps:
         trace = None if isinstance(error, FORESEEN) else error
         self._logger.warning("%s failed, will be tried again", step, extra=facts, exc_info=trace)
 
-    def worked(self, step: str, subject: object | None = None) -> None:
+    def note_success(self, step: str, subject: object | None = None) -> None:
         owner = self if subject is None else subject
         troubles = self._troubles.get(owner)
         if troubles is None or troubles.pop(step, None) is None:
@@ -97,10 +97,10 @@ class Attempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if error is None:
-            self._steps.worked(self._step, self._subject)
+            self._steps.note_success(self._step, self._subject)
         elif isinstance(error, Exception):
             self.failed = True
-            self._steps.failed(self._step, error, self._subject)
+            self._steps.note_failure(self._step, error, self._subject)
         return isinstance(error, Exception)
 
 

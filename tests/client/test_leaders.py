@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import judge
 import pytest
 from client.records import fresh, numbers, read, values
+from waiting import wait_until
 
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.fetching import fetch
@@ -46,14 +47,13 @@ def elect(cluster: Cluster, wheres: list[TopicPartition]) -> None:
     """Leadership to the replica that is the first of each partition, once it is in sync."""
     topic = TopicPartitions(topic=wheres[0].topic, partitions=[where.partition for where in wheres])
     request = ElectLeadersRequest(election_type=0, topic_partitions=[topic], timeout_ms=30_000)
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        cluster.forget()
-        if len({cluster.place(where) for where in wheres}) == 2:
-            return
-        assert time.monotonic() < deadline, "the second broker leads nothing"
+
+    def spread() -> bool:
         cluster.retrying(lambda: cluster.anyone().ask(request, ElectLeadersResponse), what="electing")
-        time.sleep(0.1)
+        cluster.forget()
+        return len({cluster.place(where) for where in wheres}) == 2
+
+    wait_until(spread, "the second broker leads nothing")
 
 
 def test_leaders_come_and_go(pair: tuple[judge.Kafka, judge.Kafka]) -> None:

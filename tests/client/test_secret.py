@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.client.failure import Failed
-from ottla.client.secret import SIZE_MAX, refers, revealed
+from ottla.client.secret import SIZE_MAX, refers, resolve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ def test_files_and_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TWO", " two\n")
     given = {"a.file": str(tmp_path / "a"), "b.env": "TWO", "c": "three"}
     assert refers(given)
-    assert revealed(given) == {"a": " one ", "b": " two\n", "c": "three"}
+    assert resolve(given) == {"a": " one ", "b": " two\n", "c": "three"}
     assert not refers({"file": "x", "env": "y", "file.name": "z"})
 
 
@@ -26,7 +26,7 @@ def test_files_and_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_one_secret_twice(other: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("SEEN")
     with pytest.raises(Failed, match="are both given: keep one"):
-        revealed({"a.file": str(tmp_path / "a"), other: "PATH"})
+        resolve({"a.file": str(tmp_path / "a"), other: "PATH"})
 
 
 def test_files_that_have_none(tmp_path: Path) -> None:
@@ -42,11 +42,11 @@ def test_files_that_have_none(tmp_path: Path) -> None:
         ("nul\0byte", "null byte"),
     ):
         with pytest.raises(Failed, match=said) as caught:
-            revealed({"a.file": str(path)})
+            resolve({"a.file": str(path)})
         assert "a.file=" in str(caught.value)
 
 
 def test_variables_that_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOT_THERE", raising=False)
     with pytest.raises(Failed, match="has no NOT_THERE"):
-        revealed({"a.env": "NOT_THERE"})
+        resolve({"a.env": "NOT_THERE"})

@@ -20,7 +20,7 @@ from ottla.client.failure import Failed, Refused, Unreachable
 from ottla.client.producing import Sender
 from ottla.client.security import PLAIN, Security, credentials, scram_steps, security
 from ottla.errors import ErrorCode
-from ottla.tools.session import guarded
+from ottla.tools.session import read_security
 from ottla.wire.messages.auth import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -170,7 +170,6 @@ def test_a_client_proves_itself_by_a_certificate(listeners: Listeners) -> None:
 
 
 def test_a_store_of_java(listeners: Listeners, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("cryptography")
     store = str(listeners.certificates.pkcs12("client"))
     trust = {"security.protocol": "SSL", "ssl.truststore.location": store, "ssl.truststore.password": PASSWORD}
     own = {"ssl.keystore.location": store, "ssl.keystore.password": PASSWORD}
@@ -318,12 +317,12 @@ def test_a_reference_travels_without_its_secret(tmp_path: Path, monkeypatch: pyt
     base = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
     made = security({**base, "sasl.jaas.config.file": str(tmp_path / "jaas"), "ssl.key.password.env": "KEY_PASSWORD"})
     assert b"unseen" not in pickle.dumps(made)
-    assert made.resolved().password == "unseen-one"
-    assert made.resolved().key_password == "unseen-two"
+    assert made.resolve().password == "unseen-one"
+    assert made.resolve().key_password == "unseen-two"
     assert (made.user, made.mechanism, made.protocol) == ("alice", "PLAIN", "SASL_SSL")
     (tmp_path / "jaas").unlink()
     with pytest.raises(Failed, match=r"sasl\.jaas\.config\.file=.*: No such file or directory"):
-        made.resolved()
+        made.resolve()
 
 
 @pytest.mark.parametrize(
@@ -384,15 +383,15 @@ def test_the_tools_pass_on_what_librdkafka_is_told(listeners: Listeners) -> None
         "sasl.password": SECRET,
         **trust,
     }
-    Cluster(listeners.sasl_ssl, security=guarded(options)).close()
+    Cluster(listeners.sasl_ssl, security=read_security(options)).close()
     options = {
         "security.protocol": "ssl",
         "ssl.key.location": str(made.folder / "client.key"),
         "ssl.certificate.location": str(made.folder / "client.crt"),
         **trust,
     }
-    Cluster(listeners.mutual, security=guarded(options)).close()
+    Cluster(listeners.mutual, security=read_security(options)).close()
     with pytest.raises(Failed, match=r"ssl\.ca\.certificate\.stores does not work"):
-        guarded({"ssl.ca.certificate.stores": "x"})
+        read_security({"ssl.ca.certificate.stores": "x"})
     with pytest.raises(Failed, match=r"ssl\.key\.location: /nowhere: No such file"):
-        guarded({"ssl.key.location": "/nowhere"})
+        read_security({"ssl.key.location": "/nowhere"})

@@ -7,6 +7,7 @@ import socket
 import threading
 
 import pytest
+from waiting import until
 
 from ottla.cluster.kazoo_thread import Handler, Mailbox
 from ottla.cluster.zookeeper import patience_s
@@ -43,8 +44,7 @@ def test_letters_come_in_order_and_wake_the_loop_once_in_a_while() -> None:
             mailbox.post(seen.append, number)
         writer = threading.Thread(target=lambda: [mailbox.post(seen.append, number) for number in range(1000, 2000)])
         writer.start()
-        while len(seen) < 2000:
-            await asyncio.sleep(0)
+        await until(lambda: len(seen) >= 2000)
         writer.join()
         assert seen == list(range(2000))
         assert wakes <= 1001, "the first thousand came in one go"

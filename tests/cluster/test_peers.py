@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import uvloop
+from waiting import until
 
 from ottla.cluster import peers as module
 from ottla.cluster.image import Broker
@@ -304,8 +305,7 @@ def test_a_caller_who_gives_up_does_not_shift_the_answers_of_others() -> None:
     async def story() -> None:
         async with fake(serve) as port, connected() as peers:
             first = asyncio.ensure_future(peers.ask(broker_at(port), ANY, version=4))
-            while not peers._lines or not next(iter(peers._lines.values()))._sent:
-                await asyncio.sleep(0.001)
+            await until(lambda: peers._lines and next(iter(peers._lines.values()))._sent)
             first.cancel()
             assert (await peers.ask(broker_at(port), ANY, version=4)).cluster_id == "c1"
 

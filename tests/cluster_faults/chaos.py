@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from cluster_faults.history import Recorder, examine
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from waiting import wait_until
 
 from ottla.testing import Cluster
 
@@ -298,14 +299,13 @@ class Chaos:
     def _settle(self, cluster: Cluster) -> None:
         """Everything heals, and every replica is in sync again."""
         cluster.heal()
-        until = time.monotonic() + CALM_S
+
+        def in_sync() -> bool:
+            states[:] = [cluster.state(TOPIC, partition) for partition in range(PARTITIONS)]
+            return all(state is not None and len(state["isr"]) == 3 and state["leader"] > 0 for state in states)
+
         states: list[Any] = []
-        while time.monotonic() < until:
-            states = [cluster.state(TOPIC, partition) for partition in range(PARTITIONS)]
-            if all(state is not None and len(state["isr"]) == 3 and state["leader"] > 0 for state in states):
-                return
-            time.sleep(0.5)
-        raise AssertionError(f"not every replica is in sync again within {CALM_S:g} s: {states}")
+        wait_until(in_sync, lambda: f"every replica is in sync again: {states}", CALM_S)
 
     def _read(self, cluster: Cluster) -> None:
         """The end: everything that is in the partitions."""

@@ -66,19 +66,19 @@ def examine(events: Iterable[Event]) -> list[Violation]:
     for kind, *rest in events:
         if kind == "sent":
             producer, topic, partition, value = rest
-            history.sent(producer, (topic, partition), [value.encode()])
+            history.note_sent(producer, (topic, partition), [value.encode()])
         elif kind == "acked":
             topic, partition, offset, value = rest
-            history.acknowledged((topic, partition), offset, [value.encode()])
+            history.note_acknowledged((topic, partition), offset, [value.encode()])
         elif kind == "starts":
             reader, topic, partition, offset = rest
-            history.starts(reader, (topic, partition), offset)
+            history.note_start(reader, (topic, partition), offset)
         elif kind == "read":
             reader, topic, partition, offset, value = rest
-            history.read(reader, (topic, partition), offset, value.encode())
+            history.note_read(reader, (topic, partition), offset, value.encode())
         elif kind == "high":
             reader, topic, partition, offset = rest
-            history.high(reader, (topic, partition), offset)
+            history.note_high(reader, (topic, partition), offset)
         elif kind == "found":
             topic, partition, offset, value = rest
             found[topic, partition][offset] = value.encode()
@@ -88,7 +88,7 @@ def examine(events: Iterable[Event]) -> list[Violation]:
         else:
             raise ValueError(f"no such event: {kind}")
     for key in list(history.partitions):
-        history.found(key, found[key])
+        history.check_found(key, found[key])
     for key, contents in replicas.items():
-        history.replicas(key, contents)
+        history.compare_replicas(key, contents)
     return history.violations

@@ -9,11 +9,11 @@ from __future__ import annotations
 import gzip
 import socket
 import struct
-import time
 import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import crc32c
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -458,13 +458,12 @@ def create_topic(raw: Raw, topic: str, partitions: int = 1, configs: dict[str, s
 
 def init_producer(raw: Raw) -> tuple[int, int]:
     """InitProducerId v0 without a transactional id: a fresh id and its epoch."""
-    deadline = time.monotonic() + 60
-    while True:
+
+    def attempt() -> tuple[int, int] | None:
         answer = raw.call(INIT_PRODUCER_ID, 0, string(None) + struct.pack(">i", 60_000))
         answer.int32()
         error = answer.int16()
-        if error == 0:
-            return answer.int64(), answer.int16()
-        assert error == LOADING, f"InitProducerId error {error}"
-        assert time.monotonic() < deadline, "the coordinator loads and loads"
-        time.sleep(0.02)
+        assert error in (0, LOADING), f"InitProducerId error {error}"
+        return None if error else (answer.int64(), answer.int16())
+
+    return wait_until(attempt, "the coordinator is still loading")

@@ -89,10 +89,10 @@ def test_a_configuration_is_replaced_not_changed() -> None:
     config = load({"num.partitions": "3"})
     with pytest.raises(AttributeError):
         config.num_partitions = 4
-    changed = config.overlaid({"log.segment.bytes": "1000"})
+    changed = config.overlay({"log.segment.bytes": "1000"})
     assert (changed.num_partitions, changed.log_segment_bytes) == (3, 1000)
     assert config.log_segment_bytes == 1 << 30
-    assert config.overlaid({}) is config
+    assert config.overlay({}) is config
     assert changed != config
     assert changed == load({"num.partitions": "3", "log.segment.bytes": "1000"})
 

@@ -7,7 +7,7 @@ from ottla.config.describe import (
     STATIC,
     THIS_BROKER,
     TOPIC,
-    Entry,
+    ConfigEntry,
     Layers,
     describe_broker,
     describe_every_broker,
@@ -21,7 +21,7 @@ LAYERS = Layers(
 )
 
 
-def one(entries: list[Entry], name: str) -> Entry:
+def one(entries: list[ConfigEntry], name: str) -> ConfigEntry:
     return next(entry for entry in entries if entry.row.name == name)
 
 

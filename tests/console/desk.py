@@ -136,6 +136,10 @@ class Visitor:
     def reads(self, mark: str) -> str:
         return self.find(mark).inner_text()
 
+    def background(self) -> str:
+        """The colour of the page: what light and dark are told by."""
+        return str(self.page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
     def shoot(self, name: str) -> None:
         SHOTS.mkdir(parents=True, exist_ok=True)
         self.page.screenshot(path=SHOTS / f"{name}.png", full_page=True)

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource
+from console import acting
 from console.desk import Desk, Visitor, open_browser
+from console.load import Load
 from playwright.sync_api import sync_playwright
 from waiting import wait_until
 
 from ottla.client.cluster import Cluster as Client
+from ottla.client.reassignment import ongoing, start
 from ottla.client.security import PLAIN
 from ottla.console.watch.gathering import Gathering
 from ottla.testing import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from playwright.sync_api import Browser
 
@@ -45,78 +48,20 @@ PAGES = {
     "zookeeper": ("/zookeeper", "controller_epoch"),
     "audit": ("/audit", "create topic"),
 }
+COLUMN_MIN = 25  # pixels: no column is narrower, so less is not worth a thought
 SCRIPT = (
     "<img src=x onerror=\"window.hurt=1\"><script>window.hurt=1</script>{{constructor.constructor('window.hurt=1')()}}"
 )
 
 
-class Load:
-    """Producers and consumers that go on until told to stop: a quick group, a slow one, and an open transaction."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._stop = threading.Event()
-        self.counts: dict[str, int] = {}
-        self._threads = [
-            threading.Thread(target=self._produce),
-            threading.Thread(target=self._consume, args=("billing", ["orders", "payments"], 0.0)),
-            threading.Thread(target=self._consume, args=("shipping", ["orders"], 0.05)),
-        ]
-        self._open = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "transactional.id": "till-1",
-                "log_level": 0,
-                "transaction.timeout.ms": 900_000,
-            }
-        )
-
-    def start(self) -> None:
-        self._open.init_transactions(60)
-        self._open.begin_transaction()
-        self._open.produce("payments", b"never committed", partition=0)
-        self._open.flush(60)
-        for thread in self._threads:
-            thread.start()
-
-    def _produce(self) -> None:
-        producer = Producer({"bootstrap.servers": self._bootstrap, "log_level": 0, "linger.ms": 20})
-        number = 0
-        while not self._stop.wait(0.1):
-            for _ in range(10):
-                topic = ("orders", "payments", "moved")[number % 3]
-                order = {"id": number, "total": number % 100, "customer": {"name": "Ada", "city": "Praha"}}
-                producer.produce(topic, json.dumps(order), f"customer-{number % 97}", headers={"source": "web"},
-                                 on_delivery=self._count)  # fmt: skip
-                number += 1
-            producer.poll(0)
-        producer.flush(60)
-
-    def _count(self, error: object, message: object) -> None:
-        if error is None:
-            topic = message.topic()  # type: ignore[attr-defined]
-            self.counts[topic] = self.counts.get(topic, 0) + 1
-
-    def _consume(self, group: str, topics: list[str], pause_s: float) -> None:
-        options = {"bootstrap.servers": self._bootstrap, "group.id": group, "client.id": f"{group}-1", "log_level": 0}
-        consumer = Consumer({**options, "auto.offset.reset": "earliest", "auto.commit.interval.ms": 500})
-        consumer.subscribe(topics)
-        while not self._stop.is_set():
-            if consumer.poll(0.5) is not None and pause_s:
-                self._stop.wait(pause_s)
-        consumer.close()
-
-    def stop(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join()
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     # A throttle holds on average over a window of samples: a short window shows it with little data.
-    options = {"group.initial.rebalance.delay.ms": 0, "replication.quota.window.num": 3}
+    options = {
+        "group.initial.rebalance.delay.ms": 0,
+        "replication.quota.window.num": 3,
+        "auto.leader.rebalance.enable": "false",  # leaders are elected from the page
+    }
     with Cluster(3, options=options) as running:
         with Client(running.bootstrap) as client:
             for name, partitions in (("orders", 6), ("payments", 3), ("moved", 3), ("hostile", 1)):
@@ -162,17 +107,10 @@ def visitor(browser: Browser, desk: Desk) -> Iterator[Visitor]:
 
 def test_a_topic_is_created_changed_grown_and_deleted(visitor: Visitor, cluster: Cluster) -> None:
     visitor.go("/topics", until="orders")
-    visitor.press("create")
-    visitor.write("topic-name", "invoices")
-    visitor.write("topic-partitions", "2")
-    visitor.press("topic-create")
+    acting.create_topic(visitor, "invoices", 2)
     visitor.sees("2, ", "partitions")
     visitor.page.get_by_role("tab", name="Options").click()
-    visitor.write("options-search", "retention.ms")
-    visitor.find("options").get_by_text("retention.ms", exact=True).click()
-    visitor.write("option-value", "3600000")
-    visitor.press("option-save")
-    visitor.sees("3600000", "options")
+    acting.set_option(visitor, "retention.ms", "3600000")
     with Client(cluster.bootstrap) as client:
         assert client.configs("invoices")["retention.ms"] == "3600000"
     visitor.press("grow")
@@ -180,9 +118,7 @@ def test_a_topic_is_created_changed_grown_and_deleted(visitor: Visitor, cluster:
     visitor.press("grow-do")
     with Client(cluster.bootstrap) as client:
         wait_until(lambda: client.topics(["invoices"])["invoices"].partitions == 5)
-    visitor.press("delete")
-    visitor.write("confirm", "invoices")
-    visitor.press("sure")
+    acting.delete_topic(visitor, "invoices")
     with Client(cluster.bootstrap) as client:
         wait_until(lambda: "invoices" not in client.topics())
     visitor.page.wait_for_url("**/topics")  # where the page goes by itself
@@ -193,9 +129,7 @@ def test_a_topic_is_created_changed_grown_and_deleted(visitor: Visitor, cluster:
 
 def test_what_the_cluster_refuses_is_told_and_stands_in_the_audit_list(visitor: Visitor) -> None:
     visitor.go("/topics", until="orders")
-    visitor.press("create")
-    visitor.write("topic-name", "no such name!")
-    visitor.press("topic-create")
+    acting.create_topic(visitor, "no such name!", 1)
     visitor.sees("INVALID_TOPIC_EXCEPTION")
     visitor.go("/audit", until="no such name!")
 
@@ -243,26 +177,40 @@ def test_messages_are_followed_live(visitor: Visitor) -> None:
 
 
 def test_offsets_are_reset_with_a_preview(visitor: Visitor, cluster: Cluster) -> None:
-    options = {"bootstrap.servers": cluster.bootstrap, "group.id": "reports", "enable.auto.commit": False}
-    consumer = Consumer(options)
-    consumer.commit(offsets=[TopicPartition("orders", index, 7) for index in range(6)], asynchronous=False)
-    consumer.close()
-    wait_until(
-        lambda: (
-            visitor.go("/groups/reports") or visitor.find("reset").is_visible() or visitor.page.wait_for_timeout(500)
-        )
-    )
-    visitor.press("reset")
-    visitor.choose("reset-way", "An offset")
-    visitor.write("reset-amount", "3")
-    visitor.press("reset-look")
-    visitor.sees("-4", "reset-preview")
-    visitor.press("reset-do")
-    visitor.sees("Offsets of reports are reset")
-    checking = Consumer(options)
-    found = checking.committed([TopicPartition("orders", index) for index in range(6)], timeout=60)
-    checking.close()
-    assert [one.offset for one in found] == [3] * 6
+    acting.commit(cluster.bootstrap, "reports", "orders", dict.fromkeys(range(6), 7))
+    acting.open_group(visitor, "reports")
+    acting.reset_offsets(visitor, "reports", "An offset", "3", preview="-4")
+    assert acting.committed(cluster.bootstrap, "reports", "orders", 6) == [3] * 6
+
+
+def test_a_group_is_deleted(visitor: Visitor, cluster: Cluster) -> None:
+    acting.commit(cluster.bootstrap, "retired", "orders", {0: 1})
+    acting.open_group(visitor, "retired")
+    visitor.press("group-delete")
+    visitor.write("confirm", "retired")
+    visitor.press("sure")
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    wait_until(lambda: "retired" not in {one.group_id for one in admin.list_consumer_groups().result(60).valid})
+    visitor.page.wait_for_url("**/groups")
+    assert acting.committed(cluster.bootstrap, "retired", "orders", 1) == [OFFSET_INVALID]
+
+
+def test_an_option_of_a_broker_is_changed_while_it_runs(visitor: Visitor, cluster: Cluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+    def held() -> tuple[str, int]:
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+        entry = admin.describe_configs([resource])[resource].result(60)["message.max.bytes"]
+        return entry.value, entry.source
+
+    before = held()
+    visitor.go("/brokers/1", until="auto.create.topics.enable")
+    acting.set_option(visitor, "message.max.bytes", "2000000")
+    wait_until(lambda: held() == ("2000000", ConfigSource.DYNAMIC_BROKER_CONFIG.value), held)
+    visitor.sees("this broker, live", "options")
+    visitor.find("options").get_by_text("message.max.bytes", exact=True).click()
+    visitor.press("option-default")
+    wait_until(lambda: held() == before, held)
 
 
 def test_an_open_transaction_is_shown_and_aborted(visitor: Visitor) -> None:
@@ -288,16 +236,10 @@ def test_a_reassignment_from_the_page_loses_nothing_and_obeys_its_throttle(
         producer.produce("moved", b"x" * 4096, partition=0)
     producer.flush(60)
     visitor.go("/reassignment", until="Propose")
-    visitor.choose("plan-way", "Change the number of copies")
-    visitor.write("plan-topics", "moved")
-    visitor.write("plan-copies", "3")
-    visitor.press("plan-propose")
+    acting.propose(visitor, "Change the number of copies", "moved", copies=3)
     visitor.sees("3 partitions change", "plan-said")
     visitor.shoot("reassignment-plan")
-    visitor.write("plan-throttle", "0.2")
-    visitor.press("plan-run")
-    visitor.press("sure")
-    visitor.sees("The moves have begun")
+    acting.run_plan(visitor, "0.2")
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     began = time.monotonic()
     visitor.sees("partitions,", "moves-total")
@@ -324,12 +266,108 @@ def test_a_reassignment_from_the_page_loses_nothing_and_obeys_its_throttle(
     assert ends >= wanted, "acknowledged records are missing"
 
 
-def test_preferred_leaders_are_elected(visitor: Visitor, cluster: Cluster) -> None:
-    cluster.restart(3)
+def test_moves_are_cancelled_and_a_broker_is_drained(visitor: Visitor, cluster: Cluster) -> None:
+    """Held back to 10 kB a second, a move of four megabytes is under way until it is cancelled."""
+    with Client(cluster.bootstrap) as client:
+        client.create("heavy", 1, replicas=1)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for _ in range(1000):
+        producer.produce("heavy", b"x" * 4096, partition=0)
+    producer.flush(60)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+    def replicas() -> list[int]:
+        return admin.list_topics("heavy", timeout=60).topics["heavy"].partitions[0].replicas
+
+    (node,) = before = replicas()
+    visitor.go("/reassignment", until="Propose")
+    acting.propose(visitor, "Change the number of copies", "heavy", copies=3)
+    acting.run_plan(visitor, "0.01")
+    visitor.sees("1 partitions,", "moves-total")
+    visitor.press("moves-cancel")
+    visitor.press("sure")
+    visitor.sees("The moves are cancelled")
+    with Client(cluster.bootstrap) as client:
+        wait_until(lambda: not ongoing(client))
+        assert replicas() == before
+        wait_until(lambda: not client.configs("heavy").get("leader.replication.throttled.replicas"))
+    acting.propose(visitor, "Drain a broker", "heavy", leaving=node)
+    visitor.sees("1 partitions change", "plan-said")
+    acting.run_plan(visitor, "50")
+    wait_until(lambda: len(replicas()) == 1 and node not in replicas(), replicas)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "counting"})
+    assert consumer.get_watermark_offsets(TopicPartition("heavy", 0), timeout=60) == (0, 1000)
+    consumer.close()
+
+
+def test_preferred_leaders_are_elected_one_and_all(visitor: Visitor, cluster: Cluster) -> None:
+    """Another order of the replicas makes another one preferred; who leads stays until there is an election."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+    def leaders() -> dict[int, int]:
+        parts = admin.list_topics("payments", timeout=60).topics["payments"].partitions
+        return {index: parts[index].leader for index in range(2)}
+
+    before = leaders()
+    parts = admin.list_topics("payments", timeout=60).topics["payments"].partitions
+    order = {index: sorted(parts[index].replicas, key=lambda node: node == before[index]) for index in before}
+    with Client(cluster.bootstrap) as client:
+        assert not start(client, {("payments", index): nodes for index, nodes in order.items()})
     visitor.go("/reassignment", until="Preferred leaders")
+    visitor.write("elect-search", "payments")
+    row = visitor.page.locator("[data-mark=elect] tbody tr", has_text="payments / 1").first
+    row.locator(".q-checkbox").click()
+    visitor.press("elect-chosen")
+    visitor.sees("1 leaders elected")
+    wait_until(lambda: leaders() == {0: before[0], 1: order[1][0]}, leaders)
     visitor.press("elect-all")
-    visitor.page.get_by_text("elect").first.wait_for()
+    wait_until(lambda: leaders() == {index: order[index][0] for index in order}, leaders)
     wait_until(lambda: visitor.page.wait_for_timeout(300) or "led by another" not in visitor.reads("elect-count"))
+
+
+def test_light_and_dark_are_switched_and_remembered(visitor: Visitor) -> None:
+    visitor.page.emulate_media(color_scheme="light")
+    visitor.go("/", until="What needs attention")
+    light = visitor.background()
+    visitor.press("theme")
+    wait_until(lambda: visitor.background() != light)
+    dark = visitor.background()
+    visitor.go("/topics", until="orders")
+    assert visitor.background() == dark, "the next page has forgotten it"
+    visitor.page.emulate_media(color_scheme="dark")
+    visitor.press("theme")
+    wait_until(lambda: visitor.background() == light, "light is chosen, whatever the system says")
+    visitor.press("theme")
+    wait_until(lambda: visitor.background() == dark, "as the system is")
+
+
+@pytest.mark.parametrize("way", ["user", "token"])
+def test_only_who_knows_the_secret_gets_in(browser: Browser, cluster: Cluster, tmp_path: Path, way: str) -> None:
+    (tmp_path / "secret").write_text("open sesame")
+    flags = ["--user", "ada", "--password-file"] if way == "user" else ["--token-file"]
+    with ExitStack() as stack:
+        desk = stack.enter_context(
+            Desk(cluster.bootstrap, tmp_path, "--allow-changes", *flags, str(tmp_path / "secret"))
+        )
+        context = browser.new_context()
+        stack.callback(context.close)
+        visitor = Visitor(context.new_page(), desk.url)
+        visitor.go("/topics", until="Log in")
+        visitor.shoot(f"login-{way}")
+        for user, secret in (("ada", "open barley"), ("eve", "open sesame")):
+            if way == "token" and user == "eve":
+                continue  # a token has no name
+            acting.log_in(visitor, user if way == "user" else "", secret)
+            visitor.sees("That is not it.")
+            visitor.go("/topics", until="Log in")
+        acting.log_in(visitor, "ada" if way == "user" else "", "open sesame")
+        visitor.sees("What needs attention")
+        visitor.go("/topics", until="orders")
+        acting.create_topic(visitor, f"made-by-{way}", 1)
+        with Client(cluster.bootstrap) as client:
+            wait_until(lambda: f"made-by-{way}" in client.topics())
+        visitor.go("/audit", until=f"made-by-{way}")
+        assert ("ada" if way == "user" else "token") in visitor.reads("audit")
 
 
 @pytest.mark.parametrize("size", ["wide", "phone"])
@@ -348,6 +386,10 @@ def test_every_page_shows_what_it_is_for(browser: Browser, desk: Desk, size: str
             visitor.page.wait_for_timeout(400)  # for the plots to be drawn
             wide = visitor.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide <= 0, f"{name} is wider than the screen ({size})"
+            cut = visitor.page.evaluate(
+                "[...document.querySelectorAll('.q-table__middle')].map(one => one.scrollWidth - one.clientWidth)"
+            )
+            assert max(cut, default=0) < COLUMN_MIN, f"a table of {name} hides a column ({size}, {cut})"
             visitor.shoot(f"{name}-{size}-{scheme}")
         assert not visitor.errors, visitor.errors
         assert all(urlsplit(url).netloc == urlsplit(desk.url).netloc for url in visitor.requests if ":" in url)
@@ -357,10 +399,21 @@ def test_every_page_shows_what_it_is_for(browser: Browser, desk: Desk, size: str
 def test_a_broker_that_is_killed_is_told_within_seconds_and_nothing_hangs(
     visitor: Visitor, browser: Browser, cluster: Cluster, desk: Desk
 ) -> None:
-    visitor.go("/", until="What needs attention")
+    """All pages are open when it is killed: each says so, and still does what one asks of it."""
+    tabs = {name: Visitor(visitor.page.context.new_page(), desk.url) for name in PAGES}
+    for name, tab in tabs.items():
+        tab.go(PAGES[name][0])
+        tab.find("theme").wait_for()
     cluster.kill(2)
-    visitor.page.get_by_text("Broker 2 does not answer").first.wait_for()
-    visitor.shoot("overview-broker-killed")
+    for name, tab in tabs.items():
+        tab.page.get_by_text("Broker 2 does not answer").first.wait_for()
+        before = tab.background()
+        tab.press("theme")
+        wait_until(lambda: tab.background() != before, f"{name} hangs")  # noqa: B023
+        assert not tab.errors, (name, tab.errors)
+    tabs["overview"].shoot("overview-broker-killed")
+    for tab in tabs.values():
+        tab.page.close()
     for path, text in PAGES.values():
         if path.startswith("/transactions"):
             continue

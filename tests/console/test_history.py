@@ -10,8 +10,10 @@ from ottla.console.watch.snapshot import Group, Snapshot
 NOW = 1_700_000_000
 
 
-def a_snapshot(lag_rate: float = 1.0) -> Snapshot:
-    return Snapshot(version=1, cluster="c", groups={"g": Group("g", "classic", "Stable", "range", 1, rate=lag_rate)})
+def a_snapshot(lag_rate: float = 1.0, version: int = 2) -> Snapshot:
+    return Snapshot(
+        version=version, cluster="c", groups={"g": Group("g", "classic", "Stable", "range", 1, rate=lag_rate)}
+    )
 
 
 def fill(kept: History, first: int, last: int, step: int = 10) -> None:
@@ -23,6 +25,7 @@ def fill(kept: History, first: int, last: int, step: int = 10) -> None:
 def test_what_was_noted_is_there_after_a_restart(tmp_path: Path) -> None:
     path = str(tmp_path / "deep" / "history.sqlite")
     kept = History(path)
+    kept.note(a_snapshot(version=1), now=NOW - 10)  # without rates: not kept
     fill(kept, NOW, NOW + 60)
     kept.record("me", "create topic", "orders", "done", ok=True)
     kept.close()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import judge
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from console import acting
 from console.desk import Desk, Visitor, open_browser
 from playwright.sync_api import sync_playwright
 from waiting import wait_until
@@ -28,17 +28,10 @@ def test_pages_and_actions_work_on_apache_kafka(tmp_path: Path) -> None:
         browser = open_browser(driver)
         visitor = Visitor(browser.new_page(viewport={"width": 1360, "height": 860}), desk.url)
         visitor.go("/topics", until="Create topic")
-        visitor.press("create")
-        visitor.write("topic-name", "orders")
-        visitor.write("topic-partitions", "3")
-        visitor.press("topic-create")
+        acting.create_topic(visitor, "orders", 3)
         visitor.sees("in sync", "partitions")
         visitor.page.get_by_role("tab", name="Options").click()
-        visitor.write("options-search", "retention.ms")
-        visitor.find("options").get_by_text("retention.ms", exact=True).click()
-        visitor.write("option-value", "3600000")
-        visitor.press("option-save")
-        visitor.sees("3600000", "options")
+        acting.set_option(visitor, "retention.ms", "3600000")
         visitor.go("/messages?topic=orders", until="0 records found")
         visitor.press("produce")
         visitor.write("produce-key", "k")
@@ -48,17 +41,10 @@ def test_pages_and_actions_work_on_apache_kafka(tmp_path: Path) -> None:
         visitor.write("filter", "value.id = 5")
         visitor.press("read")
         visitor.sees("1 records found", "messages-status")
-        consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "reports"})
-        consumer.commit(offsets=[TopicPartition("orders", index, 0) for index in range(3)], asynchronous=False)
-        consumer.close()
-        wait_until(lambda: visitor.go("/groups/reports") or visitor.find("reset").is_visible()
-                   or visitor.page.wait_for_timeout(500))  # fmt: skip
-        visitor.press("reset")
-        visitor.choose("reset-way", "The end")
-        visitor.press("reset-look")
-        visitor.sees("+1", "reset-preview")
-        visitor.press("reset-do")
-        visitor.sees("Offsets of reports are reset")
+        acting.commit(kafka.bootstrap, "reports", "orders", dict.fromkeys(range(3), 0))
+        acting.open_group(visitor, "reports")
+        acting.reset_offsets(visitor, "reports", "The end", preview="+1")
+        assert sum(acting.committed(kafka.bootstrap, "reports", "orders", 3)) == 1
         visitor.go("/brokers/1", until="auto.create.topics.enable")
         visitor.go("/reassignment", until="Preferred leaders")
         visitor.press("elect-all")
@@ -70,9 +56,7 @@ def test_pages_and_actions_work_on_apache_kafka(tmp_path: Path) -> None:
         visitor.go("/", until="All is well")
         visitor.shoot("overview-apache-kafka")
         visitor.go("/topics/orders", until="in sync")
-        visitor.press("delete")
-        visitor.write("confirm", "orders")
-        visitor.press("sure")
+        acting.delete_topic(visitor, "orders")
         with Client(kafka.bootstrap) as client:
             wait_until(lambda: "orders" not in client.topics())
         assert not visitor.errors, visitor.errors

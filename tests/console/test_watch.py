@@ -5,8 +5,9 @@ from random import Random
 import pytest
 
 from ottla.client.cluster import TopicPartition
+from ottla.client.groups import Committed
 from ottla.console.watch.arrivals import SAMPLES_MAX, Arrivals
-from ottla.console.watch.asking import Commit, GroupFacts
+from ottla.console.watch.asking import GroupFacts
 from ottla.console.watch.attention import findings, health
 from ottla.console.watch.graph import edges, queries
 from ottla.console.watch.lag import lags
@@ -58,11 +59,11 @@ def test_a_log_that_was_cut_starts_from_nothing() -> None:
 
 
 def test_partitions_that_were_never_committed_count_from_the_start_of_the_log() -> None:
-    facts = GroupFacts("g", "classic", "Empty", "range", (), {HERE: Commit(90, "")})
+    facts = GroupFacts("g", "classic", "Empty", "range", (), {HERE: Committed(90)})
     first, second = lags(facts, {"orders": a_topic(100, 50, start=20)}, lambda where, offset: 7.0)
     assert (first.records, first.seconds) == (10, 7.0)
     assert (second.committed, second.records) == (None, 30)
-    caught = GroupFacts("g", "classic", "Empty", "range", (), {HERE: Commit(100, "")})
+    caught = GroupFacts("g", "classic", "Empty", "range", (), {HERE: Committed(100)})
     assert lags(caught, {"orders": a_topic(100)}, lambda where, offset: 7.0)[0].seconds == 0.0
 
 
@@ -86,7 +87,7 @@ def test_health_is_one_sentence_and_says_what_to_do() -> None:
 
 def test_spark_queries_are_known_by_their_commits_and_nonsense_is_not() -> None:
     said = '{"query":"q-1","run":"r","batch":12}'
-    facts = GroupFacts("live", "classic", "Empty", "", (), {HERE: Commit(5, said)})
+    facts = GroupFacts("live", "classic", "Empty", "", (), {HERE: Committed(5, said)})
     behind = lags(facts, {"orders": a_topic(9)}, lambda where, offset: None)
     group = Group("live", "classic", "Empty", "", 1, (), behind, 3.0)
     other = group._replace(name="other", lags=(behind[0]._replace(metadata='{"query": []}'),))

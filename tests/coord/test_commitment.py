@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from coord.test_runtime import Counter, result, stored
+from waiting import until
 
 from ottla.clock import SystemClock
 from ottla.config import topic_config
@@ -38,7 +39,7 @@ class Held(Partition):
     def high(self) -> int:
         return min(self.mark, self.log.end)
 
-    def committed(self, offset: int) -> asyncio.Future[None] | None:
+    def wait_for_commit(self, offset: int) -> asyncio.Future[None] | None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if offset <= self.mark:
             if not self.too_few:
@@ -66,7 +67,7 @@ class Ending(Counter):
         decision = self.add(key, token)
         return decision._replace(effects=(key,))
 
-    def loaded(self, now_ms: int) -> Decision:
+    def finish_load(self, now_ms: int) -> Decision:
         self.was_loaded = True
         return Decision(effects=tuple(sorted(self.counts)))
 
@@ -84,7 +85,7 @@ def play(
             runtime = Runtime(
                 lambda _: Ending(), SystemClock(), lambda _, effect: done.append(effect), patience_s=patience_s
             )
-            runtime.elected(partition)
+            runtime.on_election(partition)
             await asyncio.wait_for(story(runtime, partition, done), 10)
             await runtime.stop()
             await store.close()
@@ -93,8 +94,7 @@ def play(
 
 
 async def loaded(runtime: Runtime[Ending]) -> None:
-    while runtime.loading:
-        await asyncio.sleep(0)
+    await until(lambda: not runtime.loading)
 
 
 async def turns() -> None:
@@ -127,7 +127,7 @@ def test_an_answer_that_rests_on_uncommitted_records_waits_for_them(tmp_path: Pa
         written = runtime.run(0, lambda m, token, _: m.add(b"a", token))
         read = runtime.run(0, lambda m, token, _: Decision(replies=[(token, m.counts[b"a"])]))
         machine = runtime.peek(0)
-        told = runtime.committed(0, machine)
+        told = runtime.pending_commit(0, machine)
         assert told is not None
         await turns()
         assert not read.done()
@@ -137,7 +137,7 @@ def test_an_answer_that_rests_on_uncommitted_records_waits_for_them(tmp_path: Pa
         await result(told)
         assert await result(written) == 1
         assert runtime.run(0, lambda m, token, _: Decision(replies=[(token, "at once")])) == "at once"
-        assert runtime.committed(0, machine) is None
+        assert runtime.pending_commit(0, machine) is None
 
     play(tmp_path, story)
 
@@ -146,7 +146,7 @@ def test_who_waits_too_long_is_told_to_ask_again(tmp_path: Path) -> None:
     async def story(runtime: Runtime[Ending], partition: Held, done: list[bytes]) -> None:
         await loaded(runtime)
         written = runtime.run(0, lambda m, token, _: m.end(b"a", token))
-        told = runtime.committed(0, runtime.peek(0))
+        told = runtime.pending_commit(0, runtime.peek(0))
         for one in (written, told):
             with pytest.raises(BrokerError) as late:
                 await result(one)
@@ -182,8 +182,8 @@ def test_when_leadership_goes_nothing_uncommitted_is_told_or_done(tmp_path: Path
         await loaded(runtime)
         ending = runtime.run(0, lambda m, token, _: m.end(b"a", token))
         machine = runtime.peek(0)
-        told = runtime.committed(0, machine)
-        runtime.resigned(0)
+        told = runtime.pending_commit(0, machine)
+        runtime.on_resignation(0)
         partition.advance(1)  # by somebody else, who leads now
         for one in (ending, told):
             with pytest.raises(BrokerError) as lost:
@@ -192,7 +192,7 @@ def test_when_leadership_goes_nothing_uncommitted_is_told_or_done(tmp_path: Path
         await turns()
         assert done == []
         with pytest.raises(BrokerError):
-            runtime.committed(0, machine)
+            runtime.pending_commit(0, machine)
 
     play(tmp_path, story)
 
@@ -216,8 +216,7 @@ def test_a_commit_that_fails_is_told_and_what_follows_from_it_is_not_lost(
         await asyncio.sleep(0.03)
         assert done == []
         partition.advance(1)
-        while not done:
-            await asyncio.sleep(0)
+        await until(lambda: done)
 
     play(tmp_path, story)
 
@@ -231,7 +230,7 @@ def test_with_too_few_replicas_writers_are_told_and_readers_are_served(
         await loaded(runtime)
         ending = runtime.run(0, lambda m, token, _: m.end(b"a", token))
         read = runtime.run(0, lambda m, token, _: Decision(replies=[(token, m.counts[b"a"])]))
-        told = runtime.committed(0, runtime.peek(0))
+        told = runtime.pending_commit(0, runtime.peek(0))
         partition.mark = 1
         partition.lose(TOO_FEW)
         with pytest.raises(BrokerError) as refused:
@@ -239,12 +238,11 @@ def test_with_too_few_replicas_writers_are_told_and_readers_are_served(
         assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await result(read) == 1
         await result(told)
-        while not done:  # it is in the log, and read: what follows from it is done
-            await asyncio.sleep(0)
+        await until(lambda: done)  # it is in the log, and read: what follows from it is done
         partition.too_few = True
-        assert runtime.committed(0, runtime.peek(0)) is None
-        runtime.resigned(0)
-        runtime.elected(partition)
+        assert runtime.pending_commit(0, runtime.peek(0)) is None
+        runtime.on_resignation(0)
+        runtime.on_election(partition)
         await loaded(runtime)
         assert runtime.peek(0).counts == {b"a": 1}
 
@@ -285,12 +283,12 @@ def test_a_marker_that_comes_while_the_machine_waits_is_read_too(tmp_path: Path)
         await loaded(runtime)
         runtime.run(0, lambda m, token, _: m.add_in_transaction(b"a", token))
         partition.mark = 0
-        runtime.resigned(0)
-        runtime.elected(partition)
+        runtime.on_resignation(0)
+        runtime.on_election(partition)
         await asyncio.sleep(0.02)
         assert runtime.loading
         append(partition, MARKER, 0)
-        runtime.ended(0, 7, committed=True)
+        runtime.end_transaction(0, 7, committed=True)
         partition.advance(100)
         await loaded(runtime)
         assert runtime.peek(0).counts == {b"a": 1}
@@ -305,7 +303,7 @@ def test_a_newer_epoch_of_the_same_leader_keeps_the_machine(tmp_path: Path) -> N
         machine = runtime.peek(0)
         waiting = runtime.run(0, lambda m, token, _: m.wait(b"a", 1, token))
         partition.epoch += 1
-        runtime.elected(partition)
+        runtime.on_election(partition)
         assert runtime.peek(0) is machine
         assert not waiting.done()
 
@@ -318,11 +316,11 @@ def test_an_ended_transaction_is_told_of_when_its_marker_is_committed(tmp_path: 
         runtime.run(0, lambda m, token, _: m.add_in_transaction(b"a", token))
         partition.advance(1)
         machine = runtime.peek(0)
-        assert runtime.committed(0, machine) is None
+        assert runtime.pending_commit(0, machine) is None
         append(partition, MARKER, 0)
-        runtime.ended(0, 7, committed=True)
+        runtime.end_transaction(0, 7, committed=True)
         assert machine.counts == {b"a": 1}
-        told = runtime.committed(0, machine)
+        told = runtime.pending_commit(0, machine)
         assert told is not None
         partition.advance(2)
         await result(told)

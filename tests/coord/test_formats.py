@@ -12,7 +12,7 @@ from wire.definitions import Definition, parse
 from wire.test_declarations import declared, defined
 
 from ottla.coord import formats
-from ottla.coord.formats import GROUPS, TRANSACTIONS, read, written
+from ottla.coord.formats import GROUPS, TRANSACTIONS, decode_record, encode_record
 from ottla.coord.machine import Record
 from ottla.wire.codec import DecodeError
 from ottla.wire.schema import spec
@@ -84,22 +84,22 @@ SAMPLES: list[Any] = [
 
 @pytest.mark.parametrize(("key", "value"), SAMPLES)
 def test_what_is_written_is_read(key: Any, value: Any) -> None:
-    record = written(key, value)
-    assert read(GROUPS, record.key, record.value) == (key, value)
-    assert read(GROUPS, record.key, None) == (key, None)
-    assert written(key, None) == Record(record.key, None)
+    record = encode_record(key, value)
+    assert decode_record(GROUPS, record.key, record.value) == (key, value)
+    assert decode_record(GROUPS, record.key, None) == (key, None)
+    assert encode_record(key, None) == Record(record.key, None)
 
 
 def test_bytes_are_kafkas() -> None:
     """A commit as Apache Kafka 4.3.1 writes it."""
-    record = written(*SAMPLES[0])
+    record = encode_record(*SAMPLES[0])
     assert record.key.hex() == "000100016700017400000003"
     assert record.value is not None
     assert record.value.hex() == "000300000000000000090000000200016d0000000000000007"
 
 
 def test_a_type_of_another_kind_of_group_is_passed_over() -> None:
-    assert read(GROUPS, b"\0\x0a\0\1g", b"\0\0") is None
+    assert decode_record(GROUPS, b"\0\x0a\0\1g", b"\0\0") is None
 
 
 @pytest.mark.parametrize(
@@ -108,12 +108,12 @@ def test_a_type_of_another_kind_of_group_is_passed_over() -> None:
 )
 def test_malformed_records_are_refused(key: bytes, value: bytes | None) -> None:
     with pytest.raises(DecodeError):
-        read(GROUPS, key, value)
+        decode_record(GROUPS, key, value)
 
 
 def test_a_member_that_kafka_wrote_with_a_tag_for_nothing_is_read() -> None:
     value = b"\0\0\x02i\x02r\x05test\x0b/127.0.0.1\x02\x06story\x01\0\0\x13\x88\0\x01\0\x01\0"
-    found = formats.read(formats.GROUPS, b"\0\x05\0\x01g\0\x01A", value)
+    found = formats.decode_record(formats.GROUPS, b"\0\x05\0\x01g\0\x01A", value)
     assert found is not None
     assert found[1].rebalance_timeout_ms == 5000
     assert found[1].classic_member_metadata is None

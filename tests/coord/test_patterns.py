@@ -12,7 +12,7 @@ import pytest
 from laws.yardstick import least, spent
 
 from ottla.coord import patterns
-from ottla.coord.patterns import KEPT_MAX, PatternError, compiled, lookup, matching
+from ottla.coord.patterns import KEPT_MAX, PatternError, compile_pattern, lookup, matching
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -89,19 +89,19 @@ BROKEN = (
     ],
 )
 def test_a_pattern_matches_whole_names(pattern: str, matching: list[str], other: list[str]) -> None:
-    assert all(compiled(pattern).matches(name) for name in matching)
-    assert not any(compiled(pattern).matches(name) for name in other)
+    assert all(compile_pattern(pattern).matches(name) for name in matching)
+    assert not any(compile_pattern(pattern).matches(name) for name in other)
 
 
 @pytest.mark.parametrize("pattern", [*BROKEN, "((a{100}){100}){100}", r"(\pL|\pN){1,1000}"])
 def test_what_is_no_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(PatternError):
-        compiled(pattern)
+        compile_pattern(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+b", "(a|a)*b", "(a|aa)+b", "(.*a){20}b", "((a*)*)*b"])
 def test_no_pattern_takes_for_ever(pattern: str) -> None:
-    found = compiled(pattern)
+    found = compile_pattern(pattern)
     assert not found.matches("a" * 249)
     assert least(lambda: spent(lambda: found.matches("a" * 249)), 50) < 50
 
@@ -158,7 +158,7 @@ def test_re2j_gives_the_same_answers(tmp_path: Path) -> None:
 
 def verdict(pattern: str, names: list[str]) -> str:
     try:
-        found = compiled(pattern)
+        found = compile_pattern(pattern)
     except PatternError:
         return "invalid"
     return "".join("1" if found.matches(name) else "0" for name in names)
@@ -171,6 +171,6 @@ def test_what_is_remembered_is_bounded_in_names(monkeypatch: pytest.MonkeyPatch)
     names = [f"topic-{number}" for number in range(100)]
     for number in range(50):
         assert len(matching(f"x{number}|topic-.*", names)) == 100
-    assert patterns._names_kept() <= 1_000
+    assert patterns._count_names() <= 1_000
     assert len(patterns._found) == 9, "all of them were looked up among the same names"
     patterns._found.clear()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from coord.test_runtime import Counter, result
 from replica.making import Host, state
+from waiting import until
 
 from ottla.coord.coordinator import Coordinator, Shape
 from ottla.errors import BrokerError, ErrorCode
@@ -41,8 +42,7 @@ def play(folder: Path, story: Story, **options: str) -> None:
 
 
 async def loaded(coordinator: Coordinator[Counter]) -> None:
-    while coordinator.runtime.loading:
-        await asyncio.sleep(0)
+    await until(lambda: not coordinator.runtime.loading)
 
 
 def fetch_all(host: Host, partition: Partition, offset: int) -> None:
@@ -126,7 +126,7 @@ def test_while_too_few_are_in_sync_writes_are_refused_and_reads_go_on(tmp_path: 
             add(coordinator, b"a")
         assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         machine = coordinator.runtime.peek(0)
-        assert coordinator.runtime.committed(0, machine) is None
+        assert coordinator.runtime.pending_commit(0, machine) is None
         assert machine.counts == {b"a": 1}
 
     play(tmp_path, story, **{"min.insync.replicas": "2"})

@@ -15,7 +15,7 @@ from ottla.coord.machine import NOBODY, NOTHING, Decision, Record
 from ottla.coord.runtime import Runtime, replay, slot
 from ottla.disk import RealDisk
 from ottla.errors import BrokerError, ErrorCode
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.records import batch
 from ottla.replica.partition import Partition
 
@@ -58,11 +58,11 @@ class Counter:
         else:
             (self.counts[key],) = struct.unpack(">i", value)
 
-    def ended(self, producer_id: int, *, committed: bool) -> None:
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         for key in self.open.pop(producer_id, []):
             self.counts[key] = self.counts.get(key, 0) + committed
 
-    def loaded(self, now_ms: int) -> Decision:
+    def finish_load(self, now_ms: int) -> Decision:
         self.was_loaded = True
         return NOTHING
 
@@ -75,9 +75,9 @@ class Counter:
 
 
 @contextmanager
-def stored(folder: Path) -> Iterator[Store]:
+def stored(folder: Path) -> Iterator[LogStore]:
     config = load({"log.dirs": str(folder)})
-    store = Store([folder], RealDisk(), SystemClock(), config)
+    store = LogStore([folder], RealDisk(), SystemClock(), config)
     store.open(lambda _: topic_config(config, {}))
     yield store
 
@@ -90,7 +90,7 @@ def play(folder: Path, story: Callable[[Runtime[Counter], Partition], Awaitable[
             )
             partition = Partition("counts", 0, b"x" * 16, log, 0)
             runtime = Runtime(lambda _: Counter(), SystemClock())
-            runtime.elected(partition)
+            runtime.on_election(partition)
             await story(runtime, partition)
             await runtime.stop()
             await store.close()
@@ -141,7 +141,7 @@ def test_timers_fire_and_a_lost_partition_answers_who_waits(tmp_path: Path) -> N
         assert await result(runtime.run(0, lambda m, token, _: m.alarm(soon, token))) == "rang"
         waiting = runtime.run(0, lambda m, token, _: m.wait(b"a", 3, token))
         forgotten = runtime.run(0, lambda m, token, _: m.alarm(soon + 10**6, token))
-        runtime.resigned(0)
+        runtime.on_resignation(0)
         assert await result(waiting) == "gone"
         with pytest.raises(BrokerError) as lost:
             await result(forgotten)
@@ -172,7 +172,7 @@ def test_records_of_a_transaction_count_when_its_marker_comes_live_and_at_load(t
     async def story(runtime: Runtime[Counter], partition: Partition) -> None:
         await result(runtime.run(0, lambda m, token, _: m.add_in_transaction(b"a", token)))
         assert runtime.peek(0).counts == {}
-        runtime.ended(0, 7, committed=True)
+        runtime.end_transaction(0, 7, committed=True)
         assert runtime.peek(0).counts == {b"a": 1}
         found = partition.log.read(0, 10**6, offset_max=partition.log.end)
         assert found is not None
@@ -225,7 +225,7 @@ def test_what_the_broker_itself_wants_done_waits_for_the_load_and_for_a_log_that
         await result(runtime.run(0, lambda m, token, _: m.wait(b"a", 2, token)))
         partition.log.fault = "full"
         runtime.decide(0, lambda machine, _: machine.add(b"a", 0))
-        runtime.resigned(0)
+        runtime.on_resignation(0)
         partition.log.fault = None
         end = partition.log.end
         await asyncio.sleep(0.03)

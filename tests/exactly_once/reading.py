@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from waiting import wait_until
 
 if TYPE_CHECKING:
     from exactly_once.conftest import Mortal, MortalKafka
@@ -74,13 +75,15 @@ def high_watermark(broker: Mortal | MortalKafka, topic: str, partition: int = 0)
 
 def _end(broker: Mortal | MortalKafka, topic: str, partition: int, isolation: IsolationLevel) -> int:
     place = TopicPartition(topic, partition)
-    deadline = time.monotonic() + READ_S
-    while True:
+
+    def attempt() -> tuple[int] | None:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
         (future,) = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=isolation).values()
         try:
-            return int(future.result(READ_S).offset)
+            return (int(future.result(READ_S).offset),)
         except KafkaException as failure:
-            if failure.args[0].name() not in ELECTING or time.monotonic() > deadline:
+            if failure.args[0].name() not in ELECTING:
                 raise
-            time.sleep(0.05)
+            return None
+
+    return wait_until(attempt, f"{place} has no leader")[0]

@@ -301,9 +301,7 @@ def franz_go(bootstrap: str) -> Transactor:
 
 
 def kafkajs(bootstrap: str) -> Transactor:
-    agent = Agent(bootstrap, ["node", str(HERE / "node" / "transactor.js")])
-    agent.lacks = frozenset({"patience"})  # gives up when a broker that has restarted is not a coordinator again yet
-    return agent
+    return Agent(bootstrap, ["node", str(HERE / "node" / "transactor.js")])
 
 
 OPENERS: Final[dict[str, Callable[[str], Transactor]]] = {

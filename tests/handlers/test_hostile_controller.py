@@ -12,7 +12,7 @@ from replica.making import Host, state
 from replica.test_partition import play
 
 from ottla import descriptors
-from ottla.cluster.keeper import Unavailable
+from ottla.cluster.metadata_store import Unavailable
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.replication import leader_and_isr, update_metadata
 from ottla.replica import membership
@@ -128,7 +128,7 @@ def test_an_unknown_security_protocol_in_metadata_is_refused(tmp_path: Path) -> 
 def test_some_descriptors_are_left_whatever_is_assigned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(host: Host) -> None:
         assert await role(host) == 0
-        monkeypatch.setattr(descriptors, "left", lambda: DESCRIPTORS_SPARE - 1)
+        monkeypatch.setattr(descriptors, "count_free", lambda: DESCRIPTORS_SPARE - 1)
         last = 1 + UNLOOKED_MAX
         codes = [await role(host, partition_index=index) for index in range(1, last + 1)]
         assert codes[-1] == ErrorCode.KAFKA_STORAGE_ERROR, "a few may have been made since it was looked at"

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 
 class Wired:
-    def __init__(self, port: int, *, timeout_s: float = 60.0) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
+    def __init__(self, port: int, *, timeout_s: float = 60.0, source: str = "127.0.0.1") -> None:
+        """`source` is the address to come from."""
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s, source_address=(source, 0))
         self._count = 0
         self._unanswered: deque[tuple[int, int, int]] = deque()  # (key, version, correlation id)
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from log.making import NOW_MS, TOPIC_ID, FaultyDisk, StillClock, a_store, append, everything, settings
+from waiting import until
 
 from ottla.config import load
 from ottla.log.cleaner import REST_MS, Cleaner, survey, swap
-from ottla.log.compaction import SLICE_SIZE, Compaction, StoppedError, Throttle, plan
+from ottla.log.compaction import SLICE_SIZE, Compaction, ReadThrottle, StoppedError, plan
 from ottla.records import batch
 from ottla.records.batch import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 HOUR_MS = 3_600_000
 BROKER = load({})
@@ -32,7 +32,7 @@ def put(log: Log, key: bytes, value: bytes | None = b"v", *, timestamp: int = NO
     append(log, memoryview(batch.build([Record(0, timestamp, key, value)], **producer)))
 
 
-def a_dirty_log(store: Store, topic: str, *, closed: int = 3, **options: object) -> Log:
+def a_dirty_log(store: LogStore, topic: str, *, closed: int = 3, **options: object) -> Log:
     """A log of as many closed segments, each with a value for the same key."""
     options = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.5, **options}
     log = store.create(topic, 0, TOPIC_ID, settings(**options), 0)
@@ -49,12 +49,6 @@ def offsets(log: Log) -> list[int]:
 
 def clean(cleaner: Cleaner) -> bool:
     return asyncio.run(cleaner.clean_filthiest())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until something has come true; the test's timeout bounds it."""
-    while not condition():
-        await asyncio.sleep(0)
 
 
 def test_the_filthiest_log_is_compacted_first_and_none_when_all_are_clean(tmp_path: Path) -> None:
@@ -356,7 +350,7 @@ def test_the_throttle_waits_for_as_long_as_the_bytes_are_ahead_of_the_rate() -> 
             return self.is_set()
 
     stop = Waited()
-    throttle = Throttle(load({"log.cleaner.io.max.bytes.per.second": str(SLICE_SIZE)}), StillClock(), stop)
+    throttle = ReadThrottle(load({"log.cleaner.io.max.bytes.per.second": str(SLICE_SIZE)}), StillClock(), stop)
     throttle(SLICE_SIZE // 2)
     assert stop.seconds == []
     throttle(SLICE_SIZE // 2)
@@ -383,7 +377,7 @@ def test_another_number_of_threads_counts_at_once(tmp_path: Path, monkeypatch: p
         monkeypatch.setattr(cleaner, "clean_filthiest", clean_filthiest)
         task = asyncio.create_task(cleaner.run())
         for threads in (1, 3, 2, 0, 1):
-            store.config = store.config.overlaid({"log.cleaner.threads": str(threads)})
+            store.config = store.config.overlay({"log.cleaner.threads": str(threads)})
             for gate in gates[threads:]:
                 gate.set()
             await until(lambda: len(gates) == threads)  # noqa: B023

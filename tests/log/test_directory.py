@@ -56,9 +56,11 @@ def test_a_name_aside_fits_and_is_understood(topic: str, kind: str) -> None:
 @pytest.mark.parametrize(("number", "online"), [(errno.ENOSPC, True), (errno.EMFILE, True), (errno.EIO, False)])
 def test_only_a_broken_device_goes_offline(tmp_path: Path, number: int, online: bool) -> None:
     directory = Directory(str(tmp_path), RealDisk())
-    error = directory.refusal(OSError(number, "reason"))
+    failure = OSError(number, "reason")
+    directory.note_failure(failure)
+    error = directory.storage_error(failure)
     assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
     assert directory.online is online
-    directory.refusal(OSError(errno.EIO, "later"))
+    directory.note_failure(OSError(errno.EIO, "later"))
     assert directory.error is not None
     assert directory.error.strerror == ("later" if online else "reason"), "the first cause is kept"

@@ -45,24 +45,24 @@ def test_what_was_deleted_meanwhile_is_passed_over(tmp_path: Path) -> None:
     log = a_log(tmp_path, segment_bytes=200, file_delete_delay_ms=0)
     append(log, produced(2))
     append(log, produced(5))
-    flush = log.unflushed()
+    flush = log.plan_flush()
     assert flush is not None
     log.delete_before(7)
     log.retain(NOW_MS)
     log.doomed.pop().remove(".deleted")
     carry_out(flush)
-    log.flushed(flush, NOW_MS)
+    log.finish_flush(flush, NOW_MS)
     assert log.recovery_point == 7
 
 
 def test_a_log_that_was_cut_meanwhile_does_not_believe_an_old_flush(tmp_path: Path) -> None:
     log = a_log(tmp_path)
     append(log, produced(5))
-    flush = log.unflushed()
+    flush = log.plan_flush()
     assert flush is not None
     log.truncate(0, now_ms=NOW_MS)
     append(log, produced(2))
-    log.flushed(flush, NOW_MS)
+    log.finish_flush(flush, NOW_MS)
     assert log.recovery_point == 0
 
 
@@ -70,7 +70,7 @@ def test_a_failure_is_passed_on(tmp_path: Path) -> None:
     disk = FaultyDisk()
     log = a_log(tmp_path, disk=disk)
     append(log, produced())
-    flush = log.unflushed()
+    flush = log.plan_flush()
     assert flush is not None
     disk.broken = 5
     with pytest.raises(OSError, match="Input/output"):

@@ -294,7 +294,7 @@ def test_an_open_transaction_holds_the_last_stable_offset(tmp_path: Path) -> Non
     assert log.last_stable(log.end) == 3
     end_transaction(log, commit=True)
     assert log.last_stable(log.end) == log.end == 7
-    assert log.aborted(0, log.end) == []
+    assert log.list_aborted(0, log.end) == []
 
 
 def test_the_last_stable_offset_is_not_before_the_start_of_the_log(tmp_path: Path) -> None:
@@ -318,10 +318,10 @@ def test_aborted_transactions_are_listed_over_segments(tmp_path: Path) -> None:
     end_transaction(log, commit=False, producer_id=7)
     end_transaction(log, commit=False, producer_id=8)
     assert len(log.segments) > 1
-    assert log.aborted(0, log.end) == [(7, 0), (8, 2)]
-    assert log.aborted(2, log.end) == [(7, 0), (8, 2)], "they end later"
-    assert log.aborted(0, 2) == [(7, 0)]
-    assert log.aborted(log.end - 1, log.end) == [(8, 2)]
+    assert log.list_aborted(0, log.end) == [(7, 0), (8, 2)]
+    assert log.list_aborted(2, log.end) == [(7, 0), (8, 2)], "they end later"
+    assert log.list_aborted(0, 2) == [(7, 0)]
+    assert log.list_aborted(log.end - 1, log.end) == [(8, 2)]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
@@ -333,10 +333,10 @@ def test_an_aborted_transaction_that_cannot_be_written_down_is_told_from_memory(
     opened = disk.open
     disk.open = failing(number)  # type: ignore[method-assign]
     end_transaction(log, commit=False)
-    assert log.aborted(0, log.end) == [(7, 0)]
+    assert log.list_aborted(0, log.end) == [(7, 0)]
     assert log.directory.online
     with pytest.raises(OSError, match=os.strerror(number)):
-        log.unflushed()
+        log.plan_flush()
     disk.open = opened  # type: ignore[method-assign]
     log.flush(NOW_MS)
     assert log.recovery_point == log.end
@@ -360,7 +360,7 @@ def test_the_list_of_aborted_transactions_goes_with_the_bytes_that_are_read(tmp_
     for offset in (0, 300, log.end - 300):
         found = log.read(offset, 1000, offset_max=log.end)
         assert found is not None
-        listed = log.aborted(offset, log.end, found)
+        listed = log.list_aborted(offset, log.end, found)
         held = list(batch.entries(found.read()))
         needed = [(7, entry.base_offset) for entry in held if not batch.header(found.read(), entry.position).control]
         assert listed[: len(needed)] == needed
@@ -382,7 +382,7 @@ def test_a_copy_is_the_same_bytes(tmp_path: Path) -> None:
         offset = follower.replicate(memoryview(found.read()), now_ms=NOW_MS)
     assert everything(follower) == everything(leader)
     assert follower.epochs.entries == leader.epochs.entries == [(2, 0), (4, 5)]
-    assert follower.aborted(0, follower.end) == leader.aborted(0, leader.end) == [(8, 5)]
+    assert follower.list_aborted(0, follower.end) == leader.list_aborted(0, leader.end) == [(8, 5)]
     assert [one[:4] for one in follower.producers.active()] == [one[:4] for one in leader.producers.active()]
 
 
@@ -488,7 +488,7 @@ def test_flush_messages_1_is_on_disk_before_it_is_acknowledged(tmp_path: Path) -
     log = a_log(tmp_path, disk=disk, flush_messages=1)
     append(log, produced(2))
     assert (log.owed, log.recovery_point) == (2, 0)
-    asyncio.run(Flusher(StillClock()).flushed(log, log.owed))
+    asyncio.run(Flusher(StillClock()).wait_for(log, log.owed))
     assert log.recovery_point == 2
     assert disk.synced == [log.active.file.fd]
 
@@ -515,7 +515,7 @@ def test_after_a_roll_closed_segments_are_to_be_flushed_with_their_indexes(tmp_p
     assert flush.end == 2
     assert [file.path for file in flush.files] == [log.segments[0].stem + ".log"]
     assert set(flush.indexes) == {log.segments[0].stem + suffix for suffix in (".index", ".timeindex", ".txnindex")}
-    log.flushed(flush, NOW_MS)
+    log.finish_flush(flush, NOW_MS)
     assert log.recovery_point == 2
     assert log.flush_due(NOW_MS) is None
 
@@ -527,12 +527,12 @@ def test_the_indexes_of_a_segment_that_was_on_disk_before_it_was_closed_are_flus
     log.flush(NOW_MS)
     log.roll(NOW_MS)
     append(log, produced(2))
-    flush = log.unflushed()
+    flush = log.plan_flush()
     assert flush is not None
     assert f"{log.segments[0].stem}.txnindex" in flush.indexes
     log.flush(NOW_MS)
     append(log, produced(2))
-    flush = log.unflushed()
+    flush = log.plan_flush()
     assert flush is not None
     assert not flush.indexes, "once is enough"
 
@@ -549,12 +549,12 @@ def test_flush_ms_asks_for_everything_when_it_is_over(tmp_path: Path) -> None:
 def test_the_names_of_new_files_are_flushed_once(tmp_path: Path) -> None:
     log = a_log(tmp_path, flush_messages=1000)
     append(log, produced())
-    first = log.unflushed()
+    first = log.plan_flush()
     assert first is not None
     assert first.folders == (str(log.folder), str(tmp_path))
     log.flush(NOW_MS)
     append(log, produced())
-    second = log.unflushed()
+    second = log.plan_flush()
     assert second is not None
     assert second.folders == ()
 

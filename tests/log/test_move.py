@@ -12,17 +12,17 @@ from log.test_log import end_transaction, from_producer, in_transaction
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log import move as moving
-from ottla.log.move import Move, Piece, left
+from ottla.log.move import LogMove, Piece, count_bytes
 from ottla.records import batch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 
-def begin(folder: Path, disk: FaultyDisk | None = None, **options: object) -> tuple[Store, Log]:
+def begin(folder: Path, disk: FaultyDisk | None = None, **options: object) -> tuple[LogStore, Log]:
     store = a_store([folder / "a", folder / "b"], disk=disk)
     log = store.create("orders", 0, TOPIC_ID, settings(segment_bytes=1000, file_delete_delay_ms=0, **options), 0)
     assert log.folder.parent == folder / "a"
@@ -35,7 +35,7 @@ def begin(folder: Path, disk: FaultyDisk | None = None, **options: object) -> tu
     return store, log
 
 
-def asked(store: Store, folder: Path) -> Move:
+def asked(store: LogStore, folder: Path) -> LogMove:
     store.move("orders", 0, str(folder / "b"))
     return store.moves["orders", 0]
 
@@ -48,7 +48,7 @@ def facts(log: Log) -> tuple[object, ...]:
         log.epochs.entries,
         sorted(log.producers.active()),
         log.last_stable(log.end),
-        log.aborted(0, log.end),
+        log.list_aborted(0, log.end),
         log.offset_for_time(NOW_MS + 7),
         log.topic_id,
     )
@@ -86,7 +86,7 @@ def test_what_is_appended_meanwhile_comes_along(tmp_path: Path, monkeypatch: pyt
 
     def copy_and_append(pieces: list[Piece]) -> None:
         copy(pieces)
-        rounds.append(left(pieces))
+        rounds.append(count_bytes(pieces))
         if len(rounds) < 6:
             append(log, produced(6 - len(rounds), size=100), epoch=6)
 
@@ -199,7 +199,7 @@ def test_an_unfinished_copy_found_at_start_is_begun_anew(tmp_path: Path) -> None
 def test_a_flush_that_began_before_the_move_says_nothing_of_the_copy(tmp_path: Path, fails: bool) -> None:
     disk = FaultyDisk()
     store, log = begin(tmp_path, disk)
-    planned = log.unflushed()
+    planned = log.plan_flush()
     assert planned is not None
 
     class Late:

@@ -15,7 +15,7 @@ from log.test_log import end_transaction, from_producer, in_transaction
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
 from ottla.log.checkpoints import write_offsets
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.records import batch
 from ottla.records.legacy import build as build_legacy
 from ottla.records.native import crc32c
@@ -30,7 +30,7 @@ OPTIONS = {"segment.bytes": "1000", "index.interval.bytes": "150"}
 NAME = "00000000000000000000"
 
 
-def begin(folder: Path, **options: str) -> tuple[Store, Log]:
+def begin(folder: Path, **options: str) -> tuple[LogStore, Log]:
     wanted = {**OPTIONS, **{name.replace("_", "."): value for name, value in options.items()}}
     store = a_store(folder, topic=wanted)
     return store, store.create("orders", 0, TOPIC_ID, topic_config(load({}), wanted), 0)
@@ -67,7 +67,11 @@ def test_a_crash_loses_nothing_that_the_system_has(tmp_path: Path) -> None:
     assert found.epochs.entries == log.epochs.entries
     assert sorted(found.producers.active()) == sorted(log.producers.active())
     assert found.last_stable(found.end) == log.last_stable(log.end) < log.end
-    assert found.aborted(0, found.end) == log.aborted(0, log.end) == [(200, found.aborted(0, found.end)[0][1])]
+    assert (
+        found.list_aborted(0, found.end)
+        == log.list_aborted(0, log.end)
+        == [(200, found.list_aborted(0, found.end)[0][1])]
+    )
     assert append(found, from_producer(12, producer_id=100), epoch=4).base == log.end
 
 
@@ -179,7 +183,7 @@ def test_a_segment_that_was_lost_whole_takes_the_later_ones_along_where_there_ar
     assert len(log.segments) > 3
     lost, end = log.segments[-2], log.end
     (tmp_path / "orders-0" / f"{lost.base:020d}.log").write_bytes(b"")
-    store = Store([tmp_path], RealDisk(), StillClock(), load({}))
+    store = LogStore([tmp_path], RealDisk(), StillClock(), load({}))
     store.open(lambda _: topic_config(load({}), OPTIONS), replicated=replicated)
     assert store.logs["orders", 0].end == (lost.base if replicated else end)
 
@@ -188,7 +192,7 @@ def test_below_the_recovery_point_nothing_is_read(tmp_path: Path) -> None:
     """A bad bit there is no crash's doing; reading terabytes at every start would be worse."""
     _, log = begin(tmp_path)
     varied(log)
-    flush = log.unflushed(closed_only=True)
+    flush = log.plan_flush(closed_only=True)
     assert flush is not None
     write_offsets(RealDisk(), tmp_path / "recovery-point-offset-checkpoint", {("orders", 0): flush.end})
     path = log.folder / f"{NAME}.log"
@@ -219,7 +223,7 @@ def test_a_clean_stop_is_believed(tmp_path: Path) -> None:
 def test_missing_files_are_made_again(tmp_path: Path, suffix: str, clean: bool) -> None:
     store, log = begin(tmp_path)
     varied(log)
-    end, producers, aborted = log.end, sorted(log.producers.active()), log.aborted(0, log.end)
+    end, producers, aborted = log.end, sorted(log.producers.active()), log.list_aborted(0, log.end)
     assert aborted
     asyncio.run(store.close())
     whole = contents(log.folder, ".index", ".timeindex", ".txnindex")
@@ -229,7 +233,7 @@ def test_missing_files_are_made_again(tmp_path: Path, suffix: str, clean: bool) 
         (tmp_path / ".kafka_cleanshutdown").unlink()
     found = again(tmp_path)
     assert found.end == end
-    assert found.aborted(0, end) == aborted
+    assert found.list_aborted(0, end) == aborted
     assert sorted(found.producers.active()) == producers
     assert contents(log.folder, ".index", ".timeindex", ".txnindex") == whole
 

@@ -115,7 +115,7 @@ def test_the_recovery_point_and_the_epochs_follow_the_start(tmp_path: Path) -> N
     log.retain(NOW_MS)
     assert log.recovery_point == 2
     assert log.epochs.entries == [(0, 2)]
-    assert log.unflushed() is not None
+    assert log.plan_flush() is not None
 
 
 def test_a_slice_handed_out_before_stays_readable(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from ottla.config import load
 from ottla.disk import RealDisk
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.checkpoints import Meta, read_offsets
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,6 +163,15 @@ def test_a_deleted_folder_found_at_start_goes_too_and_a_stray_one_stays(tmp_path
     assert names(tmp_path) == {f"orders-0.{UNIQUE}-stray", "lost+found"}
 
 
+def test_a_stray_folder_of_a_log_in_another_directory_stays_as_it_is(tmp_path: Path) -> None:
+    dirs = tmp_path / "a", tmp_path / "b"
+    a_store(dirs[0]).create("orders", 0, TOPIC_ID, settings(), 0)
+    (dirs[1] / f"orders-0.{UNIQUE}-stray").mkdir(parents=True)
+    store = a_store(dirs)
+    assert set(store.logs) == {("orders", 0)}
+    assert f"orders-0.{UNIQUE}-stray" in names(dirs[1])
+
+
 def test_logs_the_cluster_does_not_want_are_set_aside(tmp_path: Path) -> None:
     store = a_store(tmp_path)
     log = store.create("orders", 0, TOPIC_ID, settings(), 0)
@@ -242,7 +251,7 @@ def test_one_broken_directory_does_not_stop_the_others(tmp_path: Path) -> None:
 
 
 def test_without_any_directory_there_is_no_broker(tmp_path: Path) -> None:
-    store = Store([tmp_path / "a"], BrokenFolderDisk(tmp_path / "a"), StillClock(), load({}))
+    store = LogStore([tmp_path / "a"], BrokenFolderDisk(tmp_path / "a"), StillClock(), load({}))
     with pytest.raises(BrokerError) as failure:
         store.open(lambda _: settings())
     assert failure.value.code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -13,7 +13,7 @@ from handlers.wired import Wired
 from ottla.config import ConfigError, load
 from ottla.embed import BrokerFailed, BrokerThread
 from ottla.metrics import endpoint
-from ottla.metrics.endpoint import ADDRESS_FILE, bound_to
+from ottla.metrics.endpoint import ADDRESS_FILE, bind_metrics
 from ottla.testing.ports import free_ports
 from ottla.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.messages.metadata import ApiVersionsRequest
@@ -59,10 +59,13 @@ def told_by_protocol(broker: BrokerThread) -> str | None:
 def test_the_usual_port_is_taken_when_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     (port,) = free_ports(1)
     monkeypatch.setattr(endpoint, "PORT", port)
-    with bound_to("127.0.0.1", None, any_free=False) as first, bound_to("127.0.0.1", None, any_free=False) as second:
+    with (
+        bind_metrics("127.0.0.1", None, any_free=False) as first,
+        bind_metrics("127.0.0.1", None, any_free=False) as second,
+    ):
         assert first.getsockname()[1] == port
         assert second.getsockname()[1] != port
-    with bound_to("127.0.0.1", None, any_free=True) as other:
+    with bind_metrics("127.0.0.1", None, any_free=True) as other:
         assert other.getsockname()[1] != port
 
 

@@ -10,7 +10,7 @@ import pytest
 from waiting import wait_until
 
 from ottla.metrics import http
-from ottla.metrics.http import BadRequest, allowed, parse
+from ottla.metrics.http import BadRequest, is_allowed, parse
 
 if TYPE_CHECKING:
     from ottla.embed import BrokerThread
@@ -154,9 +154,11 @@ def was_reset(sock: socket.socket) -> bool:
 
 def test_names_that_may_be_asked_for() -> None:
     names = frozenset({"broker-1"})
-    assert all(allowed(host, names) for host in ("127.0.0.1", "10.0.0.7:9404", "[::1]", "LOCALHOST:1", "Broker-1:9404"))
-    assert not any(allowed(host, names) for host in ("evil.example", "127.0.0.1.evil.example", "", "broker-2"))
-    assert allowed("evil.example", frozenset({"*"}))
+    assert all(
+        is_allowed(host, names) for host in ("127.0.0.1", "10.0.0.7:9404", "[::1]", "LOCALHOST:1", "Broker-1:9404")
+    )
+    assert not any(is_allowed(host, names) for host in ("evil.example", "127.0.0.1.evil.example", "", "broker-2"))
+    assert is_allowed("evil.example", frozenset({"*"}))
 
 
 @pytest.mark.parametrize("head", [b"\xff", b"GET  / HTTP/1.1", b"GET / HTTP/1.1\r\n: x", b"GET / HTTP/1.1\r\na : x"])

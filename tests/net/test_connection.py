@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import until
 
 from ottla.errors import Hangup
 from ottla.net.connection import RECEIVE_SIZE, Answer, Connection, Deferred, Limits, Receiver
@@ -133,8 +134,7 @@ def test_answers_leave_in_request_order_whenever_they_are_ready() -> None:
 
     async def story(_: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"".join(map(frame, (b"late-a", b"now-b", b"late-c", b"now-d"))))
-        while len(futures) < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(futures) >= 2)
         futures[1].set_result(b"!")
         await asyncio.sleep(0.01)
         futures[0].set_result(b"?")
@@ -219,8 +219,7 @@ def test_a_client_with_too_many_unanswered_requests_is_not_read_until_one_is_ans
         await asyncio.sleep(0.05)
         assert len(futures) == 4
         for number, payload in enumerate(payloads):
-            while len(futures) <= number:
-                await asyncio.sleep(0.001)
+            await until(lambda number=number: len(futures) > number)
             assert len(futures) <= number + 4
             futures[number].set_result(b"")
             assert await answer(reader) == payload
@@ -256,8 +255,7 @@ def test_drain_sends_what_is_owed_and_closes() -> None:
 
     async def story(opened: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(frame(b"ask"))
-        while future is None:
-            await asyncio.sleep(0.001)
+        await until(lambda: future is not None)
         draining = asyncio.ensure_future(opened.drain(10))
         await asyncio.sleep(0.01)
         assert not draining.done()
@@ -278,11 +276,9 @@ def test_a_closed_connection_cancels_what_it_waited_for() -> None:
 
     async def story(opened: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(frame(b"ask"))
-        while not futures:
-            await asyncio.sleep(0.001)
+        await until(lambda: futures)
         writer.close()
-        while opened.connections:
-            await asyncio.sleep(0.001)
+        await until(lambda: not opened.connections)
         assert futures[0].cancelled()
 
     play(handle, story)

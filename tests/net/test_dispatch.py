@@ -11,7 +11,7 @@ import pytest
 
 from ottla import handlers
 from ottla.errors import BrokerError, ErrorCode, Hangup
-from ottla.handlers.call import REGISTRY, TELEMETRY, Registered, served
+from ottla.handlers.call import REGISTRY, TELEMETRY, Registration, select_apis
 from ottla.net.connection import Connection, Deferred
 from ottla.net.dispatch import Dispatch, Route
 from ottla.wire.codec import encode
@@ -52,7 +52,7 @@ def framed(request: object, key: int, version: int, correlation: int = 7) -> mem
 def instead(key: int, function: Callable[..., Any]) -> Iterator[Dispatch]:
     """A dispatcher whose handler of one API is another function."""
     before = REGISTRY[key]
-    REGISTRY[key] = Registered(key, before.request, before.versions, function)
+    REGISTRY[key] = Registration(key, before.request, before.versions, function)
     try:
         yield Dispatch(cast("Any", None))
     finally:
@@ -163,7 +163,7 @@ def test_a_client_that_is_too_new_is_told_in_a_version_it_can_read(version: int)
     size, correlation, code, count = struct.unpack_from(">iihi", answer[0])
     assert (size, correlation, code) == (len(answer[0]) - 4, 7, ErrorCode.UNSUPPORTED_VERSION)
     rows = [struct.unpack_from(">hhh", answer[0], 14 + 6 * row) for row in range(count)]
-    known = sorted(served(cast("Any", None)).values(), key=lambda one: one.key)
+    known = sorted(select_apis(cast("Any", None)).values(), key=lambda one: one.key)
     assert {one.key for one in known} == {one.key for one in REGISTRY.values() if not one.for_members} - TELEMETRY
     assert rows == [(one.key, *one.versions) for one in known]
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from waiting import until
 
 from ottla.net.connection import Answer, Connection, Deferred, Limits, Receiver
 from ottla.net.listener import Admission, Listener, bind
@@ -63,11 +64,9 @@ def test_one_connection_too_many_is_closed_and_a_place_that_is_freed_is_given_ag
         assert await closed(refused[0])
         assert len(opened.connections) == 2
         first[1].close()
-        while len(opened.connections) > 1:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(opened.connections) <= 1)
         again = await asyncio.open_connection("127.0.0.1", port_of(opened))
-        while len(opened.connections) < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(opened.connections) >= 2)
         assert not again[0].at_eof()
         assert not second[0].at_eof()
         opened.stop_accepting()
@@ -113,8 +112,7 @@ def test_the_dialled_address_is_known(host: str, dial: str) -> None:
         opened = listener(host)
         opened.open()
         _, writer = await asyncio.open_connection(dial, port_of(opened))
-        while not opened.connections:
-            await asyncio.sleep(0.001)
+        await until(lambda: opened.connections)
         connection = next(iter(opened.connections))
         assert connection.dialled == (dial, port_of(opened))
         assert connection.host == "127.0.0.1"

@@ -806,7 +806,7 @@ def test_without_the_crate_or_with_another_one_the_twin_serves() -> None:
 
 
 def test_which_side_serves_can_be_asked(side: str) -> None:
-    assert native.built() == (side == "native")
+    assert native.is_built() == (side == "native")
 
 
 def test_a_column_of_one_piece_is_not_copied() -> None:

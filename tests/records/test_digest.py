@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from ottla.records import columns, native
 from ottla.records import digest as twin
@@ -78,7 +77,6 @@ def test_a_row_twice_is_not_a_row_once() -> None:
     assert len({0, one, two, three}) == 4
 
 
-@pytest.mark.skipif(not native.built(), reason="there is one implementation only")
 def test_both_twins_agree() -> None:
     assert python(ROWS) == native.digest(*arrays(ROWS))
     chance = random.Random(2)

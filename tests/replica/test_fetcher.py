@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from log.making import everything
-from replica.cluster import World, alike, append, play, until
+from replica.cluster import World, alike, append, play
+from waiting import until
 
 from ottla.cluster.image import Topic
 from ottla.errors import ErrorCode
@@ -273,7 +274,7 @@ def test_another_in_sync_set_in_the_same_epoch_does_not_begin_again(tmp_path: Pa
         await until(lambda: world[1].log().high == 1)
         fetcher = world[1].fetchers._of["t", 0]
         before = fetcher._copies["t", 0]
-        followed = world[1].replicas.hosted("t", 0)
+        followed = world[1].replicas.require_hosted("t", 0)
         world[1].fetchers.follow(followed)
         assert fetcher._copies["t", 0] is before
         followed.epoch += 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from log.making import NOW_MS, TOPIC_ID, StillClock, a_store, produced, settings
 from replica.making import Host, state
+from waiting import until
 
 from ottla.disk import RealDisk
 from ottla.replica.partition import Partition
@@ -57,12 +58,6 @@ def play(folder: Path, story: Callable[[Host], Awaitable[None]], gate: Gate, **o
     asyncio.run(scene())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
 def a_wait(host: Host, partition: Partition, *, committed: bool = False) -> asyncio.Future[Any]:
     return host.waits.add([partition], 1, 60_000, lambda: partition.high, committed=committed)
 
@@ -76,12 +71,12 @@ def test_the_only_replica_shows_what_is_on_disk(tmp_path: Path, gate: Gate) -> N
         await asyncio.sleep(0.01)
         assert partition.high == 0
         assert partition.log.last_stable(partition.high) == 0
-        assert partition.committed(3) is not None
+        assert partition.wait_for_commit(3) is not None
         assert not any(wait.done() for wait in waits)
         gate.opened.set()  # whoever appended has not asked for anything to be forced
         assert min(await asyncio.wait_for(asyncio.gather(*waits), 30)) >= 2, "when the first of them is there"
         await until(lambda: partition.high == 3)
-        assert partition.committed(3) is None
+        assert partition.wait_for_commit(3) is None
 
     play(tmp_path, story, gate, **EACH)
 
@@ -90,7 +85,7 @@ def test_a_leader_counts_itself_as_far_as_its_disk(tmp_path: Path, gate: Gate) -
     async def story(host: Host) -> None:
         partition = host.assign(state())
         host.append(partition, 3)
-        wait, commit = a_wait(host, partition), partition.committed(3)
+        wait, commit = a_wait(host, partition), partition.wait_for_commit(3)
         assert commit is not None
         for replica in (1, 2):
             host.fetch(partition, replica, 3)  # followers read up to the end

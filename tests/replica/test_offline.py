@@ -9,6 +9,7 @@ import pytest
 from log.making import a_store
 from replica.making import Host, state
 from replica.test_partition import play
+from waiting import until
 
 from ottla import descriptors
 from ottla.errors import BrokerError, ErrorCode
@@ -44,9 +45,7 @@ def test_a_directory_that_fails_is_told_of_until_it_works(tmp_path: Path, monkey
         await asyncio.sleep(0.05)
         assert not tries
         store.directories[1].fail(OSError(5, "broken"))
-        async with asyncio.timeout(60):
-            while len(tries) < 3:
-                await asyncio.sleep(0.005)
+        await until(lambda: len(tries) >= 3)
         await asyncio.sleep(0.05)
         assert len(tries) == 3
         task.cancel()
@@ -67,7 +66,7 @@ def test_room_for_what_was_refused_is_told_of(tmp_path: Path, monkeypatch: pytes
 
         def set_lack(*, lacks: bool) -> None:
             if lack == "files":
-                monkeypatch.setattr(descriptors, "left", lambda: 0 if lacks else 1000)
+                monkeypatch.setattr(descriptors, "count_free", lambda: 0 if lacks else 1000)
             else:
                 directory.full = lacks
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode
 from ottla.records import batch
-from ottla.sim.checks import State, hosted
+from ottla.sim.checks import StoredState, list_hosted
 from ottla.sim.link import LinkError
 from ottla.sim.world import World
 from ottla.wire.messages.configs import (
@@ -89,7 +89,7 @@ class Stage:
             assert self.world.loop.time() < until, f"not within {within_s:g} s: {self.world.checks.states}"
             await asyncio.sleep(0.1)
 
-    def state(self, topic: str = TOPIC, index: int = 0) -> State:
+    def state(self, topic: str = TOPIC, index: int = 0) -> StoredState:
         return self.world.checks.states[topic, index]
 
     def leads(self, leader: int, *isr: int) -> Callable[[], bool]:
@@ -100,7 +100,7 @@ class Stage:
 
     def values(self, number: int, topic: str = TOPIC) -> list[bytes]:
         """What is in the log of a broker, committed or not."""
-        for partition in hosted(self.nodes[number]):
+        for partition in list_hosted(self.nodes[number]):
             if partition.topic == topic:
                 found = partition.log.read(partition.log.start, 1 << 20, offset_max=partition.log.end)
                 data = b"" if found is None else found.read()
@@ -109,7 +109,7 @@ class Stage:
         return []
 
     def hosts(self, number: int) -> list[str]:
-        return sorted(f"{one.topic}-{one.index}" for one in hosted(self.nodes[number]) if not one.internal)
+        return sorted(f"{one.topic}-{one.index}" for one in list_hosted(self.nodes[number]) if not one.internal)
 
     # Requests.
 

@@ -17,25 +17,25 @@ class Scene:
     def __init__(self) -> None:
         self.wrong: list[str] = []
         self.transactions = Transactions(self.wrong.append)
-        self.transactions.takes_over(1)
+        self.transactions.note_takeover(1)
         self.transaction = self.begin(b"v")
         self.logs = {ONE: {0: b"v"}, TWO: {0: b"v"}}
 
     def begin(self, value: bytes) -> Transaction:
-        made = self.transactions.begins(1)
+        made = self.transactions.begin(1)
         for partition in (ONE, TWO):
-            self.transactions.writes(made, partition, [value])
-            self.transactions.acknowledges(made, partition, [value])
+            self.transactions.note_write(made, partition, [value])
+            self.transactions.note_acknowledged(made, partition, [value])
         made.offset = made.number + 1
         return made
 
     def commit(self, transaction: Transaction) -> None:
-        self.transactions.asks(transaction)
-        self.transactions.ends(transaction, commit=True)
+        self.transactions.note_commit_request(transaction)
+        self.transactions.note_end(transaction, commit=True)
 
     def read(self, *partitions: tuple[str, int], value: bytes = b"v", offset: int = 0) -> None:
         for partition in partitions:
-            self.transactions.reads(partition, offset, value)
+            self.transactions.note_read(partition, offset, value)
 
     @property
     def kinds(self) -> set[str]:
@@ -55,15 +55,15 @@ def test_what_was_committed_and_read_is_fine(scene: Scene) -> None:
 
 
 def test_what_was_aborted_and_not_read_is_fine(scene: Scene) -> None:
-    scene.transactions.ends(scene.transaction, commit=False)
+    scene.transactions.note_end(scene.transaction, commit=False)
     scene.transactions.close(scene.logs, -1)
     assert scene.wrong == []
 
 
 @pytest.mark.parametrize("done", [True, False])
 def test_a_commit_without_an_answer_may_go_either_way(scene: Scene, *, done: bool) -> None:
-    scene.transactions.asks(scene.transaction)
-    scene.transactions.ends(scene.transaction, commit=False)  # its producer gave up
+    scene.transactions.note_commit_request(scene.transaction)
+    scene.transactions.note_end(scene.transaction, commit=False)  # its producer gave up
     scene.read(*((ONE, TWO) if done else ()))
     scene.transactions.close(scene.logs, 1 if done else -1)
     assert scene.wrong == []
@@ -75,13 +75,13 @@ def test_early(scene: Scene) -> None:
 
 
 def test_aborted(scene: Scene) -> None:
-    scene.transactions.ends(scene.transaction, commit=False)
+    scene.transactions.note_end(scene.transaction, commit=False)
     scene.read(ONE)
     assert scene.kinds == {"aborted"}
 
 
 def test_half(scene: Scene) -> None:
-    scene.transactions.asks(scene.transaction)
+    scene.transactions.note_commit_request(scene.transaction)
     scene.read(TWO)
     scene.transactions.close(scene.logs, 1)
     assert scene.kinds == {"half"}
@@ -94,18 +94,18 @@ def test_lost(scene: Scene) -> None:
 
 
 def test_zombie(scene: Scene) -> None:
-    scene.transactions.takes_over(0)  # an answer that was overtaken
-    scene.transactions.asks(scene.begin(b"w"))
-    scene.transactions.takes_over(2)
+    scene.transactions.note_takeover(0)  # an answer that was overtaken
+    scene.transactions.note_commit_request(scene.begin(b"w"))
+    scene.transactions.note_takeover(2)
     scene.commit(scene.transaction)
     assert scene.kinds == {"zombie"}
     assert len(scene.wrong) == 1
 
 
 def test_who_asked_before_another_took_over_may_be_answered_after(scene: Scene) -> None:
-    scene.transactions.asks(scene.transaction)
-    scene.transactions.takes_over(2)
-    scene.transactions.ends(scene.transaction, commit=True)
+    scene.transactions.note_commit_request(scene.transaction)
+    scene.transactions.note_takeover(2)
+    scene.transactions.note_end(scene.transaction, commit=True)
     assert scene.wrong == []
 
 
@@ -113,7 +113,7 @@ def test_who_asked_before_another_took_over_may_be_answered_after(scene: Scene) 
 def test_offsets_of_another_transaction(scene: Scene, offset: int) -> None:
     scene.commit(scene.transaction)
     aborted = scene.begin(b"w")
-    scene.transactions.ends(aborted, commit=False)
+    scene.transactions.note_end(aborted, commit=False)
     scene.read(ONE, TWO)
     scene.transactions.close(scene.logs, offset)
     assert scene.kinds == {"offsets"}
@@ -152,6 +152,6 @@ def written(*parts: bytes | bool) -> bytes:
 )
 def test_marker(scene: Scene, parts: tuple[bytes | bool, ...], kinds: set[str]) -> None:
     scene.commit(scene.transaction)
-    scene.transactions.ends(scene.begin(b"w"), commit=False)
+    scene.transactions.note_end(scene.begin(b"w"), commit=False)
     scene.transactions.look_for_ends(ONE, written(*parts))
     assert scene.kinds == kinds

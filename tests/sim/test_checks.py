@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from ottla.cluster.keeper import Create, Delete, Set
+from ottla.cluster.metadata_store import Create, Delete, Set
 from ottla.records import batch
 from ottla.sim.checks import Checks
-from ottla.sim.keeper import SimKeeper, SimStore
 from ottla.sim.loop import Process, make_loop
 from ottla.sim.net import Network
+from ottla.sim.zookeeper import SimMetadataStore, SimZooKeeper
 
 KEY = ("t", 0)
 TOPIC_ID, NEXT_ID = b"i" * 16, b"n" * 16
@@ -57,11 +57,11 @@ class Scene:
         self.wrong: list[str] = []
         loop = make_loop(Random(1))
         network = Network(loop, Random(1))
-        self.store = SimStore(loop, network)
+        self.store = SimZooKeeper(loop, network)
         self.checks = Checks(self.store, self.wrong.append)
         self.nodes = [self._node(number) for number in (1, 2)]
         _, context = loop.process("b1")
-        self.session = self.store.begin(context.run(SimKeeper, self.store, "b1")).number
+        self.session = self.store.begin(context.run(SimMetadataStore, self.store, "b1")).number
         parents = ["/brokers", "/brokers/topics"]
         self.store.multi([Create(path) for path in parents])
         self.store.multi([Create("/controller_epoch", b"1")])
@@ -83,7 +83,7 @@ class Scene:
         parts = SimpleNamespace(replicas=[partition])
         broker = SimpleNamespace(_dispatch=SimpleNamespace(_parts=parts))
         node = SimpleNamespace(number=number, name=f"b{number}", process=Process(f"b{number}"), broker=broker)
-        self.checks.begins(node)  # type: ignore[arg-type]
+        self.checks.begin(node)  # type: ignore[arg-type]
         node.partition = partition
         return node
 
@@ -146,7 +146,7 @@ def test_v3_a_high_watermark_that_goes_back(scene: Scene) -> None:
 
 def test_a_new_process_may_know_less(scene: Scene) -> None:
     scene.replicate(3, 3)
-    scene.checks.begins(scene.nodes[0])
+    scene.checks.begin(scene.nodes[0])
     scene.nodes[0].partition.high = 0
     scene.look()
     assert scene.wrong == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ottla.errors import ErrorCode
-from ottla.sim.seasons import Gardener, Planted, Season, planted_in
+from ottla.sim.seasons import Gardener, Planted, Season, decode_planted
 
 
 def wrong_with(found: dict[int, bytes]) -> list[str]:
@@ -31,9 +31,9 @@ def test_nothing_else_may_and_what_was_acknowledged_must(found: dict[int, bytes]
 
 def test_a_move_has_ended_when_nothing_is_added_or_removed() -> None:
     said = {"topic_id": "aWlpaWlpaWlpaWlpaWlpaQ", "partitions": {"0": [1, 2]}, "adding_replicas": {}}
-    assert planted_in(json.dumps(said).encode()) == (b"i" * 16, [1, 2])
+    assert decode_planted(json.dumps(said).encode()) == (b"i" * 16, [1, 2])
     said["removing_replicas"] = {"0": [1]}
-    assert planted_in(json.dumps(said).encode()).replicas is None
+    assert decode_planted(json.dumps(said).encode()).replicas is None
 
 
 class CutOffController:

@@ -36,9 +36,9 @@ def test_a_fault_in_the_code_is_found(mutant: Mutant) -> None:
 def test_a_seed_is_the_same_story_twice() -> None:
     gc.disable()
     try:
-        before = descriptors.opened() or 0
+        before = descriptors.count_open() or 0
         one, other = (tell(0, rounds=1, cast=("transactions", "seasons")) for _ in range(2))
-        assert (descriptors.opened() or 0) <= before, "a thousand stories in one process must not run out of files"
+        assert (descriptors.count_open() or 0) <= before, "a thousand stories in one process must not run out of files"
     finally:
         gc.enable()
     assert one == other

@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
-from ottla.spark.pipeline import state
+from waiting import wait_until
+
+from ottla.spark.runner import state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,19 +38,20 @@ class Launched:
                 whole, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
             )
 
-    def until(self, reached: Callable[[state.State], bool], what: str) -> state.State:
+    def until(self, reached: Callable[[state.RunState], bool], what: str) -> state.RunState:
         """Wait until run.json of this process says so."""
-        end = time.monotonic() + START_S
-        while time.monotonic() < end:
+
+        def look() -> state.RunState | None:
             now = state.read(self.folder)
             if now is not None and now.pid == self.process.pid and reached(now):
                 return now
             assert self.process.poll() is None, f"ended before {what}: {self.told()}"
-            time.sleep(0.05)
-        raise AssertionError(f"{what} did not happen within {START_S:.0f} s: {now}\n{self.told()}")
+            return None
 
-    def until_rows(self, query: str, count: int) -> state.State:
-        def reached(now: state.State) -> bool:
+        return wait_until(look, lambda: f"{what}: {state.read(self.folder)}\n{self.told()}", START_S)
+
+    def until_rows(self, query: str, count: int) -> state.RunState:
+        def reached(now: state.RunState) -> bool:
             return any(one.query == query and one.rows >= count for one in now.progress)
 
         return self.until(reached, f"{count} rows of {query}")

@@ -32,7 +32,7 @@ import pyspark
 from judge import free_ports, stop_process
 from s3 import S3, SECRET
 from spark import topics
-from spark.pipelines import test_activity as visits
+from spark.pipelines.activity import test_activity as visits
 from waiting import wait_until
 
 from ottla.client.cluster import Cluster

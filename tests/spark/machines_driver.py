@@ -4,10 +4,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ottla.spark.pipeline import Pipeline, Run
-from ottla.spark.pipeline import pipeline as pipeline_module
-from ottla.spark.pipeline.session import Settings
-from ottla.spark.pipelines import activity, export, mirror
+from ottla.spark.pipelines.activity import pipeline as activity
+from ottla.spark.pipelines.export import pipeline as export
+from ottla.spark.pipelines.mirror import pipeline as mirror
+from ottla.spark.runner import Pipeline, Run
+from ottla.spark.runner import pipeline as pipeline_module
+from ottla.spark.runner.session import SessionSettings
 
 pipeline_module.AGAIN_MAX = 50  # type: ignore[misc]  # on a busy machine Python is often too slow for Spark
 
@@ -29,7 +31,7 @@ def main(shared: str, address: str, master: str, endpoint: str, here: str, there
         "spark.sql.shuffle.partitions": "2",
         "spark.local.dir": "/tmp",
     }
-    session = Settings(log=Path("/tmp/driver/spark.log"), master=master, memory="512m", conf=conf)
+    session = SessionSettings(log=Path("/tmp/driver/spark.log"), master=master, memory="512m", conf=conf)
     storage = {"storage.endpoint": endpoint, "storage.key": "ottla", "storage.secret.file": f"{shared}/secret"}
 
     def once(pipeline: Pipeline, **options: str) -> None:

@@ -52,8 +52,10 @@ def session(
     folder.mkdir(parents=True, exist_ok=True)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    # Functions of tests and benchmarks run in Spark's Python workers, which import the files that they are in.
-    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, Path(__file__).parents[1:3]))
+    # Functions of tests and benchmarks run in Spark's Python workers, which import the files that they are in; and this
+    # clone's package, whichever one is installed.
+    tests, root = Path(__file__).parents[1:3]
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (tests, root, root / "src")))
     builder = SparkSession.builder.appName("ottla-tests").master(f"local[{cores}]")
     for name, value in {**configuration(folder, memory, level, java), **(settings or {})}.items():
         builder = builder.config(name, value)

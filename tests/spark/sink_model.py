@@ -22,7 +22,7 @@ from ottla.client.transaction import Identity
 from ottla.errors import ErrorCode
 from ottla.spark.sink import exactly_once
 from ottla.spark.sink.decisions import Decision, Prepared, driver
-from ottla.spark.sink.exactly_once import State
+from ottla.spark.sink.exactly_once import IdState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,10 +100,10 @@ class Cluster:
         self._over(known, "CompleteCommit")
         known.epoch += self.newer
 
-    def states(self, names: Sequence[str]) -> dict[str, State]:
+    def states(self, names: Sequence[str]) -> dict[str, IdState]:
         timeout_ms = FOR_EVER_MS if self.two_phase else TIMEOUT_MS
         return {
-            name: State(known.state, known.producer_id, known.epoch, known.started_ms, timeout_ms)
+            name: IdState(known.state, known.producer_id, known.epoch, known.started_ms, timeout_ms)
             for name in names
             if (known := self.ids.get(name)) is not None
         }
@@ -201,7 +201,7 @@ class Port:
     def end(self, identity: Identity) -> None:
         self._step(lambda: self._cluster.end(identity))
 
-    def states(self, names: Sequence[str]) -> dict[str, State]:
+    def states(self, names: Sequence[str]) -> dict[str, IdState]:
         return self._step(lambda: self._cluster.states(names))  # type: ignore[return-value]
 
     def ongoing(self, prefix: str) -> list[str]:

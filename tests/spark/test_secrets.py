@@ -16,7 +16,7 @@ from spark.launching import command
 from spark.topics import Topics, committed
 
 from ottla.client.failure import Failed
-from ottla.spark.secrets import HIDDEN, Private, exposed, is_secret, redacted
+from ottla.spark.secrets import HIDDEN, Private, find_exposed, is_secret, redact
 from ottla.spark.sink.options import SinkOptions
 from ottla.spark.source.options import SourceOptions
 from ottla.spark.values.registry import Registry
@@ -116,7 +116,7 @@ def test_a_private_key_in_the_open_is_refused(
     for more in ({"kafka.ssl.keystore.key.file": str(tmp_path / "key")}, {"kafka.ssl.keystore.key.env": "A_KEY"}):
         made = options.load({**given, **more})
         assert KEY.encode() not in pickle.dumps(made)
-        assert made.security.resolved().key.split() == PEM_KEY.split()
+        assert made.security.resolve().key.split() == PEM_KEY.split()
 
 
 def test_what_is_no_secret_is_not_taken_from_a_file(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_registry_finds_its_password(tmp_path: Path, monkeypatch: pytest.Monke
 def test_options_of_storage(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("storage-secret")
     made = Private.of({"region": "eu", "aws_secret_access_key.file": str(tmp_path / "key"), "session_token": "open-1"})
-    assert made.revealed() == {"region": "eu", "aws_secret_access_key": "storage-secret", "session_token": "open-1"}
+    assert made.reveal() == {"region": "eu", "aws_secret_access_key": "storage-secret", "session_token": "open-1"}
     assert b"storage-secret" not in pickle.dumps(made)
     assert "storage-secret" not in repr(made)
     assert "open-1" not in repr(made)
@@ -159,15 +159,15 @@ def test_options_of_storage(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_secrets_are_known_by_their_names(name: str) -> None:
     assert is_secret(name)
-    assert redacted({name: "x", f"{name}.file": "/run/x", "topics": "t"}) == {
+    assert redact({name: "x", f"{name}.file": "/run/x", "topics": "t"}) == {
         name: HIDDEN, f"{name}.file": "/run/x", "topics": "t"
     }  # fmt: skip
-    assert exposed({name: "x", f"{name}.env": "NAME"}) == [name]
+    assert find_exposed({name: "x", f"{name}.env": "NAME"}) == [name]
 
 
 @pytest.mark.parametrize("name", ["key", "value", "keys", "topics", "to.properties", "ssl.keystore.location", "path"])
 def test_what_is_no_secret_is_shown(name: str) -> None:
-    assert redacted({name: "x"}) == {name: "x"}
+    assert redact({name: "x"}) == {name: "x"}
 
 
 def test_a_pipeline_takes_them_from_files_on_its_command_line(guarded: tuple[str, str], tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def written(schema: Any, row: Any) -> bytes:
 def read(values: list[bytes | None], schema: Any, writer: Any = None, outcome: Outcome | None = None) -> list[Any]:
     outcome = outcome or Outcome(FAILFAST)
     reader = load(schema)
-    column = avro.decoded(pa.array(values, pa.binary()), reader, load(writer or schema), None, False, outcome)
+    column = avro.decode_values(pa.array(values, pa.binary()), reader, load(writer or schema), None, False, outcome)
     assert column.type == to_arrow_type(outcome.spark_type(reader.tree.spark_type()), timezone="UTC")
     return column.to_pylist()  # type: ignore[no-any-return]
 
@@ -137,8 +137,8 @@ def test_every_type_is_read_as_spark_has_it_and_written_back_byte_for_byte() -> 
         members = {f"member{each}": plain if each == at else None for each in range(4)} if at is not None else None
         assert read([value, None], EVERYTHING) == [{**AS_COLUMNS, "choice": members}, None]
         reader = load(EVERYTHING)
-        column = avro.decoded(pa.array([value, None], pa.binary()), reader, reader, None, False, Outcome())
-        assert avro.encoded(column, reader, b"").to_pylist() == [value, None]
+        column = avro.decode_values(pa.array([value, None], pa.binary()), reader, reader, None, False, Outcome())
+        assert avro.encode_values(column, reader, b"").to_pylist() == [value, None]
 
 
 def test_a_value_is_seen_through_the_readers_schema() -> None:
@@ -196,8 +196,8 @@ def test_a_value_of_a_union_is_of_the_branch_it_was_written_as(union: Any, choic
     (row,) = read([value], schema)
     assert {name: each for name, each in row["x"][0].items() if each is not None} == {f"member{member}": seen}
     reader = load(schema)
-    column = avro.decoded(pa.array([value], pa.binary()), reader, reader, None, False, Outcome(FAILFAST))
-    assert avro.encoded(column, reader, b"").to_pylist() == [value]
+    column = avro.decode_values(pa.array([value], pa.binary()), reader, reader, None, False, Outcome(FAILFAST))
+    assert avro.encode_values(column, reader, b"").to_pylist() == [value]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_the_default_of_a_union_is_of_its_first_branch() -> None:
 )
 def test_a_member_is_written_as_it_is_or_refused(union: Any, given: Any, sentence: str) -> None:
     with pytest.raises(Failed, match=sentence):
-        avro.encoded(pa.array([{"x": given}]), load(of(union)), b"")
+        avro.encode_values(pa.array([{"x": given}]), load(of(union)), b"")
 
 
 def test_a_double_that_a_float_holds_is_written_as_one() -> None:
@@ -270,7 +270,7 @@ def test_a_double_that_a_float_holds_is_written_as_one() -> None:
         [("x", pa.struct([("member0", pa.float64()), ("member1", pa.float64()), ("member2", pa.string())]))]
     )
     rows = [{"x": {"member0": each}} for each in (0.5, float("nan"), float("inf"))] + [{"x": {"member1": 0.1}}]
-    values = avro.encoded(pa.array(rows, kind), load(of(FLOATS)), b"").to_pylist()
+    values = avro.encode_values(pa.array(rows, kind), load(of(FLOATS)), b"").to_pylist()
     assert [value[0] for value in values] == [0, 0, 0, 2]
     assert values[3] == written(of(FLOATS), {"x": ("double", 0.1)})
 
@@ -283,19 +283,19 @@ def test_no_bytes_fail_a_permissive_query(wants: Any, wrote: Any, with_header: b
     reader, writer = load(wants), load(wrote)
     values = mutated([value], 1000, seed=5)
     column = pa.array(values, pa.binary())
-    rows = avro.decoded(column, reader, writer, None, with_header, Outcome(error="why"))
+    rows = avro.decode_values(column, reader, writer, None, with_header, Outcome(error="why"))
     assert rows.type == to_arrow_type(Outcome(error="why").spark_type(reader.tree.spark_type()), timezone="UTC")
     reasons = rows.field("why").to_pylist()
     assert any(reasons)
-    nulls = avro.decoded(column, reader, writer, None, with_header, Outcome()).is_null().to_pylist()
+    nulls = avro.decode_values(column, reader, writer, None, with_header, Outcome()).is_null().to_pylist()
     assert nulls == [why is not None for why in reasons]
     for value, why in list(zip(values, reasons, strict=True))[:100]:
         alone = pa.array([value], pa.binary())
         if why is None:
-            avro.decoded(alone, reader, writer, None, with_header, Outcome(FAILFAST))
+            avro.decode_values(alone, reader, writer, None, with_header, Outcome(FAILFAST))
         else:
             with pytest.raises(Failed, match=f"{re.escape(why)}; decode with mode"):
-                avro.decoded(alone, reader, writer, None, with_header, Outcome(FAILFAST))
+                avro.decode_values(alone, reader, writer, None, with_header, Outcome(FAILFAST))
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_no_bytes_fail_a_permissive_query(wants: Any, wrote: Any, with_header: b
     ["null", {"type": "null"}, {**PLACE, "fields": []}, of("null", "N"), {"type": "fixed", "name": "F", "size": 0}],
 )
 def test_an_array_without_end_is_refused(items: Any) -> None:
-    assert avro.parsed(load(of(items)))
+    assert avro.parse_schema(load(of(items)))
     for kind in ({"type": "array", "items": items}, ["null", {"type": "array", "items": items}]):
         with pytest.raises(Unfit, match="has an array whose items take no bytes"):
             read([b"\xfe\xff\xff\xff\x7f"], of("int"), of(kind), Outcome())
@@ -410,7 +410,7 @@ def test_a_schema_that_cannot_be_is_refused_in_a_sentence(schema: Any, sentence:
 )
 def test_a_column_that_does_not_fit_is_refused_in_a_sentence(column: pa.Array, sentence: str) -> None:
     with pytest.raises(Failed, match=sentence):
-        avro.encoded(column, load(V1), b"")
+        avro.encode_values(column, load(V1), b"")
 
 
 def test_a_schema_made_from_a_frame_holds_its_rows(spark: SparkSession, tmp_path: Path) -> None:
@@ -478,9 +478,9 @@ def check_references(registry: Registry) -> None:
     made = registry.register(registries.fresh("trip"), trip, references=(Reference("geo.Place", subject, 1),))
     schema = load(registry.latest(made.subject or ""))
     row = {"start": {"city": "Brno"}, "stop": {"city": "Praha"}}
-    (value,) = avro.encoded(pa.array([row]), schema, b"").to_pylist()
+    (value,) = avro.encode_values(pa.array([row]), schema, b"").to_pylist()
     assert value == b"\x08Brno\x02\x0aPraha"
     assert read([value], schema) == [row]
     column = pa.array([header(made.id) + value], pa.binary())
     for _ in range(3):
-        assert avro.decoded(column, schema, schema, registry, True, Outcome(FAILFAST)).to_pylist() == [row]
+        assert avro.decode_values(column, schema, schema, registry, True, Outcome(FAILFAST)).to_pylist() == [row]

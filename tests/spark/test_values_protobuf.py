@@ -24,7 +24,7 @@ from ottla.client.failure import Failed
 from ottla.spark.values import Registry, protobuf
 from ottla.spark.values.header import header, index_bytes
 from ottla.spark.values.outcome import FAILFAST, Outcome
-from ottla.spark.values.protobuf_schema import load, spark_type, with_known
+from ottla.spark.values.protobuf_schema import add_known, load, spark_type
 from ottla.spark.values.registry import PROTOBUF, REFERENCES_MAX, Reference, Registered, Unfit
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def source(folder: Path, text: str, name: str = "shop.proto") -> Path:
 
 def read(values: list[bytes | None], schema: Schema, outcome: Outcome | None = None) -> list[Any]:
     outcome = outcome or Outcome(FAILFAST)
-    column = protobuf.decoded(pa.array(values, pa.binary()), schema, None, False, outcome)
+    column = protobuf.decode_values(pa.array(values, pa.binary()), schema, None, False, outcome)
     assert column.type == to_arrow_type(outcome.spark_type(spark_type(schema.descriptor)), timezone="UTC")
     return column.to_pylist()  # type: ignore[no-any-return]
 
@@ -98,7 +98,7 @@ def read(values: list[bytes | None], schema: Schema, outcome: Outcome | None = N
 def test_every_type_is_read_as_spark_has_it_and_written_back(tmp_path: Path) -> None:
     schema = load(source(tmp_path, EVERYTHING), "Everything")
     kind = to_arrow_type(spark_type(schema.descriptor), timezone="UTC")
-    values = protobuf.encoded(pa.array([ROW, None, {}], kind), schema, b"").to_pylist()
+    values = protobuf.encode_values(pa.array([ROW, None, {}], kind), schema, b"").to_pylist()
     message = schema.message.FromString(values[0])
     assert (message.at.seconds, message.at.nanos) == (-14182940, 123456000)  # type: ignore[attr-defined]
     assert (message.took.seconds, message.took.nanos) == (-1, -500_000_000)  # type: ignore[attr-defined]
@@ -112,7 +112,7 @@ def test_only_numbers_lie_in_the_bytes_so_schemas_may_grow(tmp_path: Path) -> No
     grown = "message A { int64 id = 1; string title = 2; bool more = 4; Kind k = 3; } enum Kind { X = 0; }"
     small = "message A { int32 id = 1; string name = 2; Kind k = 3; } enum Kind { X = 0; Y = 1; }"
     old, new = (load(source(tmp_path, f'syntax = "proto3"; {text}')) for text in (small, grown))
-    (value,) = protobuf.encoded(pa.array([{"id": 7, "name": "tea", "k": "Y"}]), old, b"").to_pylist()
+    (value,) = protobuf.encode_values(pa.array([{"id": 7, "name": "tea", "k": "Y"}]), old, b"").to_pylist()
     assert read([value], new) == [{"id": 7, "title": "tea", "more": False, "k": "1"}]
 
 
@@ -166,21 +166,21 @@ def test_no_bytes_fail_a_permissive_query(tmp_path: Path, text: str, name: str, 
     kind = to_arrow_type(spark_type(schema.descriptor), timezone="UTC")
     row = ROW if name == "Everything" else {"word": "tea", "words": ["a", "b"], "by_name": [("k", "v")]}
     prefix = header(7) + index_bytes(schema.index) if with_header else b""
-    (value,) = protobuf.encoded(pa.array([row], kind), schema, prefix).to_pylist()
+    (value,) = protobuf.encode_values(pa.array([row], kind), schema, prefix).to_pylist()
     values = mutated([value], 1000, seed=5)
     column = pa.array(values, pa.binary())
-    rows = protobuf.decoded(column, schema, None, with_header, Outcome(error="why"))
+    rows = protobuf.decode_values(column, schema, None, with_header, Outcome(error="why"))
     reasons = rows.field("why").to_pylist()
     assert any(reasons)
-    nulls = protobuf.decoded(column, schema, None, with_header, Outcome()).is_null().to_pylist()
+    nulls = protobuf.decode_values(column, schema, None, with_header, Outcome()).is_null().to_pylist()
     assert nulls == [why is not None for why in reasons]
     for value, why in list(zip(values, reasons, strict=True))[:100]:
         alone = pa.array([value], pa.binary())
         if why is None:
-            protobuf.decoded(alone, schema, None, with_header, Outcome(FAILFAST))
+            protobuf.decode_values(alone, schema, None, with_header, Outcome(FAILFAST))
         else:
             with pytest.raises(Failed, match=f"{re.escape(why)}; decode with mode"):
-                protobuf.decoded(alone, schema, None, with_header, Outcome(FAILFAST))
+                protobuf.decode_values(alone, schema, None, with_header, Outcome(FAILFAST))
 
 
 def test_schemas_come_from_descriptor_sets_and_sources_with_imports(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_schema_that_cannot_be_is_refused_in_a_sentence(
 def test_a_column_that_does_not_fit_is_refused_in_a_sentence(tmp_path: Path, column: pa.Array, sentence: str) -> None:
     schema = load(source(tmp_path, 'syntax = "proto3"; message A { int32 id = 1; K kind = 2; } enum K { X = 0; }'))
     with pytest.raises(Failed, match=sentence):
-        protobuf.encoded(column, schema, b"")
+        protobuf.encode_values(column, schema, b"")
 
 
 def test_confluents_serializer_and_ours_read_each_other(spark: SparkSession, tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_a_schema_that_many_need_is_fetched_once() -> None:
             version, ("wide", version + 1), ("wide", version + 2)
         )
     registry.answers.update({f"/subjects/wide/versions/{version}": referring(version) for version in (12, 13)})
-    assert list(registry.version("wide", 0).needed())[-1] == "wide1.proto", "those without needs come first"
+    assert list(registry.version("wide", 0).collect_references())[-1] == "wide1.proto", "those without needs come first"
     assert len(registry.asked) == 14
 
 
@@ -341,4 +341,4 @@ def test_compiled_files_that_import_each_other_are_refused() -> None:
         for name, other in (("a.proto", "b.proto"), ("b.proto", "a.proto"))
     ]
     with pytest.raises(Unfit, match=r"the import a\.proto imports itself"):
-        with_known(files)
+        add_known(files)

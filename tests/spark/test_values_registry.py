@@ -32,7 +32,9 @@ def test_each_id_is_fetched_once_in_a_process() -> None:
         column = pa.array([header(made.id) + b"\x02"] * 1000, pa.binary())
         schema = load(NUMBER)
         for _ in range(5):
-            rows = avro.decoded(column, schema, schema, pickle.loads(pickle.dumps(registry)), True, Outcome(FAILFAST))
+            rows = avro.decode_values(
+                column, schema, schema, pickle.loads(pickle.dumps(registry)), True, Outcome(FAILFAST)
+            )
         assert rows.to_pylist() == [{"x": 1}] * 1000
         assert [asked for asked in gate.asked if "/ids/" in asked] == [f"GET /schemas/ids/{made.id}"]
 
@@ -82,11 +84,11 @@ def test_what_goes_wrong_is_said_in_a_sentence() -> None:
 
 def test_a_value_of_an_unknown_schema_is_bad_but_an_unreachable_registry_fails() -> None:
     schema, value = load(NUMBER), pa.array([header(999_999) + b"\x02"], pa.binary())
-    rows = avro.decoded(value, schema, schema, Registry(registries.url()), True, Outcome(error="why")).to_pylist()
+    rows = avro.decode_values(value, schema, schema, Registry(registries.url()), True, Outcome(error="why")).to_pylist()
     assert "names schema 999999, but the registry at" in rows[0]["why"]
     (port,) = judge.free_ports(1)
     with pytest.raises(Unreachable):
-        avro.decoded(value, schema, schema, Registry(f"http://127.0.0.1:{port}"), True, Outcome())
+        avro.decode_values(value, schema, schema, Registry(f"http://127.0.0.1:{port}"), True, Outcome())
 
 
 def test_headers_are_read_in_place() -> None:
@@ -177,7 +179,7 @@ def test_an_address_that_is_none_is_said_without_its_password(url: str) -> None:
 
 def test_an_id_that_none_can_have_is_a_bad_value() -> None:
     schema, value = load(NUMBER), pa.array([header(2**31) + b"\x02", header(2**32 - 1)], pa.binary())
-    rows = avro.decoded(
+    rows = avro.decode_values(
         value, schema, schema, Registry("http://nobody.invalid"), True, Outcome(error="why")
     ).to_pylist()
     assert ["can have no schema" in row["why"] for row in rows] == [True, True]
@@ -186,4 +188,4 @@ def test_an_id_that_none_can_have_is_a_bad_value() -> None:
 def test_a_reason_with_half_a_character_is_still_a_reason() -> None:
     report = Report(pa.array([b"x"], pa.binary()), Outcome(error="why"))
     report.bad(0, "names schema 7, but \ud800")
-    assert report.finished(pa.array([None], pa.struct([("x", pa.int64())]))).to_pylist()[0]["why"].endswith("but ?")
+    assert report.finish(pa.array([None], pa.struct([("x", pa.int64())]))).to_pylist()[0]["why"].endswith("but ?")

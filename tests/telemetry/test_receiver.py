@@ -12,7 +12,7 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.records.compress import Codec, compress
 from ottla.telemetry import receiver
 from ottla.telemetry.receiver import CODECS, Telemetry
-from ottla.telemetry.subscriptions import Client, wanted
+from ottla.telemetry.subscriptions import Client, choose_metrics
 
 ALL = {"all": {"metrics": "*", "interval.ms": "1000"}}
 
@@ -173,7 +173,7 @@ def test_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_whom_a_subscription_means(match: str, meant: bool) -> None:
     configs = {"one": {"metrics": "a.,b.", "match": match}}
-    assert wanted(configs, client()).metrics == (("a.", "b.") if meant else ())
+    assert choose_metrics(configs, client()).metrics == (("a.", "b.") if meant else ())
 
 
 def test_several_subscriptions_add_up() -> None:
@@ -182,5 +182,5 @@ def test_several_subscriptions_add_up() -> None:
         "two": {"metrics": "a.", "interval.ms": "7000"},
         "other": {"metrics": "*", "interval.ms": "100", "match": "client_id=x"},
     }
-    assert wanted(configs, client())[1:] == (("a.", "b."), 5000)
-    assert wanted({}, client())[1:] == ((), 300_000)
+    assert choose_metrics(configs, client())[1:] == (("a.", "b."), 5000)
+    assert choose_metrics({}, client())[1:] == ((), 300_000)

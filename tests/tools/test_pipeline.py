@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ottla.spark.pipeline import state
-from ottla.spark.pipeline.state import Progress, State, Tenure
+from ottla.spark.runner import state
+from ottla.spark.runner.state import QueryProgress, RunState, Tenure
 
 Run = Callable[..., Any]
 
@@ -75,11 +75,11 @@ def test_help_shows_the_options_of_a_pipeline(run: Run) -> None:
 def test_status_tells_of_all_that_have_run(run: Run, tmp_path: Path) -> None:
     here = {"OTTLA_PIPELINES": str(tmp_path)}
     assert run("pipeline", "status", "--json", **here).document == []
-    running = Tenure.taken(tmp_path / "one")
-    running.write(State("one", state.RUNNING, 1, "h", time.time(), progress=(Progress("one-a", 7, 9, 2.5, 3),)))
+    running = Tenure.take(tmp_path / "one")
+    running.write(RunState("one", state.RUNNING, 1, "h", time.time(), progress=(QueryProgress("one-a", 7, 9, 2.5, 3),)))
     for name, how, why in (("two", state.FAILED, "the disk is full"), ("three", state.RUNNING, "")):
-        ended = Tenure.taken(tmp_path / name)
-        ended.write(State(name, how, 1, "h", time.time(), reason=why))
+        ended = Tenure.take(tmp_path / name)
+        ended.write(RunState(name, how, 1, "h", time.time(), reason=why))
         ended.release()
     shown = run("pipeline", "status", **here).lines
     rows = {line.split()[0]: line.split() for line in shown[2:] if not line.startswith(("two: ", "three: "))}
@@ -100,8 +100,8 @@ def test_stop_of_what_does_not_run(run: Run, tmp_path: Path) -> None:
     here = {"OTTLA_PIPELINES": str(tmp_path)}
     never = run("pipeline", "stop", "visits", code=1, **here)
     assert never.err.startswith(f"ottla: visits has never run in {tmp_path / 'visits'}")
-    ended = Tenure.taken(tmp_path / "visits")
-    ended.write(State("visits", state.RUNNING, 1, "h", time.time()))
+    ended = Tenure.take(tmp_path / "visits")
+    ended.write(RunState("visits", state.RUNNING, 1, "h", time.time()))
     still = run("pipeline", "stop", "visits", "--timeout", "0", code=1, **here)
     assert "visits (process 1 on h) still runs after 0 s" in still.err
     ended.release()
@@ -109,7 +109,7 @@ def test_stop_of_what_does_not_run(run: Run, tmp_path: Path) -> None:
 
 
 MAKES = """
-from ottla.spark.pipeline import Pipeline
+from ottla.spark.runner import Pipeline
 
 def run(run):
     pass

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 from ottla.client.connection import TIMEOUT_S, Connection
-from ottla.client.failure import Failed, Refused, Unreachable, check, passes
+from ottla.client.failure import Failed, Refused, Unreachable, check, detail, passes
 from ottla.client.security import PLAIN
 from ottla.errors import ErrorCode
 from ottla.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
@@ -140,7 +140,7 @@ class Cluster:
 
     def topic(self, name: str) -> Topic:
         """From what is known, or asked for; Refused if there is none."""
-        return self._known(name).topic
+        return self._look_up(name).topic
 
     def brokers(self) -> dict[int, Connection]:
         """Shared connections to all of them."""
@@ -190,7 +190,7 @@ class Cluster:
         return self.retrying(lambda: self._leaders(topic), what=f"finding the leaders of {topic}")
 
     def _leaders(self, topic: str) -> dict[int, Connection]:
-        return {index: self.leader(TopicPartition(topic, index)) for index in sorted(self._known(topic).leaders)}
+        return {index: self.leader(TopicPartition(topic, index)) for index in sorted(self._look_up(topic).leaders)}
 
     def coordinator(self, name: str, kind: int) -> Connection:
         """The broker that keeps this group (GROUP) or transactional id (TRANSACTION), as far as is known."""
@@ -235,11 +235,10 @@ class Cluster:
         def attempt() -> None:
             for answer in self.controller().ask(request, CreateTopicsResponse).topics:
                 if answer.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                    said = f": {answer.error_message}" if answer.error_message else ""
-                    check(f"creating topic {name}", answer.error_code, said)
+                    check(f"creating topic {name}", answer.error_code, detail(answer.error_message))
 
         self.retrying(attempt, what=f"creating topic {name}")
-        self.retrying(lambda: self._known(name), what=f"topic {name}")
+        self.retrying(lambda: self._look_up(name), what=f"topic {name}")
 
     def configs(self, topic: str) -> dict[str, str]:
         """Every option of a topic with the value in force; those that are secret are left out."""
@@ -275,7 +274,7 @@ class Cluster:
 
     def place(self, where: TopicPartition) -> Address:
         """Where the leader of a partition is, as far as is known."""
-        leader = self._known(where.topic).leaders.get(where.partition)
+        leader = self._look_up(where.topic).leaders.get(where.partition)
         what = f"{where.topic} partition {where.partition}"
         if leader is None:
             raise Refused(what, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -334,11 +333,11 @@ class Cluster:
                 self._topics.pop(topic.name or "", None)
                 continue
             check(f"topic {topic.name}", topic.error_code)
-            known = understood(topic)
+            known = read_topic(topic)
             found[known.topic.name] = self._topics[known.topic.name] = known
         return found
 
-    def _known(self, name: str) -> Known:
+    def _look_up(self, name: str) -> Known:
         if name not in self._topics and name not in self._refresh([name]):
             raise Refused(f"topic {name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self._topics[name]
@@ -421,7 +420,7 @@ def portions(wheres: Iterable[TopicPartition]) -> list[list[TopicPartition]]:
     return [every[first : first + PARTITIONS_MAX] for first in range(0, len(every), PARTITIONS_MAX)]
 
 
-def understood(topic: MetadataResponseTopic) -> Known:
+def read_topic(topic: MetadataResponseTopic) -> Known:
     name = topic.name or ""
     identity = uuid.UUID(bytes=bytes(topic.topic_id)) if topic.topic_id != ZERO_UUID else None
     return Known(

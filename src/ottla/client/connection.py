@@ -159,7 +159,7 @@ class Connection:
                 raise ConnectionError("connection closed")
             self._channel.send([head, *body])
         except OSError as error:
-            raise self._lost(error) from None
+            raise self._hang_up(error) from None
         except BaseException:  # interrupted: nobody knows how much was sent
             self.close()
             raise
@@ -181,9 +181,9 @@ class Connection:
             if end != len(data):
                 raise codec.DecodeError(f"{len(data) - end} bytes are left")
         except OSError as error:
-            raise self._lost(error) from None
+            raise self._hang_up(error) from None
         except codec.DecodeError as error:
-            raise self._nonsense(answer, error) from None
+            raise self._reject(answer, error) from None
         except BaseException:  # interrupted: the rest of the answer may still come
             self.close()
             raise
@@ -209,9 +209,9 @@ class Connection:
             while len(self._waiting) < len(self._asked):
                 self._waiting.append(self._take(self._asked[len(self._waiting)].wait_s))
         except OSError as error:
-            raise self._lost(error) from None
+            raise self._hang_up(error) from None
         except codec.DecodeError as error:
-            raise self._nonsense(object, error) from None
+            raise self._reject(object, error) from None
         asked, waiting = self._asked, self._waiting
         self._asked, self._waiting = deque(), deque()
         try:
@@ -219,14 +219,14 @@ class Connection:
         finally:
             self._asked, self._waiting = asked, waiting
 
-    def _lost(self, error: OSError) -> Unreachable:
+    def _hang_up(self, error: OSError) -> Unreachable:
         self.close()
         if isinstance(error, TimeoutError):
             return Unreachable(f"the broker at {self.name} does not answer")
         doubt = self._security.doubt() if self._taken <= 1 else ""  # it hung up when it was first asked for something
         return Unreachable(f"the broker at {self.name} went away ({error.strerror or error}){doubt}")
 
-    def _nonsense(self, answer: type, error: codec.DecodeError) -> Failed:
+    def _reject(self, answer: type, error: codec.DecodeError) -> Failed:
         self.close()
         text = f"the broker at {self.name} answered with something else than {answer.__name__}: {error}"
         return Failed(text + self._security.doubt())

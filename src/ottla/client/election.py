@@ -6,7 +6,7 @@ from collections import defaultdict
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from ottla.client.failure import Refused, check
+from ottla.client.failure import Refused, check, detail
 from ottla.errors import ErrorCode
 from ottla.wire.messages.topics import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 
@@ -51,6 +51,6 @@ def elect(cluster: Cluster, kind: Election, places: Iterable[Place] | None) -> t
             if not one.error_code:
                 elected.append(place)
             elif one.error_code != ErrorCode.ELECTION_NOT_NEEDED:
-                said = f": {one.error_message}" if one.error_message else ""
-                failed[place] = Refused(f"{result.topic} partition {one.partition_id}", one.error_code, said)
+                what = f"{result.topic} partition {one.partition_id}"
+                failed[place] = Refused(what, one.error_code, detail(one.error_message))
     return sorted(elected), failed

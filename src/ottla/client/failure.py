@@ -39,6 +39,11 @@ class Unreachable(Failed):
     """Nobody answers, the connection went away, or the time ran out."""
 
 
+def detail(message: str | None) -> str:
+    """What the cluster said beside its code, to follow the name of that; empty when it said nothing."""
+    return f": {message}" if message else ""
+
+
 def check(what: str, code: int, more: str | None = "") -> None:
     """Refused, unless the code says that all is well."""
     if code:

@@ -92,7 +92,7 @@ def fetch(
     no longer than the cluster's timeout. The first and the last batch may hold more than was asked for. With
     `topic_id`, a topic of that name with another id is `Recreated`, even if it was so from the beginning.
     """
-    reader = Reader(cluster, where, topic_id, committed=committed, bytes_max=bytes_max, wait_ms=wait_ms)
+    reader = PartitionReader(cluster, where, topic_id, committed=committed, bytes_max=bytes_max, wait_ms=wait_ms)
     position = start
     try:
         while position < stop:
@@ -106,7 +106,7 @@ def fetch(
         reader.close()
 
 
-class Reader:
+class PartitionReader:
     """The connection to whoever leads the partition now, with at most one Fetch on its way."""
 
     def __init__(

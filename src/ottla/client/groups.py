@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from ottla.client.cluster import GROUP, TopicPartition, portions
-from ottla.client.failure import Failed, check
+from ottla.client.failure import Failed, Refused, check
 from ottla.errors import ErrorCode
 from ottla.wire.messages.commits import (
     OffsetCommitRequest,
@@ -28,15 +28,29 @@ from ottla.wire.messages.groups import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ottla.client.cluster import Cluster
+    from ottla.wire.messages.commits import OffsetFetchResponsePartition, OffsetFetchResponsePartitions
+
+Answer = TypeVar("Answer")
 
 OFFSET_FETCH: Final = 9
 CONSUMER_GROUP_DESCRIBE: Final = 69
 NAMES_UNTIL: Final = 9  # of OffsetCommit and OffsetFetch; later versions say topics by id
 ALL_SINCE: Final = 2  # OffsetFetch of everything
 GROUPS_SINCE: Final = 8
+
+
+class Link(Protocol):
+    """Who can be asked: a connection, or something that makes one when it is needed."""
+
+    @property
+    def name(self) -> str: ...
+
+    def version(self, key: int, newest: int | None = None) -> int: ...
+
+    def ask(self, request: object, answer: type[Answer], *, newest: int | None = None) -> Answer: ...
 
 
 class Committed(NamedTuple):
@@ -63,52 +77,67 @@ def committed(
 def _committed(
     cluster: Cluster, group: str, wanted: Mapping[str, list[int]] | None, stable: bool
 ) -> dict[TopicPartition, Committed]:
-    connection = cluster.coordinator(group, GROUP)
-    version = connection.version(OFFSET_FETCH, NAMES_UNTIL)
-    if version < ALL_SINCE:
-        raise Failed(f"the broker at {connection.name} is too old: Apache Kafka 0.11 and later are supported")
-    pairs = None if wanted is None else list(wanted.items())
-    request = OffsetFetchRequest(
-        group_id=group,
-        topics=None
-        if pairs is None
-        else [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in pairs],
-        groups=[
-            OffsetFetchRequestGroup(
-                group_id=group,
-                topics=None
-                if pairs is None
-                else [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in pairs],
-            )
-        ],
-        require_stable=stable,
-    )
-    answer = connection.ask(request, OffsetFetchResponse, newest=NAMES_UNTIL)
-    found: dict[TopicPartition, Committed] = {}
-    if version < GROUPS_SINCE:
-        check(f"group {group}", answer.error_code)
-        old = [(topic.name, one) for topic in answer.topics for one in topic.partitions]
-        for name, one in old:
-            _note(found, group, name, one.partition_index, one.error_code,
-                  Committed(one.committed_offset, one.metadata or "", one.committed_leader_epoch))  # fmt: skip
-        return found
-    for said in answer.groups:
-        check(f"group {group}", said.error_code)
-        for topic in said.topics:
-            for part in topic.partitions:
-                _note(found, group, topic.name, part.partition_index, part.error_code,
-                      Committed(part.committed_offset, part.metadata or "", part.committed_leader_epoch))  # fmt: skip
+    found = fetch_committed(cluster.coordinator(group, GROUP), [group], wanted, stable=stable)[group]
+    if isinstance(found, Refused):
+        raise found
     return found
 
 
-def _note(
-    found: dict[TopicPartition, Committed], group: str, name: str, index: int, code: int, value: Committed
-) -> None:
-    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # a partition that is gone has no offset
-        return
-    check(f"group {group}, {name} partition {index}", code)
-    if value.offset >= 0:
-        found[TopicPartition(name, index)] = value
+def fetch_committed(
+    connection: Link, groups: Sequence[str], wanted: Mapping[str, list[int]] | None = None, *, stable: bool
+) -> dict[str, dict[TopicPartition, Committed] | Refused]:
+    """What groups have committed, everywhere or here, as their coordinator says. Refused is a value: it is one group's.
+
+    One request for all of them, or one for each where the broker is older than Apache Kafka 3.0.
+    """
+    version = connection.version(OFFSET_FETCH, NAMES_UNTIL)
+    if version < ALL_SINCE:
+        raise Failed(f"the broker at {connection.name} is too old: Apache Kafka 0.11 and later are supported")
+    if version < GROUPS_SINCE:
+        return {group: _fetch_old(connection, group, wanted, stable) for group in groups}
+    topics = None
+    if wanted is not None:
+        topics = [OffsetFetchRequestTopics(name=name, partition_indexes=some) for name, some in wanted.items()]
+    asked = [OffsetFetchRequestGroup(group_id=group, topics=topics) for group in groups]
+    request = OffsetFetchRequest(group_id="", topics=None, groups=asked, require_stable=stable)
+    found = {}
+    for said in connection.ask(request, OffsetFetchResponse, newest=NAMES_UNTIL).groups:
+        parts = [(topic.name, one) for topic in said.topics for one in topic.partitions]
+        found[said.group_id] = _read(said.group_id, said.error_code, parts)
+    if missing := set(groups) - found.keys():
+        raise Failed(f"the broker at {connection.name} left out group {min(missing)}")
+    return found
+
+
+def _fetch_old(
+    connection: Link, group: str, wanted: Mapping[str, list[int]] | None, stable: bool
+) -> dict[TopicPartition, Committed] | Refused:
+    topics = None
+    if wanted is not None:
+        topics = [OffsetFetchRequestTopic(name=name, partition_indexes=some) for name, some in wanted.items()]
+    request = OffsetFetchRequest(group_id=group, topics=topics, groups=[], require_stable=stable)
+    answer = connection.ask(request, OffsetFetchResponse, newest=GROUPS_SINCE - 1)
+    return _read(group, answer.error_code, [(topic.name, one) for topic in answer.topics for one in topic.partitions])
+
+
+def _read(
+    group: str,
+    code: int,
+    parts: Iterable[tuple[str, OffsetFetchResponsePartition | OffsetFetchResponsePartitions]],
+) -> dict[TopicPartition, Committed] | Refused:
+    found: dict[TopicPartition, Committed] = {}
+    try:
+        check(f"group {group}", code)
+        for name, one in parts:
+            if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # a partition that is gone has no offset
+                continue
+            check(f"group {group}, {name} partition {one.partition_index}", one.error_code)
+            if one.committed_offset >= 0:
+                value = Committed(one.committed_offset, one.metadata or "", one.committed_leader_epoch)
+                found[TopicPartition(name, one.partition_index)] = value
+    except Refused as error:
+        return error
+    return found
 
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:

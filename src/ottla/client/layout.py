@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ottla.client.placement import Place, Placement
 
 
-class Node(NamedTuple):
+class BrokerNode(NamedTuple):
     host: str
     port: int
     rack: str | None
@@ -34,7 +34,7 @@ class PartitionLayout(NamedTuple):
 
 
 class Layout(NamedTuple):
-    brokers: dict[int, Node]
+    brokers: dict[int, BrokerNode]
     controller: int
     partitions: dict[Place, PartitionLayout]
     internal: set[str]  # names of topics that the cluster keeps for itself
@@ -75,7 +75,7 @@ def read_layout(cluster: Cluster, topics: Iterable[str] | None = None) -> Layout
                 partitions[topic.name or "", one.partition_index] = PartitionLayout(
                     one.leader_id, tuple(one.replica_nodes), tuple(one.isr_nodes), tuple(one.offline_replicas)
                 )
-        brokers = {one.node_id: Node(one.host, one.port, one.rack) for one in answer.brokers}
+        brokers = {one.node_id: BrokerNode(one.host, one.port, one.rack) for one in answer.brokers}
         internal = {topic.name or "" for topic in answer.topics if topic.is_internal}
         return Layout(dict(sorted(brokers.items())), answer.controller_id, partitions, internal)
 

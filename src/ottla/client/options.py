@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.client.failure import check
+from ottla.client.failure import check, detail
 from ottla.wire.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -53,6 +53,6 @@ def _ask(cluster: Cluster, resources: list[IncrementalAlterConfigsResource], bro
         connection = cluster.controller() if broker is None else cluster.broker(broker)
         for one in connection.ask(request, IncrementalAlterConfigsResponse).responses:
             what = f"{'broker' if one.resource_type == BROKER else 'topic'} {one.resource_name}"
-            check(what, one.error_code, f": {one.error_message}" if one.error_message else "")
+            check(what, one.error_code, detail(one.error_message))
 
     cluster.retrying(attempt, what="changing options")

@@ -27,7 +27,7 @@ class PlacementError(ValueError):
     """The plan asked for is impossible; the message says why."""
 
 
-class Change(NamedTuple):
+class ReplicaChange(NamedTuple):
     """How the replicas of one partition differ between now and the plan."""
 
     place: Place
@@ -83,10 +83,10 @@ def changes(
     current: Mapping[Place, Sequence[int]],
     plan: Mapping[Place, Sequence[int]],
     sizes: Mapping[Place, int] | None = None,
-) -> list[Change]:
+) -> list[ReplicaChange]:
     """The partitions whose replicas or their order change, in order."""
     return [
-        Change(place, tuple(current.get(place, ())), tuple(new), (sizes or {}).get(place, 0))
+        ReplicaChange(place, tuple(current.get(place, ())), tuple(new), (sizes or {}).get(place, 0))
         for place, new in sorted(plan.items())
         if tuple(current.get(place, ())) != tuple(new)
     ]

@@ -299,7 +299,7 @@ class Sender:
                 return None
             if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.again:
                 return None  # it follows the one that failed, and is sent again with it
-        error = Refused(f"writing to {lane.name}", code, explained(batch, said))
+        error = Refused(f"writing to {lane.name}", code, explain(batch, said))
         if not passes(error):
             raise error
         return error
@@ -324,7 +324,7 @@ def bear(troubles: Sequence[tuple[Lane, Failed]]) -> None:
         lane.patience.bear(reason, pause=index == 0)
 
 
-def explained(batch: Batch, said: PartitionProduceResponse) -> str:
+def explain(batch: Batch, said: PartitionProduceResponse) -> str:
     if said.error_code in TOO_LARGE:
         return (
             f": it has {len(batch.data)} bytes; raise the topic's max.message.bytes (the broker's message.max.bytes), "

@@ -10,7 +10,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.client.failure import Refused, Unreachable, check
+from ottla.client.failure import Refused, Unreachable, check, detail
 from ottla.client.options import BROKER, TOPIC, alter_options
 from ottla.wire.messages.topics import (
     AlterPartitionReassignmentsRequest,
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
     from ottla.client.cluster import Cluster
     from ottla.client.options import Resource
-    from ottla.client.placement import Change, Place
+    from ottla.client.placement import Place, ReplicaChange
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 LEADERS: Final = "leader.replication.throttled.replicas"
 FOLLOWERS: Final = "follower.replication.throttled.replicas"
 
 
-class Move(NamedTuple):
+class OngoingMove(NamedTuple):
     """A partition whose replicas are being moved."""
 
     replicas: tuple[int, ...]
@@ -68,10 +68,10 @@ def _alter(cluster: Cluster, wanted: Mapping[Place, list[int] | None]) -> dict[P
 
     def attempt() -> dict[Place, Refused]:
         answer = cluster.controller().ask(request, AlterPartitionReassignmentsResponse)
-        check("reassignment", answer.error_code, _said(answer.error_message))
+        check("reassignment", answer.error_code, detail(answer.error_message))
         return {
             (topic.name, one.partition_index): Refused(
-                f"{topic.name} partition {one.partition_index}", one.error_code, _said(one.error_message)
+                f"{topic.name} partition {one.partition_index}", one.error_code, detail(one.error_message)
             )
             for topic in answer.responses
             for one in topic.partitions
@@ -81,15 +81,15 @@ def _alter(cluster: Cluster, wanted: Mapping[Place, list[int] | None]) -> dict[P
     return cluster.retrying(attempt, what="reassignment")
 
 
-def ongoing(cluster: Cluster) -> dict[Place, Move]:
+def ongoing(cluster: Cluster) -> dict[Place, OngoingMove]:
     """Every partition that is being moved now."""
     request = ListPartitionReassignmentsRequest(timeout_ms=int(cluster.timeout_s * 1000), topics=None)
 
-    def attempt() -> dict[Place, Move]:
+    def attempt() -> dict[Place, OngoingMove]:
         answer = cluster.controller().ask(request, ListPartitionReassignmentsResponse)
-        check("listing reassignments", answer.error_code, _said(answer.error_message))
+        check("listing reassignments", answer.error_code, detail(answer.error_message))
         return {
-            (topic.name, one.partition_index): Move(
+            (topic.name, one.partition_index): OngoingMove(
                 tuple(one.replicas), tuple(one.adding_replicas), tuple(one.removing_replicas)
             )
             for topic in answer.topics
@@ -99,7 +99,7 @@ def ongoing(cluster: Cluster) -> dict[Place, Move]:
     return cluster.retrying(attempt, what="listing reassignments")
 
 
-def throttle(cluster: Cluster, changes: Iterable[Change], bytes_per_s: int) -> None:
+def throttle(cluster: Cluster, changes: Iterable[ReplicaChange], bytes_per_s: int) -> None:
     """Bound what the copies for these changes take, on each broker. One that is away copies nothing: it is left out."""
     leaders: dict[str, set[str]] = defaultdict(set)
     followers: dict[str, set[str]] = defaultdict(set)
@@ -127,7 +127,3 @@ def lift_throttle(cluster: Cluster, topics: Iterable[str], brokers: Iterable[int
     }
     options |= {(TOPIC, topic): {LEADERS: None, FOLLOWERS: None} for topic in cluster.topics(topics)}
     alter_options(cluster, options)
-
-
-def _said(message: str | None) -> str:
-    return f": {message}" if message else ""

@@ -32,7 +32,7 @@ def refers(options: Mapping[str, str]) -> bool:
     return any(name.endswith((FILE, ENV)) for name in options)
 
 
-def revealed(options: Mapping[str, str]) -> dict[str, str]:
+def resolve(options: Mapping[str, str]) -> dict[str, str]:
     """The options with the values that they refer to."""
     found: dict[str, str] = {}
     said: dict[str, str] = {}

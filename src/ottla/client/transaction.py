@@ -97,7 +97,7 @@ def enlist(cluster: Cluster, identity: Identity, wheres: Iterable[TopicPartition
 
 
 def _enlist(cluster: Cluster, identity: Identity, topics: Mapping[str, list[int]]) -> None:
-    name = named(identity)
+    name = require_id(identity)
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=name,
         v3_and_below_producer_id=identity.producer_id,
@@ -127,7 +127,7 @@ NOT_ATTEMPTED: Final = ErrorCode.OPERATION_NOT_ATTEMPTED
 
 def end(cluster: Cluster, identity: Identity, *, commit: bool) -> Identity:
     """Commit or abort. Content if this very transaction was ended so before; Refused if in the other way, or fenced."""
-    name = named(identity)
+    name = require_id(identity)
     request = EndTxnRequest(
         transactional_id=name, producer_id=identity.producer_id, producer_epoch=identity.epoch, committed=commit
     )
@@ -145,7 +145,7 @@ def end(cluster: Cluster, identity: Identity, *, commit: bool) -> Identity:
 
 def add_offsets(cluster: Cluster, identity: Identity, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
     """Let a group's offsets become its own when this transaction commits."""
-    name = named(identity)
+    name = require_id(identity)
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for (topic, index), value in offsets.items():
         topics.setdefault(topic, []).append(
@@ -202,7 +202,7 @@ def newer_protocol(cluster: Cluster) -> bool:
     return cluster.feature(FEATURE) >= NEWER
 
 
-def named(identity: Identity) -> str:
+def require_id(identity: Identity) -> str:
     if identity.transactional_id is None:
         raise Failed("a transaction needs a transactional id, and this identity has none")
     return identity.transactional_id

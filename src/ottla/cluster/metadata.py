@@ -1,4 +1,4 @@
-"""What this broker knows of the cluster: the newest image, its own options as they are now, and who follows both.
+"""What this broker knows of the cluster: the newest image, its own present options, and who subscribes to them.
 
 Every broker has one. On one node `standalone.py` publishes each change itself; a member of a cluster publishes what the
 controller tells it and what it reads of options in the store.
@@ -54,7 +54,7 @@ class Metadata:
         self.image = new
         if old is None or old.broker_configs is not new.broker_configs:
             own = new.broker_configs.get(str(self.node_id), {})
-            self.config = self.static.overlaid({**new.broker_configs.get(EVERY_BROKER, {}), **own})
+            self.config = self.static.overlay({**new.broker_configs.get(EVERY_BROKER, {}), **own})
             self._topic_configs.clear()
         for callback in self._subscribers:
             callback(old, new)

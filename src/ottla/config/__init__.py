@@ -2,7 +2,7 @@
 
 from ottla.config.broker import BrokerConfig, load
 from ottla.config.listeners import Listener
-from ottla.config.option import ConfigError
+from ottla.config.option import ConfigError, Refusals
 from ottla.config.sources import parse_environment, parse_properties, parse_settings
 from ottla.config.topic import TopicConfig, topic_config
 
@@ -10,6 +10,7 @@ __all__ = [
     "BrokerConfig",
     "ConfigError",
     "Listener",
+    "Refusals",
     "TopicConfig",
     "load",
     "parse_environment",

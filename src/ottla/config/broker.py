@@ -9,9 +9,17 @@ attribute of the first name always holds the answer. `given` keeps what was writ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ottla.config.listeners import Listener, advertised, metrics_address, opened
+from ottla.config.listeners import (
+    PROTOCOLS,
+    Listener,
+    find_inter_broker,
+    metrics_address,
+    names,
+    parse_advertised,
+    parse_listeners,
+)
 from ottla.config.option import (
     CLUSTER_WIDE,
     DOUBLE_MAX,
@@ -19,9 +27,8 @@ from ottla.config.option import (
     INT_MAX,
     LONG_MAX,
     LOW,
-    ConfigError,
     Option,
-    Table,
+    Refusals,
     Value,
     boolean,
     double,
@@ -35,6 +42,7 @@ from ottla.config.option import (
     string,
     strings,
 )
+from ottla.config.security import SecurityConfig, is_for_listener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,11 +56,14 @@ SELECTORS = tuple(f"org.apache.kafka.common.replica.{name}Selector" for name in 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 
-class BrokerConfig(Table):
-    given: Mapping[str, str]
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+class BrokerConfig(SecurityConfig):
     notices: tuple[str, ...]  # lines worth one warning each at start
     opened: tuple[Listener, ...]  # what to listen on
     advertised: Mapping[str, tuple[str, int]]  # listener name → address told to clients, when one was given
+    inter_broker: Listener  # the listener that brokers use among themselves
 
     # Who this broker is
     node_id: int = integer(
@@ -96,17 +107,35 @@ class BrokerConfig(Table):
     )
     listener_security_protocol_map: str = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which protocol each listener name speaks, as NAME:PROTOCOL pairs. Only PLAINTEXT is built.",
+        "Which protocol each listener name speaks, as NAME:PROTOCOL pairs.",
         importance=LOW,
     )
     inter_broker_listener_name: str | None = maybe(
-        "The listener that brokers use among themselves, which must be one of the listeners. Unset: the first."
+        "The listener that brokers use among themselves, which must be one of the listeners. Unset: the first, or the"
+        " first that speaks security.inter.broker.protocol."
+    )
+    security_inter_broker_protocol: str = string(
+        "PLAINTEXT",
+        "What brokers speak among themselves; not together with inter.broker.listener.name.",
+        choices=PROTOCOLS,
     )
     controller_listener_names: tuple[str, ...] = strings(
         (),
         "Listeners meant for a KRaft quorum. Ottla has none, so sockets of these names are not opened.",
         importance=HIGH,
         differs="Kafka demands one.",
+    )
+
+    # Who may do what
+    authorizer_class_name: str = string(
+        "",
+        "Judges what clients may do, by access control lists. Both of Kafka's names mean the same here. Empty: "
+        "everybody may do everything.",
+        choices=("", "kafka.security.authorizer.AclAuthorizer", STANDARD_AUTHORIZER),
+    )
+    super_users: str | None = maybe("Users who may do everything, as User:name;User:name.")
+    allow_everyone_if_no_acl_found: bool = boolean(
+        False, "Whether everybody may do everything with what no access control list names."
     )
 
     # The cluster it is a member of
@@ -185,6 +214,9 @@ class BrokerConfig(Table):
     )
     max_connections_per_ip_overrides: str = string(
         "", "Other limits for some addresses, as host:count pairs.", live=CLUSTER_WIDE
+    )
+    connection_failed_authentication_delay_ms: int = integer(
+        100, "How long a client whose login failed waits for its connection to be closed.", least=0, importance=LOW
     )
     max_request_partition_size_limit: int = integer(2000, "Partitions in one DescribeTopicPartitions answer.", least=1)
     fetch_max_bytes: int = integer(55 * MB, "Most bytes in one fetch answer, whatever the client asks for.", least=1024)
@@ -619,7 +651,7 @@ class BrokerConfig(Table):
         assert isinstance(self.given, dict)
         self.given[name] = text
 
-    def overlaid(self, pairs: Mapping[str, str]) -> BrokerConfig:
+    def overlay(self, pairs: Mapping[str, str]) -> BrokerConfig:
         """This configuration with some options changed while running."""
         return load({**self.given, **pairs}) if pairs else self
 
@@ -630,24 +662,37 @@ _CHAINED = tuple(row for row in OPTIONS.values() if row.chain)
 
 
 def load(pairs: Mapping[str, str]) -> BrokerConfig:
-    """A configuration from options by name. ConfigError names what is unknown, malformed or impossible."""
+    """A configuration from options by name. ConfigError names all that is unknown, malformed or impossible."""
     values: dict[str, Value] = _DEFAULTS.copy()
     foreign: dict[str, str] = {}
+    refusals = Refusals()
     for name, text in pairs.items():
         row = OPTIONS.get(name)
         if row is None:
             foreign[name] = text
-        else:
+            continue
+        with refusals:  # its default stands in for what cannot be read, so that the others can be checked, too
             values[row.attribute] = row.parse(text)
     _resolve(values)
-    _check(values, pairs)
-    extra: dict[str, object] = {"given": dict(pairs), "notices": ()}
-    if foreign:
+    _check(values, pairs, refusals)
+    extra: dict[str, Any] = {"given": dict(pairs), "notices": (), "jaas": {}}
+    strange: dict[str, str] = {}
+    with refusals:
+        listeners = names(values)
+        for name, text in foreign.items():
+            with refusals:
+                if not is_for_listener(name, listeners):
+                    strange[name] = text
+    if strange:
         from ottla.config.others import screen  # a long table; most starts need none of it
 
-        extra["notices"] = screen(foreign)
-    extra["opened"] = opened(values, foreign)
-    extra["advertised"] = advertised(values)
+        extra["notices"] = screen(strange, refusals)
+    with refusals:
+        extra["opened"] = parse_listeners(values, pairs)
+        extra["inter_broker"] = find_inter_broker(extra["opened"], values, pairs)
+    with refusals:
+        extra["advertised"] = parse_advertised(values)
+    refusals.raise_all()
     return BrokerConfig({**values, **extra})
 
 
@@ -664,51 +709,52 @@ def _resolve(values: dict[str, Value]) -> None:
         values["node_id"] = _DEFAULTS["broker_id"]
 
 
-def _check(values: Mapping[str, Value], pairs: Mapping[str, str]) -> None:
+def _check(values: Mapping[str, Value], pairs: Mapping[str, str], refusals: Refusals) -> None:
     """What no single row can see: the rules of Kafka's KafkaConfig that concern more than a number's bounds."""
     retention, roll, jitter = (_number(values[f"log_{name}_ms"]) for name in ("retention", "roll", "roll_jitter"))
     if retention < -1 or retention == 0:
-        raise ConfigError("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
+        refusals.add("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
     if roll < 1:
-        raise ConfigError("log.roll.ms must be equal or greater than 1")
+        refusals.add("log.roll.ms must be equal or greater than 1")
     if jitter < 0:
-        raise ConfigError("log.roll.jitter.ms must be equal or greater than 0")
+        refusals.add("log.roll.jitter.ms must be equal or greater than 0")
     if not values["log_dirs"]:
-        raise ConfigError("At least one log directory must be defined via log.dirs or log.dir.")
+        refusals.add("At least one log directory must be defined via log.dirs or log.dir.")
     for pair in str(values["max_connections_per_ip_overrides"]).split(","):
         if pair.strip() and not pair.strip().rpartition(":")[2].isdecimal():
-            raise ConfigError(f"max.connections.per.ip.overrides: {pair.strip()} is not host:count")
+            refusals.add(f"max.connections.per.ip.overrides: {pair.strip()} is not host:count")
     release = str(values["inter_broker_protocol_version"])
     if not all(part.isdecimal() and len(part) < 5 for part in release.partition("-IV")[0].split(".")):
-        raise ConfigError(f"inter.broker.protocol.version: {release} is not a release of Kafka")
-    metrics_address(str(values["ottla_metrics_listener"]))
-    _check_groups(values)
+        refusals.add(f"inter.broker.protocol.version: {release} is not a release of Kafka")
+    with refusals:
+        metrics_address(str(values["ottla_metrics_listener"]))
+    _check_groups(values, refusals)
     roles = values["process_roles"]
     if isinstance(roles, tuple) and "broker" not in roles:
-        raise ConfigError("process.roles must include broker: Ottla has no process that is a controller only.")
+        refusals.add("process.roles must include broker: Ottla has no process that is a controller only.")
     if pairs.get("broker.id", GENERATED) not in (GENERATED, pairs.get("node.id", pairs.get("broker.id"))):
-        raise ConfigError("node.id and broker.id are the same thing under two names and must agree")
+        refusals.add("node.id and broker.id are the same thing under two names and must agree")
 
 
-def _check_groups(values: Mapping[str, Value]) -> None:
+def _check_groups(values: Mapping[str, Value], refusals: Refusals) -> None:
     for kind in ("session_timeout", "heartbeat_interval", "assignment_interval"):
         name, lowest, highest = (f"group_consumer_{bound}{kind}_ms" for bound in ("", "min_", "max_"))
         present, least, most = (_number(values[each]) for each in (name, lowest, highest))
         for low, high, lower, higher in ((least, most, lowest, highest), (least, present, lowest, name)):
             if high < low:
-                raise ConfigError(f"{dotted(higher)} must be greater than or equal to {dotted(lower)}")
+                refusals.add(f"{option_name(higher)} must be greater than or equal to {option_name(lower)}")
         if present > most:
-            raise ConfigError(f"{dotted(name)} must be less than or equal to {dotted(highest)}")
+            refusals.add(f"{option_name(name)} must be less than or equal to {option_name(highest)}")
     heartbeat, session = "group_consumer_heartbeat_interval_ms", "group_consumer_session_timeout_ms"
     if _number(values[heartbeat]) >= _number(values[session]):
-        raise ConfigError(f"{dotted(heartbeat)} must be less than {dotted(session)}")
+        refusals.add(f"{option_name(heartbeat)} must be less than {option_name(session)}")
     policy = str(values["group_consumer_migration_policy"])
     if policy.upper() not in MIGRATION_POLICIES:
         known = f"String must be one of (case insensitive): {', '.join(MIGRATION_POLICIES)}"
-        raise invalid(policy, "group.consumer.migration.policy", known)
+        refusals.add(str(invalid(policy, "group.consumer.migration.policy", known)))
 
 
-def dotted(attribute: str) -> str:
+def option_name(attribute: str) -> str:
     return attribute.replace("_", ".")
 
 

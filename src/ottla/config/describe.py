@@ -35,7 +35,7 @@ class Synonym(NamedTuple):
     source: int
 
 
-class Entry(NamedTuple):
+class ConfigEntry(NamedTuple):
     row: Option
     value: str | None
     source: int
@@ -52,70 +52,76 @@ class Layers(NamedTuple):
 
     @property
     def config(self) -> BrokerConfig:
-        return self.static.overlaid({**self.every, **self.own})
+        return self.static.overlay({**self.every, **self.own})
 
 
-def describe_topic(layers: Layers, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[Entry]:
+def describe_topic(
+    layers: Layers, overrides: Mapping[str, str], names: Iterable[str] | None = None
+) -> list[ConfigEntry]:
     """The options of a topic, or those asked for; names that are no options are left out."""
     config = topic_config(layers.config, overrides)
     entries = []
-    for name in _asked(names, TOPIC_OPTIONS):
+    for name in _select(names, TOPIC_OPTIONS):
         row = TOPIC_OPTIONS[name]
         synonyms = [Synonym(name, overrides[name], TOPIC)] if name in overrides else []
         if name in INHERITED:
             synonyms += _broker_synonyms(layers, BROKER_OPTIONS[INHERITED[name]])
         source = synonyms[0].source if synonyms else DEFAULT
-        entries.append(Entry(row, text_of(getattr(config, row.attribute)), source, False, synonyms))
+        entries.append(ConfigEntry(row, text_of(getattr(config, row.attribute)), source, False, synonyms))
     return entries
 
 
-def describe_group(layers: Layers, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[Entry]:
+def describe_group(
+    layers: Layers, overrides: Mapping[str, str], names: Iterable[str] | None = None
+) -> list[ConfigEntry]:
     """The options of a group, or those asked for."""
     entries = []
-    for name in _asked(names, GROUP_OPTIONS):
+    for name in _select(names, GROUP_OPTIONS):
         synonyms = [Synonym(name, overrides[name], GROUP)] if name in overrides else []
         synonyms += _broker_synonyms(layers, BROKER_OPTIONS[GROUP_INHERITED[name]])
-        entries.append(Entry(GROUP_OPTIONS[name], synonyms[0].value, synonyms[0].source, False, synonyms))
+        entries.append(ConfigEntry(GROUP_OPTIONS[name], synonyms[0].value, synonyms[0].source, False, synonyms))
     return entries
 
 
-def describe_client_metrics(overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[Entry]:
+def describe_client_metrics(overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
     """The options of a subscription to clients' metrics, or those asked for."""
     entries = []
-    for name in _asked(names, CLIENT_METRICS_OPTIONS):
+    for name in _select(names, CLIENT_METRICS_OPTIONS):
         row = CLIENT_METRICS_OPTIONS[name]
         synonyms = [Synonym(name, overrides[name], CLIENT_METRICS)] if name in overrides else []
         synonyms.append(Synonym(name, text_of(row.default), DEFAULT))
-        entries.append(Entry(row, synonyms[0].value, synonyms[0].source, False, synonyms))
+        entries.append(ConfigEntry(row, synonyms[0].value, synonyms[0].source, False, synonyms))
     return entries
 
 
-def describe_broker(layers: Layers, names: Iterable[str] | None = None) -> list[Entry]:
+def describe_broker(layers: Layers, names: Iterable[str] | None = None) -> list[ConfigEntry]:
     """The options of a broker, those without effect included, or those asked for."""
     from ottla.config.others import OTHERS
 
     others = {name: other.row for name, other in OTHERS.items() if not other.refused}
     entries = []
-    for name in _asked(names, {**others, **BROKER_OPTIONS}):
+    for name in _select(names, {**others, **BROKER_OPTIONS}):
         row = BROKER_OPTIONS.get(name) or others[name]
         synonyms = _broker_synonyms(layers, row)
         # The value under its own name only: an option that takes its value from another has none itself.
         own = next((synonym for synonym in synonyms if synonym.name == name), Synonym(name, None, DEFAULT))
         source = synonyms[0].source if synonyms else DEFAULT
-        entries.append(Entry(row, own.value, source, row.live == READ_ONLY, synonyms))
+        entries.append(ConfigEntry(row, own.value, source, row.live == READ_ONLY, synonyms))
     return entries
 
 
-def describe_every_broker(layers: Layers, names: Iterable[str] | None = None) -> list[Entry]:
+def describe_every_broker(layers: Layers, names: Iterable[str] | None = None) -> list[ConfigEntry]:
     """What was set while running for all brokers, and nothing else."""
     entries = []
-    for name in _asked(names, layers.every):
+    for name in _select(names, layers.every):
         row, value = BROKER_OPTIONS[name], layers.every[name]
-        entries.append(Entry(row, value, EVERY_BROKER, row.live == READ_ONLY, [Synonym(name, value, EVERY_BROKER)]))
+        entries.append(
+            ConfigEntry(row, value, EVERY_BROKER, row.live == READ_ONLY, [Synonym(name, value, EVERY_BROKER)])
+        )
     return entries
 
 
-def _asked(names: Iterable[str] | None, known: Mapping[str, object]) -> list[str]:
+def _select(names: Iterable[str] | None, known: Mapping[str, object]) -> list[str]:
     return sorted(known) if names is None else [name for name in dict.fromkeys(names) if name in known]
 
 

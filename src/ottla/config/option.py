@@ -48,6 +48,33 @@ class ConfigError(ValueError):
     """An option that is unknown, malformed or impossible; the message names it."""
 
 
+class Refusals:
+    """What is wrong with a set of options: everything, so that a file of them is put right in one go.
+
+    with refusals: ...      keeps the ConfigError that is raised inside, and goes on
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, None] = {}  # in order, each once
+
+    def add(self, reason: str) -> None:
+        self._found[reason] = None
+
+    def raise_all(self) -> None:
+        """ConfigError, with a line for each, if there are any."""
+        if self._found:
+            raise ConfigError("\n".join(self._found))
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, ConfigError):
+            return False
+        self.add(str(error))
+        return True
+
+
 class Option:
     """A row. `chain` lists (option, factor): where the value comes from when this one is not set."""
 
@@ -171,8 +198,9 @@ def text_of(value: Value) -> str | None:
 
 
 def rows(table: type) -> dict[str, Option]:
-    """The rows of a table by option name, in the order they are written."""
-    return {row.name: row for row in vars(table).values() if isinstance(row, Option)}
+    """The rows of a table by option name, in the order they are written, those of the tables it extends first."""
+    known = (row for one in reversed(table.__mro__) for row in vars(one).values())
+    return {row.name: row for row in known if isinstance(row, Option)}
 
 
 class Table:

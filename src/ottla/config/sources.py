@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.config.option import ConfigError
+from ottla.config.option import ConfigError, Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -48,9 +48,11 @@ def parse_environment(variables: Mapping[str, str]) -> dict[str, str]:
     from ottla.config.others import OTHERS
 
     names = {variable(name): name for name in (*OTHERS, *OPTIONS)}
-    for name in ours.keys() - names.keys():
+    refusals = Refusals()
+    for name in sorted(ours.keys() - names.keys()):
         if near := get_close_matches(name, names, n=1, cutoff=0.85):
-            raise ConfigError(f"unknown option {name} in the environment: did you mean {near[0]}?")
+            refusals.add(f"unknown option {name} in the environment: did you mean {near[0]}?")
+    refusals.raise_all()
     return {names[name]: value for name, value in ours.items() if name in names}
 
 

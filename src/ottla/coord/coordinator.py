@@ -1,4 +1,4 @@
-"""An internal topic and its machines: made on first use, followed as its partitions come and go.
+"""An internal topic and its machines: created on first use, following who leads its partitions.
 
 Groups live in `__consumer_offsets`, transactional ids in `__transaction_state`. A key belongs to the partition that
 Kafka would put it in, and the leader of that partition coordinates it.
@@ -30,7 +30,7 @@ M = TypeVar("M", bound=Machine)
 
 
 class Shape(NamedTuple):
-    """How an internal topic is made."""
+    """How an internal topic is created."""
 
     name: str
     partitions: int
@@ -67,9 +67,9 @@ class Coordinator(Generic[M]):
         return self._shape.name in self._metadata.image.topics
 
     async def ensure(self) -> None:
-        """Make the topic unless it is there.
+        """Create the topic unless it exists.
 
-        COORDINATOR_NOT_AVAILABLE when it cannot be made now: the disk is full, say, or there are too few brokers.
+        COORDINATOR_NOT_AVAILABLE when it cannot be created now: the disk is full, say, or there are too few brokers.
         """
         async with self._making:
             if self.exists:
@@ -90,22 +90,22 @@ class Coordinator(Generic[M]):
         return slot(key, len(topic.partitions))
 
     def run(self, key: str, operation: Callable[[M, Token, int], Decision]) -> Any:
-        """The reply of the machine that holds the key, or a Future of it."""
+        """Run an operation on the machine of the key. Returns its reply, or a Future of it."""
         return self.runtime.run(self._index_here(key), operation)
 
     def peek(self, key: str) -> M:
         return self.runtime.peek(self._index_here(key))
 
-    def committed(self, key: str, machine: M) -> asyncio.Future[None] | None:
-        """`Runtime.committed` for the machine that holds the key."""
-        return self.runtime.committed(self.index_of(key), machine)
+    def pending_commit(self, key: str, machine: M) -> asyncio.Future[None] | None:
+        """`Runtime.pending_commit` for the machine that holds the key."""
+        return self.runtime.pending_commit(self.index_of(key), machine)
 
-    def wait_committed(self, key: str, machine: M) -> Generator[asyncio.Future[None], None, None]:
-        """`Runtime.wait_committed` for the machine that holds the key."""
-        return self.runtime.wait_committed(self.index_of(key), machine)
+    def wait_for_commit(self, key: str, machine: M) -> Generator[asyncio.Future[None], None, None]:
+        """`Runtime.wait_for_commit` for the machine that holds the key."""
+        return self.runtime.wait_for_commit(self.index_of(key), machine)
 
     def leader_of(self, key: str) -> int:
-        """The broker that coordinates the key, by what is known of the cluster; NO_LEADER when there is none."""
+        """The broker that coordinates the key, as far as this broker knows; NO_LEADER when there is none."""
         topic = self._metadata.image.topics.get(self._shape.name)
         return NO_LEADER if topic is None else topic.partitions[self.index_of(key)].leader
 
@@ -119,18 +119,18 @@ class Coordinator(Generic[M]):
         await self.runtime.stop()
 
     def follow(self, partition: Partition, led: bool) -> None:
-        """A partition has become led here, or has stopped being led."""
+        """This broker has become the leader of a partition, or is no longer."""
         if partition.topic != self._shape.name:
             return
         if led:
-            self.runtime.elected(partition)
+            self.runtime.on_election(partition)
         else:
-            self.runtime.resigned(partition.index)
+            self.runtime.on_resignation(partition.index)
 
     def _index_here(self, key: str) -> int:
-        """The key's partition. One that should be led here, but had no log when it came, gets another chance."""
+        """The key's partition. If this broker should lead it, but its log was not there in time, try again."""
         index = self.index_of(key)
         if not self.runtime.leads(index) and self.leader_of(key) == self._metadata.node_id:
             with suppress(BrokerError):
-                self.follow(self._replicas.led(self._shape.name, index), led=True)
+                self.follow(self._replicas.require_led(self._shape.name, index), led=True)
         return index

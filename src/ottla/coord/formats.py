@@ -4,8 +4,8 @@
     value   int16 version, then the fields of the value at that version; no value at all is a tombstone
 
 Types 0 and 1 are a committed offset (0 as brokers before 0.9 wrote it), 2 a classic group, 3 to 8 and 16 a consumer
-group (KIP-848), and in `__transaction_state` 0 is a transactional id. Share and streams groups have types of their own,
-which are passed over. Every version is read; written is the newest that a broker of Kafka 3.9 reads as well.
+group (KIP-848), and in `__transaction_state` 0 is a transactional id. Share and streams groups have their own types,
+which are ignored. Every version is read. We write the newest version that a broker of Kafka 3.9 also reads.
 """
 
 from __future__ import annotations
@@ -239,8 +239,8 @@ TRANSACTIONS: Final[Formats] = {0: (TransactionLogKey, TransactionLogValue, 1)}
 _TYPES: Final = {key: (number, version) for number, (key, _, version) in (*GROUPS.items(), *TRANSACTIONS.items())}
 
 
-def written(key: object, value: object | None) -> Record:
-    """The record that says `key` is `value` now; None says that it is gone."""
+def encode_record(key: object, value: object | None) -> Record:
+    """Encode the record that sets `key` to `value`; None makes a tombstone."""
     number, version = _TYPES[type(key)]
     return Record(
         _PREFIX.pack(number) + encode(key, 0),
@@ -248,8 +248,8 @@ def written(key: object, value: object | None) -> Record:
     )
 
 
-def read(formats: Formats, key: bytes, value: bytes | None) -> tuple[Any, Any | None] | None:
-    """The key and the value of a record; None for a type that is not known. DecodeError when it is malformed."""
+def decode_record(formats: Formats, key: bytes, value: bytes | None) -> tuple[Any, Any | None] | None:
+    """Decode a record into its key and value; None for an unknown type. DecodeError when it is malformed."""
     if len(key) < 2:
         raise DecodeError("a key without a type")
     found = formats.get(_PREFIX.unpack_from(key)[0])

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Moment(int):
-    """Now, for a machine: an int of the steady time, for deadlines, which also knows what the wall clock says.
+    """Now, for a machine: an int of the monotonic time, for deadlines, which also carries the time of the wall clock.
 
-    `now_ms` in a machine's operations is one of these (or a plain int, where a test lets both be the same). Law: what
-    is compared with a duration is `now_ms`; what is written down, or compared with what was, is `wall_ms(now_ms)`.
+    `now_ms` in a machine's operations is one of these (or a plain int, where a test lets both be the same). Law:
+    durations are measured with `now_ms`; what is stored, or compared with stored times, is `wall_ms(now_ms)`.
     """
 
     wall_ms: int
@@ -48,7 +48,7 @@ NOBODY = -1  # the producer id of records that belong to no transaction
 
 
 class Caller(NamedTuple):
-    """Who asks: what the machine may need to know of a connection."""
+    """The client that sent a request, as far as a machine needs to know it."""
 
     client_id: str
     host: str
@@ -67,9 +67,9 @@ class Decision(NamedTuple):
     replies: tuple[tuple[Token, Any], ...] | list[tuple[Token, Any]] = ()
     timers: tuple[tuple[TimerKey, int | None], ...] | list[tuple[TimerKey, int | None]] = ()  # when, or None: cancel
     producer: tuple[int, int] | None = None  # (id, epoch): the records are part of this producer's transaction
-    effects: tuple[Any, ...] = ()  # for whoever runs the machine: what lies outside of its partition
-    # What to do instead of the replies when the records could not be written.
-    failed: Callable[[ErrorCode], Decision] | None = None
+    effects: tuple[Any, ...] = ()  # what is to be done outside of the machine's partition
+    # Returns what to do instead when the records could not be written.
+    on_failure: Callable[[ErrorCode], Decision] | None = None
 
 
 NOTHING = Decision()
@@ -77,16 +77,16 @@ NOTHING = Decision()
 
 class Machine(Protocol):
     def apply(self, key: bytes, value: bytes | None, *, offset: int, timestamp: int, producer_id: int) -> None:
-        """A record is in the log. One of a transaction counts when the transaction has ended."""
+        """A record is in the log. A record of a transaction takes effect when the transaction commits."""
 
-    def ended(self, producer_id: int, *, committed: bool) -> None:
-        """The marker of a transaction is in the log."""
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """The marker that ends a transaction is in the log."""
 
-    def loaded(self, now_ms: int) -> Decision:
-        """The whole log was applied: set timers, finish what was half done."""
+    def finish_load(self, now_ms: int) -> Decision:
+        """The whole log was applied. Set timers, and finish what was half done."""
 
     def expire(self, timer: TimerKey, now_ms: int) -> Decision:
         """A timer is due. Deadlines may have moved since it was set: then set it again."""
 
     def unload(self) -> list[tuple[Token, Any]]:
-        """The partition has gone to another broker: replies to those who still wait."""
+        """Another broker leads the partition now. Returns replies for requests that still wait."""

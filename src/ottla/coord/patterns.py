@@ -1,12 +1,13 @@
 """Regular expressions that clients send: over topic names, and over transactional ids.
 
-Anybody may send one, so it must not matter how it is made. RE2 takes time in proportion to the name, and memory up to
-a bound; Apache Kafka uses its Java sister RE2/J, and the two agree on what a pattern means. A pattern must match whole.
-The differences: RE2 has that bound, refuses repetitions of repetitions that come to more than a thousand, and repeats
-a brace that stands for itself.
+Any client may send one, so a pattern must not be able to hurt. RE2 takes time in proportion to the name, and bounded
+memory. Apache Kafka uses its Java port RE2/J, and the two agree on what a pattern means. A pattern must match the whole
+name. RE2 differs in two ways: it refuses nested repetitions of more than a thousand in all, and it takes a brace that
+stands for itself as something that can be repeated.
 
-A pattern is looked up among thousands of names: some microseconds each, which is too much to do at once. `lookup` is a
-generator that yields after each, and what it found is kept: the next time only names that are new are looked at.
+Matching a pattern against thousands of names takes some microseconds for each name, too long for one turn of the loop.
+So `lookup` is a generator that yields after each name, and its result is cached: the next time only new names are
+matched.
 """
 
 from __future__ import annotations
@@ -45,27 +46,27 @@ class Pattern:
             raise PatternError(reason.decode() if isinstance(reason, bytes) else str(reason)) from None
 
     def matches(self, name: str) -> bool:
-        """Whether the whole name is in the pattern's language."""
+        """Whether the pattern matches the whole name."""
         return self._fullmatch(name) is not None
 
 
 @lru_cache(32)
-def compiled(text: str) -> Pattern:
-    """The pattern, or PatternError."""
+def compile_pattern(text: str) -> Pattern:
+    """Compile a pattern. PatternError when it is not one."""
     return Pattern(text)
 
 
 _found: OrderedDict[str, tuple[frozenset[str], frozenset[str]]] = OrderedDict()  # among which names, and which
 
 
-def _names_kept() -> int:
-    """How many names are remembered; those of all topics are mostly the same object for many patterns."""
+def _count_names() -> int:
+    """How many names the cache holds. The set of all topics is mostly one object, shared by many patterns."""
     everywhere = {id(present): len(present) for present, _ in _found.values()}
     return sum(everywhere.values()) + sum(len(found) for _, found in _found.values())
 
 
 def lookup(text: str, names: Iterable[str]) -> Generator[None, None, frozenset[str]]:
-    """Those of the names that the pattern matches, step by step; PatternError when it is none."""
+    """The names that the pattern matches, in steps. PatternError when it is not a pattern."""
     present = frozenset(names)
     before, found = _found.get(text) or (frozenset[str](), frozenset[str]())
     if text in _found and before == present:
@@ -74,7 +75,7 @@ def lookup(text: str, names: Iterable[str]) -> Generator[None, None, frozenset[s
     latest = next(reversed(_found.values()), (present, found))[0]
     if latest == present:
         present = latest
-    pattern = compiled(text)
+    pattern = compile_pattern(text)
     fresh = set()
     for name in present - before:
         if pattern.matches(name):
@@ -83,13 +84,13 @@ def lookup(text: str, names: Iterable[str]) -> Generator[None, None, frozenset[s
     found = (found & present) | fresh
     _found[text] = present, found
     _found.move_to_end(text)
-    while len(_found) > 1 and (len(_found) > KEPT_MAX or _names_kept() > NAMES_MAX):
+    while len(_found) > 1 and (len(_found) > KEPT_MAX or _count_names() > NAMES_MAX):
         _found.popitem(last=False)
     return found
 
 
 def matching(text: str, names: Iterable[str]) -> frozenset[str]:
-    """The same at once."""
+    """`lookup` without pauses."""
     steps = lookup(text, names)
     while True:
         try:

@@ -1,14 +1,14 @@
 """Runs the machines of one internal topic: loads them, carries out what they decide, keeps their timers.
 
-A machine's partition is loaded when this broker becomes its leader: its log is read from the start and every record
-applied, a slice at a time so that other work goes on; requests for it wait until then, and until everything that was
-read is committed. When leadership goes, the machine is dropped and whoever waits is told to look for the coordinator
-again. A load that fails is tried again.
+A partition is loaded when this broker becomes its leader: its log is read from the start and every record applied, a
+slice at a time so that other work goes on. Requests wait until that is done and everything that was read is committed.
+When leadership is lost, the machine is dropped, and requests that wait get NOT_COORDINATOR. A load that fails is tried
+again.
 
-Appending and applying happen in one go on the loop, so no two operations on a partition ever interleave. What follows
-from a decision (replies, effects) happens when its records are committed: on enough replicas, and on disk where that is
-asked for. A decision without records may rest on one whose records are not committed yet, so it waits for those. Who
-has waited too long, because a replica does not answer, is told to ask again; what was decided stays decided.
+Appending and applying happen in one step on the loop, so operations on a partition never interleave. Replies and
+effects of a decision follow when its records are committed: on enough replicas, and on disk where the topic asks for
+it. A decision without records may depend on earlier records that are not committed yet, so it waits for those. A
+request that waits too long, because a replica does not answer, gets a retriable error; the decision stands.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Shard(Generic[M]):
 
 
 class Runtime(Generic[M]):
-    """The machines of one internal topic. `count` is the topic's number of partitions once it exists."""
+    """The machines of one internal topic."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Runtime(Generic[M]):
     ) -> None:
         self._make = make
         self._clock = clock
-        self._patience_s = patience_s  # of who waits for records to be committed, or for a machine to be loaded
+        self._patience_s = patience_s  # how long a request waits for a commit or a load
         self._perform = perform  # carries out an effect of the machine of a partition
         self._shards: dict[int, Shard[M]] = {}
         self._retries: dict[int, asyncio.TimerHandle] = {}  # of partitions that could not be loaded
@@ -89,18 +89,18 @@ class Runtime(Generic[M]):
 
     # Leadership.
 
-    def elected(self, partition: Partition) -> None:
-        """This broker leads the partition now: load its machine, unless it has led it all the time."""
+    def on_election(self, partition: Partition) -> None:
+        """This broker leads the partition now. Load its machine, unless it is loaded already."""
         index = partition.index
         known = self._shards.get(index)
         if self.stopped or (known is not None and known.partition is partition):
             return
-        self.resigned(index)
+        self.on_resignation(index)
         shard = self._shards[index] = Shard(partition, self._make(index))
         shard.load = asyncio.get_running_loop().create_task(self._load(shard))
 
-    def resigned(self, index: int) -> None:
-        """Another broker leads the partition, or it is gone."""
+    def on_resignation(self, index: int) -> None:
+        """Another broker leads the partition, or the partition is gone. Drop its machine."""
         retry = self._retries.pop(index, None)
         if retry is not None:
             retry.cancel()
@@ -121,7 +121,7 @@ class Runtime(Generic[M]):
         self.stopped = True
         loads = [shard.load for shard in self._shards.values() if shard.load is not None]
         for index in [*self._shards, *self._retries]:
-            self.resigned(index)
+            self.on_resignation(index)
         await asyncio.gather(*loads, return_exceptions=True)
 
     async def _load(self, shard: Shard[M]) -> None:
@@ -137,51 +137,51 @@ class Runtime(Generic[M]):
                     offset = replay(machine, found.read(), offset)
                     await asyncio.sleep(0)
                 shard.end = log.end
-                uncommitted = uncommitted_in(shard)
+                uncommitted = pending_commit(shard)
                 if uncommitted is None:
                     break
                 await asyncio.wait((uncommitted,))  # meanwhile a marker may have come
-                if (error := uncommitted.exception()) is not None and not reached(error):
+                if (error := uncommitted.exception()) is not None and not is_isr_too_small(error):
                     raise error
-            decision = machine.loaded(self._now())
+            decision = machine.finish_load(self._now())
             shard.ready = True
             self._carry_out(shard, decision)
         except Exception as error:
             if self._shards.get(partition.index) is not shard:
-                return  # it was lost while it was being loaded
-            self._steps.failed(f"loading {partition.topic}-{partition.index}", error)
+                return  # leadership was lost during the load
+            self._steps.note_failure(f"loading {partition.topic}-{partition.index}", error)
             shard.ready = False
-            self.resigned(partition.index)  # whoever waits is told so, and it is read again in a moment
+            self.on_resignation(partition.index)  # requests that wait are answered, and the load is tried again
             retry = asyncio.get_running_loop().call_later(RETRY_S, self._retry, partition)
             self._retries[partition.index] = retry
         else:
-            self._steps.worked(f"loading {partition.topic}-{partition.index}")
+            self._steps.note_success(f"loading {partition.topic}-{partition.index}")
 
     def _retry(self, partition: Partition) -> None:
         self._retries.pop(partition.index, None)
-        self.elected(partition)
+        self.on_election(partition)
 
     def epoch(self, index: int) -> int:
-        """In which epoch this broker leads a partition: that of its decisions."""
+        """The leader epoch in which this broker leads a partition."""
         return self._shards[index].partition.epoch
 
     def partitions(self) -> list[Partition]:
-        """Those that this broker leads."""
+        """The partitions that this broker leads."""
         return [shard.partition for shard in self._shards.values()]
 
     def leads(self, index: int) -> bool:
-        """Whether this broker leads the partition, be its machine loaded or not."""
+        """Whether this broker leads the partition, whether its machine is loaded or not."""
         return index in self._shards or index in self._retries
 
     # Operations.
 
     def run(self, index: int, operation: Callable[[M, Token, int], Decision]) -> Any | asyncio.Future[Any]:
-        """The reply to the operation: at once when the machine decides so, else a Future of it."""
+        """Run an operation. Returns the reply, or a Future of it when it has to wait."""
         shard = self._shards.get(index)
         if shard is None:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
         if not shard.ready:
-            return asyncio.ensure_future(self._run_loaded(shard, operation))
+            return asyncio.ensure_future(self._run_when_loaded(shard, operation))
         return self._run(shard, operation)
 
     def _run(self, shard: Shard[M], operation: Callable[[M, Token, int], Decision]) -> Any | asyncio.Future[Any]:
@@ -194,7 +194,7 @@ class Runtime(Generic[M]):
         future.add_done_callback(lambda _: shard.waiting.pop(token, None))
         return future
 
-    async def _run_loaded(self, shard: Shard[M], operation: Callable[[M, Token, int], Decision]) -> Any:
+    async def _run_when_loaded(self, shard: Shard[M], operation: Callable[[M, Token, int], Decision]) -> Any:
         assert shard.load is not None
         done, _ = await asyncio.wait((shard.load,), timeout=self._patience_s)
         if not shard.ready:
@@ -203,7 +203,7 @@ class Runtime(Generic[M]):
         return await answer if asyncio.isfuture(answer) else answer
 
     def peek(self, index: int) -> M:
-        """The machine, to look at; BrokerError while it is being loaded or when it is elsewhere."""
+        """The machine, for reading only. BrokerError while it loads, or when another broker leads the partition."""
         shard = self._shards.get(index)
         if shard is None:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
@@ -219,19 +219,19 @@ class Runtime(Generic[M]):
     def loading(self) -> bool:
         return any(not shard.ready for shard in self._shards.values())
 
-    def committed(self, index: int, machine: M) -> asyncio.Future[None] | None:
-        """Whether all that a machine knows is committed: None, or a future to wait for before telling it to anybody.
+    def pending_commit(self, index: int, machine: M) -> asyncio.Future[None] | None:
+        """None when all that the machine knows is committed, else a future to wait for before anybody may see it.
 
-        NOT_COORDINATOR, now or from the future, when the machine is not the partition's any more.
+        NOT_COORDINATOR, raised or from the future, when this is no longer the machine of the partition.
         """
         shard = self._shards.get(index)
         if shard is None or shard.machine is not machine:
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
-        uncommitted = uncommitted_in(shard)
+        uncommitted = pending_commit(shard)
         if uncommitted is None:
             return None
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # who asked may have gone
+        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever asked may be gone
 
         def settle(outcome: asyncio.Future[None]) -> None:
             code = self._outcome(shard, outcome, written=False)
@@ -253,10 +253,10 @@ class Runtime(Generic[M]):
         *,
         kept: bool = False,
     ) -> None:
-        """Tell those who still wait for a commit, when it takes too long.
+        """Answer those who wait for a commit with an error when it takes too long.
 
-        Nobody waits then, unless it is `kept`: while the high watermark stands still clients ask again and again, and
-        what they asked for must not pile up.
+        After that `uncommitted` is cancelled, unless it is `kept`. While the high watermark stands still clients ask
+        again and again, and their requests must not pile up.
         """
 
         def give_up() -> None:
@@ -269,32 +269,31 @@ class Runtime(Generic[M]):
         timer = asyncio.get_running_loop().call_later(self._patience_s, give_up)
         uncommitted.add_done_callback(lambda _: timer.cancel())
 
-    def wait_committed(self, index: int, machine: M) -> Generator[asyncio.Future[None], None, None]:
-        """The same as steps of a handler: to be gone through before anybody is told what was seen in the machine."""
-        waiting = self.committed(index, machine)
+    def wait_for_commit(self, index: int, machine: M) -> Generator[asyncio.Future[None], None, None]:
+        """Wait for `pending_commit`, as steps of a handler."""
+        waiting = self.pending_commit(index, machine)
         if waiting is not None:
             yield waiting
             waiting.result()
 
-    def ended(self, index: int, producer_id: int, *, committed: bool) -> None:
-        """A transaction's marker was written to a partition of this topic."""
+    def end_transaction(self, index: int, producer_id: int, *, committed: bool) -> None:
+        """A transaction marker was written to a partition of this topic."""
         shard = self._shards.get(index)
         if shard is not None and shard.ready:
-            shard.machine.ended(producer_id, committed=committed)
+            shard.machine.end_transaction(producer_id, committed=committed)
             shard.end = shard.partition.log.end
 
     def decide(self, index: int, operation: Callable[[M, int], Decision]) -> None:
-        """An operation that nobody waits for: the broker's own, on behalf of the machine.
+        """Run an operation of the broker's own, which nobody waits for.
 
-        Nobody would ask for it again. So it is tried, for as long as this broker leads the partition, until the machine
-        is loaded and its log takes the records, unless the decision says what else to do. By then there may be nothing
-        left to decide.
+        Nobody would repeat it. So it is tried again, as long as this broker leads the partition, until the machine is
+        loaded and its log takes the records, unless the decision says what else to do on failure.
         """
         shard = self._shards.get(index)
         if shard is not None and shard.ready:
             decision = operation(shard.machine, self._now())
-            if decision.failed is None:
-                decision = decision._replace(failed=lambda _: self._decide_later(index, operation))
+            if decision.on_failure is None:
+                decision = decision._replace(on_failure=lambda _: self._decide_later(index, operation))
             self._carry_out(shard, decision)
         elif self.leads(index):
             self._decide_later(index, operation)
@@ -304,7 +303,7 @@ class Runtime(Generic[M]):
         return NOTHING
 
     def _carry_out(self, shard: Shard[M], decision: Decision, token: Token = 0) -> Any | None:
-        """Append, apply, set timers, reply. Returns the reply to `token` if the decision has it and need not wait."""
+        """Append, apply, set timers, reply. Returns the reply to `token` if there is one and it need not wait."""
         while decision.records:
             try:
                 self._append(shard, decision)
@@ -312,8 +311,8 @@ class Runtime(Generic[M]):
             except BrokerError as error:
                 code = MEANINGS.get(error.code, error.code)
                 logger.warning("cannot write to %s-%d: %s", shard.partition.topic, shard.partition.index, error)
-                if decision.failed is None:
-                    for timer, due_ms in decision.timers:  # what could not be done now is tried again
+                if decision.on_failure is None:
+                    for timer, due_ms in decision.timers:  # to try again later
                         self._set_timer(shard, timer, due_ms)
                     for waiting, _ in decision.replies:
                         if waiting != token and (future := shard.waiting.get(waiting)) and not future.done():
@@ -321,15 +320,15 @@ class Runtime(Generic[M]):
                     if token:
                         raise BrokerError(code) from error
                     return None
-                decision = decision.failed(code)
+                decision = decision.on_failure(code)
         for timer, due_ms in decision.timers:
             self._set_timer(shard, timer, due_ms)
         if not decision.replies and not decision.effects:
             return None
-        uncommitted = uncommitted_in(shard, written=bool(decision.records))
+        uncommitted = pending_commit(shard, written=bool(decision.records))
         if uncommitted is None:
             return self._conclude(shard, decision, token)
-        # The answer to `token`, too, is then given to whoever waits for it.
+        # The reply to `token` is then given through its future, too.
         uncommitted.add_done_callback(lambda outcome: self._settle(shard, decision, outcome))
         if decision.replies:
             tokens = [token for token, _ in decision.replies]
@@ -337,17 +336,17 @@ class Runtime(Generic[M]):
         return None
 
     def _settle(self, shard: Shard[M], decision: Decision, outcome: asyncio.Future[None]) -> None:
-        """The records of a decision are committed, or it is known that this broker cannot say so."""
+        """The records of a decision are committed, or this broker will never know."""
         code = self._outcome(shard, outcome, written=bool(decision.records))
         if self._shards.get(shard.partition.index) is not shard:
-            return  # who waited has been told, and who leads now performs what is in the log
+            return  # those who waited were answered; the new leader performs what is in the log
         if code is ErrorCode.NONE:
             self._conclude(shard, decision, 0)
             return
         for waiting, _ in decision.replies:
             if (future := shard.waiting.get(waiting)) and not future.done():
                 future.set_exception(BrokerError(code))
-        if decision.effects:  # they are not lost: the records are in the log, and may still be committed
+        if decision.effects:  # the records are in the log and may still be committed
             left = Decision(effects=decision.effects)
             asyncio.get_running_loop().call_later(RETRY_S, self._perform_later, shard, left)
 
@@ -356,19 +355,19 @@ class Runtime(Generic[M]):
             self._carry_out(shard, left)
 
     def _outcome(self, shard: Shard[M], outcome: asyncio.Future[None], *, written: bool) -> ErrorCode:
-        """What became of records that were to be committed, as a client of a coordinator is told."""
+        """The error code for a client when records were, or were not, committed."""
         if outcome.cancelled() or self._shards.get(shard.partition.index) is not shard:
             return ErrorCode.NOT_COORDINATOR
         error = outcome.exception()
-        if error is None or (reached(error) and not written):
+        if error is None or (is_isr_too_small(error) and not written):
             return ErrorCode.NONE
-        self._steps.failed(f"commit in {shard.partition.topic}-{shard.partition.index}", error)
+        self._steps.note_failure(f"commit in {shard.partition.topic}-{shard.partition.index}", error)
         if isinstance(error, BrokerError):
             return MEANINGS.get(error.code, error.code)
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def _conclude(self, shard: Shard[M], decision: Decision, token: Token) -> Any | None:
-        """Reply and perform. Returns the reply to `token` if the decision has it."""
+        """Send the replies and perform the effects. Returns the reply to `token` if there is one."""
         answer = None
         for waiting, reply in decision.replies:
             if waiting == token:
@@ -399,7 +398,7 @@ class Runtime(Generic[M]):
 
     def _reply(self, shard: Shard[M], token: Token, reply: Any) -> None:
         future = shard.waiting.get(token)
-        if future is not None and not future.done():  # else the client has gone
+        if future is not None and not future.done():  # else the client is gone
             future.set_result(reply)
 
     # Time.
@@ -425,33 +424,33 @@ class Runtime(Generic[M]):
             return
         try:
             self._carry_out(shard, shard.machine.expire(timer, self._now()))
-        except Exception:  # a bug; but a timer that is lost would be one more
+        except Exception:  # a bug; the timer must not be lost because of it
             logger.exception("timer %s of %s-%d", timer, shard.partition.topic, shard.partition.index)
             self._set_timer(shard, timer, steady_ms(self._clock) + TIMER_RETRY_MS)
 
 
-def uncommitted_in(shard: Shard[Any], *, written: bool = False) -> asyncio.Future[None] | None:
-    """What to wait for until everything that a machine knows is committed.
+def pending_commit(shard: Shard[Any], *, written: bool = False) -> asyncio.Future[None] | None:
+    """What to wait for until everything that a machine knows is committed; None when it is.
 
-    Who has `written` also wants to hear whether enough replicas have it. Who only read does not: what was committed
-    before the in-sync set became too small is still so.
+    A writer (`written`) also fails when too few replicas are in sync. A reader does not: what was committed before the
+    in-sync set became too small still is.
     """
     partition, log = shard.partition, shard.partition.log
     if not written and partition.led and shard.end <= partition.high and log.owed <= log.recovery_point:
         return None
-    uncommitted = partition.committed(shard.end)
+    uncommitted = partition.wait_for_commit(shard.end)
     if uncommitted is not None:
-        uncommitted.add_done_callback(lambda done: done.cancelled() or done.exception())  # who waits may have gone
+        uncommitted.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waits may be gone
     return uncommitted
 
 
-def reached(error: BaseException) -> bool:
-    """Whether the high watermark has passed, and only the in-sync set is smaller than one might wish."""
+def is_isr_too_small(error: BaseException) -> bool:
+    """Whether the records are committed, but fewer replicas are in sync than min.insync.replicas."""
     return isinstance(error, BrokerError) and error.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
 def portions(records: Sequence[Record], size_max: int) -> Iterator[Sequence[Record]]:
-    """The records in as many batches as the topic's limit demands: nearly always one."""
+    """Split records into batches that fit the topic's limit: nearly always one."""
     size, first = BATCH_OVERHEAD, 0
     for at, one in enumerate(records):
         grown = RECORD_OVERHEAD + len(one.key) + len(one.value or b"")
@@ -463,7 +462,7 @@ def portions(records: Sequence[Record], size_max: int) -> Iterator[Sequence[Reco
 
 
 def replay(machine: Machine, data: bytes, offset: int) -> int:
-    """Apply every whole batch in data from offset on; the offset after the last."""
+    """Apply every whole batch in data from offset on. Returns the offset after the last."""
     for entry in batch.entries(data):
         if entry.last_offset < offset:
             continue
@@ -472,7 +471,7 @@ def replay(machine: Machine, data: bytes, offset: int) -> int:
             for record in batch.iterate(data, entry.position):
                 marker = read_marker(record.key, record.value)
                 if marker is not None:
-                    machine.ended(head.producer_id, committed=marker.commit)
+                    machine.end_transaction(head.producer_id, committed=marker.commit)
         else:
             producer_id = head.producer_id if head is not None and head.transactional else NOBODY
             for record in batch.iterate(data, entry.position):
@@ -489,7 +488,7 @@ def replay(machine: Machine, data: bytes, offset: int) -> int:
 
 
 def slot(key: str, count: int) -> int:
-    """The partition that Kafka keeps a key in: Java's string hash, without its sign."""
+    """The partition in which Kafka keeps a key: Java's string hash, without its sign."""
     value = 0
     for unit in memoryview(key.encode("utf-16-le", "surrogatepass")).cast("H"):
         value = (31 * value + unit) & 0xFFFFFFFF

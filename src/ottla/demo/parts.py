@@ -11,9 +11,9 @@ import threading
 from typing import TYPE_CHECKING, Final, Self
 
 from ottla.client.failure import Failed
-from ottla.spark.pipeline import Run
-from ottla.spark.pipeline.causes import sentence
-from ottla.spark.pipeline.session import Settings, started
+from ottla.spark.runner import Run
+from ottla.spark.runner.causes import sentence
+from ottla.spark.runner.session import SessionSettings, start_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ class Stage:
 
     def open(self) -> None:
         """Let the visitors in; they need no Spark."""
-        from ottla.spark.pipelines import activity
+        from ottla.spark.pipelines.activity import pipeline as activity
 
         run = Run(pipeline=activity.PIPELINE, bootstrap=self._west, folder=self._folder / "site", rate=self._rate)
         run.ensure_topic(EVENTS, activity.PARTITIONS)
@@ -85,16 +85,17 @@ class Stage:
 
     def work(self, say: Callable[[str], None]) -> None:
         """Start Spark, and the three groups on it."""
-        from ottla.spark.pipelines import activity, mirror
+        from ottla.spark.pipelines.activity import pipeline as activity
+        from ottla.spark.pipelines.mirror import pipeline as mirror
 
-        settings = Settings(log=self._folder / "spark.log", memory="1g", conf=QUICK)
-        self._spark = spark = started("ottla-demo", settings)
+        settings = SessionSettings(log=self._folder / "spark.log", memory="1g", conf=QUICK)
+        self._spark = spark = start_session("ottla-demo", settings)
         say(f"Spark {spark.version} is up")
         live = self._run(activity.PIPELINE, "live", LIVE)
         report = self._run(activity.PIPELINE, "report", {"gap": LIVE["gap"]})
         copy = self._run(mirror.PIPELINE, "mirror", {"to": self._east, "topics": EVENTS, "prefix": PREFIX})
         self.parts += [
-            Part("activity-live", live, until_stopped(activity.live)),
+            Part("activity-live", live, run_until_stopped(activity.live)),
             Part("mirror", copy, mirror.run),
             Part("activity-report", report, again(activity.report)),
         ]
@@ -145,7 +146,7 @@ class Stage:
             self._spark.stop()
 
 
-def until_stopped(start: Callable[[Run], object]) -> Callable[[Run], None]:
+def run_until_stopped(start: Callable[[Run], object]) -> Callable[[Run], None]:
     """Start queries, and wait for as long as they run."""
 
     def work(run: Run) -> None:

@@ -9,14 +9,13 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.client.cluster import TopicPartition
-from ottla.client.failure import check
-from ottla.client.groups import committed
+from ottla.client.group_list import list_committed
 from ottla.client.offsets import earliest, latest
-from ottla.spark.pipeline.meter import Rate
-from ottla.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
+from ottla.spark.runner.meter import Rate
 
 if TYPE_CHECKING:
     from ottla.client.cluster import Cluster
+    from ottla.client.groups import Committed
 
 
 class TopicView(NamedTuple):
@@ -56,18 +55,13 @@ class Watch:
             end = sum(ends[where] for where in here)
             records = end - sum(starts[where] for where in here)
             views.append(TopicView(name, topic.partitions, records, self._rate("topic", name, end)))
-        return View(views, [view for name in self._names() if (view := self._group(name, ends))])
+        groups = sorted(list_committed(self._cluster).items())
+        return View(views, [view for name, one in groups if (view := self._group(name, one.committed, ends))])
 
-    def _names(self) -> list[str]:
-        names: set[str] = set()
-        for broker in self._cluster.brokers().values():
-            answer = broker.ask(ListGroupsRequest(), ListGroupsResponse)
-            check("asking for the groups", answer.error_code)
-            names.update(group.group_id for group in answer.groups)
-        return sorted(names)
-
-    def _group(self, name: str, ends: dict[TopicPartition, int]) -> GroupView | None:
-        offsets = {where: one.offset for where, one in committed(self._cluster, name).items() if where in ends}
+    def _group(
+        self, name: str, committed: dict[TopicPartition, Committed], ends: dict[TopicPartition, int]
+    ) -> GroupView | None:
+        offsets = {where: one.offset for where, one in committed.items() if where in ends}
         if not offsets:
             return None
         done = sum(offsets.values())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ottla.log.checkpoints import Meta
 
 
-def identified(config: BrokerConfig, meta: Meta) -> int:
+def choose_node_id(config: BrokerConfig, meta: Meta) -> int:
     """Whose folders these are: new ones become ours, used ones must have been ours."""
     if meta.node_id is None or meta.node_id == config.node_id:
         return config.node_id

@@ -31,7 +31,7 @@ class Acknowledgement:
         self._left = len(appends)
         self._timer = None if timeout_ms is None else loop.call_later(max(0, timeout_ms) / 1000, self._expire)
         for waited, _ in appends:
-            waited.add_done_callback(self._one_done)
+            waited.add_done_callback(self._on_done)
         self.future.add_done_callback(self._release)
 
     def _release(self, future: asyncio.Future[ProduceResponse | None]) -> None:
@@ -42,7 +42,7 @@ class Acknowledgement:
             for waited, _ in self._appends:
                 waited.cancel()
 
-    def _one_done(self, _: asyncio.Future[None]) -> None:
+    def _on_done(self, _: asyncio.Future[None]) -> None:
         self._left -= 1
         if self._left == 0 and not self.future.done():
             self._finish()

@@ -19,11 +19,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ottla.security.principal import ANONYMOUS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import TypeAlias
 
     from ottla.clock import Clock
+    from ottla.cluster.acl_store import AclStore
     from ottla.cluster.commands import Commands
     from ottla.cluster.consumer_offsets import ConsumerOffsets
     from ottla.cluster.metadata import Metadata
@@ -32,11 +35,14 @@ if TYPE_CHECKING:
     from ottla.coord.groups.coordinator import Groups
     from ottla.coord.transactions.coordinator import Transactions
     from ottla.coord.transactions.markers import MarkerWriter
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.replica.membership import Membership
     from ottla.replica.replicas import Replicas
     from ottla.replica.sessions import Sessions
     from ottla.replica.throttle import Throttle
+    from ottla.security.authorizer import Authorizer
+    from ottla.security.login import Login
+    from ottla.security.principal import Principal
     from ottla.telemetry.receiver import Telemetry
     from ottla.wire.schema import Spec
 
@@ -51,6 +57,11 @@ class Peer(Protocol):
 
     port: int
     software: tuple[str, str]  # what the client says that it is: name and version
+    principal: Principal  # who it has proved to be
+    login: Login | None  # how it does so, where that is by SASL
+
+    def drain(self) -> None:
+        """End the connection when every answer has left."""
 
 
 class Call:
@@ -76,6 +87,11 @@ class Call:
         self.dialled = dialled
         self.peer = peer
 
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return ANONYMOUS if self.peer is None else self.peer.principal
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
@@ -85,7 +101,7 @@ class Parts:
     clock: Clock
     metadata: Metadata
     controller: Commands
-    store: Store
+    store: LogStore
     replicas: Replicas
     sessions: Sessions
     producer_ids: ProducerIds
@@ -97,6 +113,8 @@ class Parts:
     membership: Membership | None = None  # and whom it obeys there
     throttle: Throttle | None = None  # of the bytes that followers fetch here
     telemetry: Telemetry | None = None  # where clients' metrics go
+    authorizer: Authorizer | None = None  # who judges what clients may do; None: everything
+    acl_store: AclStore | None = None  # and where its rules are kept
 
     @property
     def config(self) -> BrokerConfig:
@@ -105,7 +123,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class Registration:
     key: int
     request: type
     versions: tuple[int, int]
@@ -113,11 +131,11 @@ class Registered:
     for_members: bool = False  # what brokers of a cluster say to each other: one that stands alone does not know it
 
 
-REGISTRY: dict[int, Registered] = {}
+REGISTRY: dict[int, Registration] = {}
 TELEMETRY = frozenset((71, 72))  # served where somebody takes the metrics of clients
 
 
-def served(parts: Parts | None) -> dict[int, Registered]:
+def select_apis(parts: Parts | None) -> dict[int, Registration]:
     """The APIs of this broker, by key."""
     clustered = parts is not None and parts.clustered
     deaf = TELEMETRY if parts is None or parts.telemetry is None else frozenset()
@@ -134,7 +152,7 @@ def handles(
         key = spec.key
         assert key is not None, f"{request.__name__} is no request"
         assert key not in REGISTRY, f"two handlers of API {key}"
-        REGISTRY[key] = Registered(key, request, versions or spec.versions, function, for_members)
+        REGISTRY[key] = Registration(key, request, versions or spec.versions, function, for_members)
         return function
 
     return register

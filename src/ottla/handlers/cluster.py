@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
-from ottla.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED, brokers
+from ottla.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED, list_brokers
 from ottla.wire.messages.metadata import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 from ottla.wire.messages.topics import (
     AlterPartitionReassignmentsRequest,
@@ -40,7 +40,7 @@ TIMEOUT_MS_MAX = 300_000  # nobody waits longer for a controller than that
 @handles(DescribeClusterRequest)
 def describe_cluster(parts: Parts, call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
-        return wrong_endpoint(request.endpoint_type)
+        return refuse_endpoint(request.endpoint_type)
     image = parts.metadata.image
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
@@ -49,7 +49,7 @@ def describe_cluster(parts: Parts, call: Call, request: DescribeClusterRequest) 
         controller_id=image.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in brokers(parts, call)
+            for node_id, host, port, rack in list_brokers(parts, call)
         ],
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
@@ -57,7 +57,7 @@ def describe_cluster(parts: Parts, call: Call, request: DescribeClusterRequest) 
     )
 
 
-def wrong_endpoint(kind: int) -> DescribeClusterResponse:
+def refuse_endpoint(kind: int) -> DescribeClusterResponse:
     code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {kind}"
     if kind == CONTROLLERS:
         code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
@@ -83,7 +83,7 @@ async def elect_leaders(parts: Parts, call: Call, request: ElectLeadersRequest) 
         grouped = {name: [] for name in parts.metadata.image.topics}
     for (topic, index), outcome in results.items():
         await parts.metadata.turns.pause()
-        grouped.setdefault(topic, []).append(election(index, outcome))
+        grouped.setdefault(topic, []).append(answer_election(index, outcome))
     return ElectLeadersResponse(
         error_code=code,
         replica_election_results=[
@@ -92,7 +92,7 @@ async def elect_leaders(parts: Parts, call: Call, request: ElectLeadersRequest) 
     )
 
 
-def election(index: int, error: BrokerError | None) -> PartitionResult:
+def answer_election(index: int, error: BrokerError | None) -> PartitionResult:
     if error is None:
         return PartitionResult(partition_id=index, error_code=ErrorCode.NONE, error_message=None)
     return PartitionResult(partition_id=index, error_code=error.code, error_message=error.message or None)
@@ -115,7 +115,7 @@ async def alter_partition_reassignments(
             await parts.metadata.turns.pause()
             partitions = []
             for index in (one.partition_index for one in topic.partitions):
-                partitions.append(reassigned(index, results[told[topic.name, index]][topic.name, index]))
+                partitions.append(answer_move(index, results[told[topic.name, index]][topic.name, index]))
                 told[topic.name, index] += 1
             responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
     except BrokerError as error:
@@ -142,7 +142,7 @@ def rounds(request: AlterPartitionReassignmentsRequest) -> list[dict[Key, Sequen
     return found
 
 
-def reassigned(index: int, error: BrokerError | None) -> ReassignablePartitionResponse:
+def answer_move(index: int, error: BrokerError | None) -> ReassignablePartitionResponse:
     code, message = (ErrorCode.NONE, None) if error is None else (error.code, error.message or None)
     return ReassignablePartitionResponse(partition_index=index, error_code=code, error_message=message)
 

@@ -12,7 +12,7 @@ import asyncio
 from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
-from ottla.coord.groups.commits import no_offset, refused_commit
+from ottla.coord.groups.commits import no_offset, refuse_commit
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.groups import ask, caller_of
@@ -35,10 +35,11 @@ from ottla.wire.messages.commits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from ottla.cluster.image import Image
     from ottla.handlers.call import Steps
+    from ottla.handlers.groups import Answer
     from ottla.wire.messages.commits import OffsetCommitRequestTopic, OffsetDeleteRequestTopic
     from ottla.wire.messages.transactions import (
         TxnOffsetCommitRequest,
@@ -59,12 +60,12 @@ COMMITS_PER_TURN = 1000  # each takes some ten microseconds to decide, write and
 @handles(OffsetCommitRequest)
 def offset_commit(
     parts: Parts, call: Call, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Coroutine[None, None, OffsetCommitResponse] | Steps[OffsetCommitResponse]:
+) -> Answer[OffsetCommitResponse] | Steps[OffsetCommitResponse]:
     image, version = parts.metadata.image, call.version
     if version >= BY_ID:
         unnamed = name_topics(image, request.topics)
         if unnamed:
-            return commit_named(parts, call, request, unnamed)
+            return commit_known_topics(parts, call, request, unnamed)
     if version == 0:
         return commit_to_store(parts, request)
     if sum(len(topic.partitions) for topic in request.topics) > COMMITS_PER_TURN:
@@ -83,7 +84,7 @@ def commit_portions(parts: Parts, call: Call, request: OffsetCommitRequest) -> S
             answer = waiting.result()
         answers.append(answer)
         yield None
-    return joined(answers)
+    return join_answers(answers)
 
 
 def portions(request: Request) -> Iterator[Request]:
@@ -107,7 +108,7 @@ def portions(request: Request) -> Iterator[Request]:
         yield part
 
 
-def joined(answers: list[Response]) -> Response:
+def join_answers(answers: list[Response]) -> Response:
     """One answer from those to the portions."""
     whole = answers[0]
     for answer in answers[1:]:
@@ -122,23 +123,20 @@ def joined(answers: list[Response]) -> Response:
     return whole
 
 
-def commit(
-    parts: Parts, call: Call, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Coroutine[None, None, OffsetCommitResponse]:
-    missing, found = missing_of(parts.metadata.image, request.topics)
+def commit(parts: Parts, call: Call, request: OffsetCommitRequest) -> Answer[OffsetCommitResponse]:
+    missing, found = find_missing(parts.metadata.image, request.topics)
     if not found:
-        return refused_commit(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return refuse_commit(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     caller = caller_of(call)
-    answer: OffsetCommitResponse | Coroutine[None, None, OffsetCommitResponse] = ask(
+    return ask(
         parts,
         request.group_id,
         lambda machine, token, now_ms: machine.commit(request, caller, token, now_ms, missing),
-        lambda code: refused_commit(request, code, missing),
+        lambda code: refuse_commit(request, code, missing),
     )
-    return answer
 
 
-def commit_named(
+def commit_known_topics(
     parts: Parts, call: Call, request: OffsetCommitRequest, unnamed: list[OffsetCommitRequestTopic]
 ) -> Steps[OffsetCommitResponse]:
     """Some topics are given by ids that are not known here: leave them out, and refuse them at the end."""
@@ -160,8 +158,8 @@ def commit_named(
 
 
 async def commit_to_store(parts: Parts, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    missing, _ = missing_of(parts.metadata.image, request.topics)
-    response = refused_commit(request, ErrorCode.NONE, missing)
+    missing, _ = find_missing(parts.metadata.image, request.topics)
+    response = refuse_commit(request, ErrorCode.NONE, missing)
     for topic, answer in zip(request.topics, response.topics, strict=True):
         for one, result in zip(topic.partitions, answer.partitions, strict=True):
             if result.error_code == ErrorCode.NONE:
@@ -181,7 +179,7 @@ def name_topics(image: Image, topics: Iterable[OffsetCommitRequestTopic]) -> lis
     return [topic for topic in topics if not topic.name]
 
 
-def missing_of(
+def find_missing(
     image: Image, topics: Iterable[OffsetCommitRequestTopic | OffsetDeleteRequestTopic | TxnOffsetCommitRequestTopic]
 ) -> tuple[set[tuple[str, int]], bool]:
     """The partitions that there are not, and whether there are any others."""
@@ -199,9 +197,7 @@ def missing_of(
 
 
 @handles(OffsetFetchRequest)
-def offset_fetch(
-    parts: Parts, call: Call, request: OffsetFetchRequest
-) -> Steps[OffsetFetchResponse | Coroutine[None, None, OffsetFetchResponse]]:
+def offset_fetch(parts: Parts, call: Call, request: OffsetFetchRequest) -> Steps[Answer[OffsetFetchResponse]]:
     version = call.version
     if version == 0:
         return fetch_from_store(parts, request)
@@ -219,7 +215,7 @@ def offset_fetch(
         ]
     wanted = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
     found = yield from fetch(parts, version, wanted, request, Repeats())
-    return (yield from of_one_group(version, request, found))
+    return (yield from answer_one_group(version, request, found))
 
 
 def fetch(
@@ -239,7 +235,7 @@ def fetch(
             found = yield from machine.fetch(wanted, stable=request.require_stable)
         except BrokerError as error:
             found = OffsetFetchResponseGroup(group_id=wanted.group_id, topics=[], error_code=error.code)
-        yield from parts.groups.wait_committed(wanted.group_id, machine)
+        yield from parts.groups.wait_for_commit(wanted.group_id, machine)
     except BrokerError as error:
         return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=[], error_code=error.code)
     if found.error_code:
@@ -258,7 +254,7 @@ def fetch(
     return found
 
 
-def of_one_group(
+def answer_one_group(
     version: int, request: OffsetFetchRequest, group: OffsetFetchResponseGroup
 ) -> Steps[OffsetFetchResponse]:
     """The same before there were many groups in one answer; before v2 a group's error is that of each partition."""
@@ -266,7 +262,7 @@ def of_one_group(
     if group.error_code and version < GROUP_ERROR:
         for topic in request.topics or ():
             rows = [(index, NOTHING, -1, "", group.error_code) for index in topic.partition_indexes]
-            topics.append(old_topic(topic.name, rows))
+            topics.append(answer_topic(topic.name, rows))
             yield
         return OffsetFetchResponse(topics=topics)
     for found in group.topics:
@@ -274,12 +270,12 @@ def of_one_group(
             (one.partition_index, one.committed_offset, one.committed_leader_epoch, one.metadata, one.error_code)
             for one in found.partitions
         ]
-        topics.append(old_topic(found.name, told))
+        topics.append(answer_topic(found.name, told))
         yield
     return OffsetFetchResponse(topics=topics, error_code=group.error_code)
 
 
-def old_topic(name: str, rows: Iterable[tuple[int, int, int, str | None, int]]) -> OffsetFetchResponseTopic:
+def answer_topic(name: str, rows: Iterable[tuple[int, int, int, str | None, int]]) -> OffsetFetchResponseTopic:
     return OffsetFetchResponseTopic(
         name=name,
         partitions=[
@@ -312,7 +308,7 @@ async def fetch_from_store(parts: Parts, request: OffsetFetchRequest) -> OffsetF
             except BrokerError as error:
                 code = error.code
             rows.append((index, offset, -1, "", code))
-        topics.append(old_topic(topic.name, rows))
+        topics.append(answer_topic(topic.name, rows))
     return OffsetFetchResponse(topics=topics)
 
 
@@ -324,12 +320,12 @@ async def offset_delete(parts: Parts, call: Call, request: OffsetDeleteRequest) 
         if answers[-1].error_code:
             return answers[-1]
         await asyncio.sleep(0)
-    return joined(answers)
+    return join_answers(answers)
 
 
 async def delete_portion(parts: Parts, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    missing, _ = missing_of(parts.metadata.image, request.topics)
-    answer: OffsetDeleteResponse | Coroutine[None, None, OffsetDeleteResponse] = ask(
+    missing, _ = find_missing(parts.metadata.image, request.topics)
+    answer = ask(
         parts,
         request.group_id,
         lambda machine, token, _: machine.delete_offsets(request, token, missing),

@@ -14,13 +14,13 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ottla.cluster.alterations import APPEND, DELETE, OPERATIONS, SET, Change
+from ottla.cluster.alterations import APPEND, DELETE, OPERATIONS, SET, OptionChange
 from ottla.cluster.image import EVERY_BROKER
 from ottla.cluster.topic_names import check_name
 from ottla.config.describe import (
     DEFAULT,
     TYPES,
-    Entry,
+    ConfigEntry,
     Layers,
     describe_broker,
     describe_client_metrics,
@@ -28,7 +28,7 @@ from ottla.config.describe import (
     describe_group,
     describe_topic,
 )
-from ottla.coord.patterns import PatternError, compiled
+from ottla.coord.patterns import PatternError, compile_pattern
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers import loggers
 from ottla.handlers.call import Call, Parts, handles
@@ -70,12 +70,12 @@ def layers(parts: Parts) -> Layers:
 def describe_configs(parts: Parts, call: Call, request: DescribeConfigsRequest) -> Steps[DescribeConfigsResponse]:
     results, repeats = [], Repeats()
     for resource in request.resources:
-        results.append(described(parts, request, resource, repeats))
+        results.append(describe_resource(parts, request, resource, repeats))
         yield
     return DescribeConfigsResponse(results=results)
 
 
-def described(
+def describe_resource(
     parts: Parts, request: DescribeConfigsRequest, resource: DescribeConfigsResource, repeats: Repeats
 ) -> DescribeConfigsResult:
     code, message, configs = ErrorCode.NONE, "", list[DescribeConfigsResourceResult]()
@@ -86,8 +86,8 @@ def described(
             check_broker(parts, resource.resource_name, "Unexpected broker id, expected {} but received {}")
             configs = loggers.describe(names)
         else:
-            entries = entries_of(parts, resource.resource_type, resource.resource_name, names)
-            configs = [result(entry, request) for entry in entries]
+            entries = list_entries(parts, resource.resource_type, resource.resource_name, names)
+            configs = [describe_entry(entry, request) for entry in entries]
     except BrokerError as error:
         code, message = error.code, error.message
     return DescribeConfigsResult(
@@ -99,7 +99,7 @@ def described(
     )
 
 
-def entries_of(parts: Parts, kind: int, name: str, names: Sequence[str] | None) -> list[Entry]:
+def list_entries(parts: Parts, kind: int, name: str, names: Sequence[str] | None) -> list[ConfigEntry]:
     if kind == TOPIC:
         check_name(name)
         topic = parts.metadata.image.topics.get(name)
@@ -127,7 +127,7 @@ def entries_of(parts: Parts, kind: int, name: str, names: Sequence[str] | None) 
     raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}")
 
 
-def result(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def describe_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     sensitive = entry.row.sensitive
     return DescribeConfigsResourceResult(
         name=entry.row.name,
@@ -147,23 +147,23 @@ def result(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsReso
 
 @handles(AlterConfigsRequest)
 async def alter_configs(parts: Parts, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    async def alter(kind: int, name: str, changes: Sequence[Change]) -> None:
+    async def alter(kind: int, name: str, changes: Sequence[OptionChange]) -> None:
         if kind == LOGGERS:
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
         await apply(parts, kind, name, changes, replace=True, validate_only=request.validate_only)
 
     resources = [
-        (one.resource_type, one.resource_name, [Change(config.name, SET, config.value) for config in one.configs])
+        (one.resource_type, one.resource_name, [OptionChange(config.name, SET, config.value) for config in one.configs])
         for one in request.resources
     ]
-    return AlterConfigsResponse(responses=await altered(resources, alter))
+    return AlterConfigsResponse(responses=await alter_each(resources, alter))
 
 
 @handles(IncrementalAlterConfigsRequest)
 async def incremental_alter_configs(
     parts: Parts, call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    async def alter(kind: int, name: str, changes: Sequence[Change]) -> None:
+    async def alter(kind: int, name: str, changes: Sequence[OptionChange]) -> None:
         if kind == LOGGERS:
             check_broker(parts, name, "Unexpected node id. Expected {}, but received {}")
             loggers.alter(changes, validate_only=request.validate_only)
@@ -174,15 +174,16 @@ async def incremental_alter_configs(
         (
             one.resource_type,
             one.resource_name,
-            [Change(config.name, config.config_operation, config.value) for config in one.configs],
+            [OptionChange(config.name, config.config_operation, config.value) for config in one.configs],
         )
         for one in request.resources
     ]
-    return IncrementalAlterConfigsResponse(responses=await altered(resources, alter))
+    return IncrementalAlterConfigsResponse(responses=await alter_each(resources, alter))
 
 
-async def altered(
-    resources: list[tuple[int, str, list[Change]]], alter: Callable[[int, str, Sequence[Change]], Awaitable[None]]
+async def alter_each(
+    resources: list[tuple[int, str, list[OptionChange]]],
+    alter: Callable[[int, str, Sequence[OptionChange]], Awaitable[None]],
 ) -> list[AlterConfigsResourceResponse]:
     """Alter each resource; the answer of each is its own."""
     times = Counter((kind, name) for kind, name, _ in resources)
@@ -203,7 +204,7 @@ async def altered(
     return responses
 
 
-def check_changes(changes: Sequence[Change]) -> None:
+def check_changes(changes: Sequence[OptionChange]) -> None:
     if len({change.name for change in changes}) != len(changes):
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     empty = [change.name for change in changes if change.value is None and change.operation != DELETE]
@@ -215,7 +216,7 @@ def check_changes(changes: Sequence[Change]) -> None:
 
 
 async def apply(
-    parts: Parts, kind: int, name: str, changes: Sequence[Change], *, replace: bool, validate_only: bool
+    parts: Parts, kind: int, name: str, changes: Sequence[OptionChange], *, replace: bool, validate_only: bool
 ) -> None:
     if kind == TOPIC:
         if not name:
@@ -239,14 +240,14 @@ async def apply(
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
 
-def check_patterns(changes: Sequence[Change]) -> None:
+def check_patterns(changes: Sequence[OptionChange]) -> None:
     """Those that are to match clients must be patterns; what else is wrong is told by who applies the changes."""
     for change in changes:
         if change.name == "match" and change.operation in (SET, APPEND) and change.value:
             for pair in change.value.split(","):
                 pattern = pair.partition("=")[2].strip()
                 try:
-                    compiled(pattern)
+                    compile_pattern(pattern)
                 except PatternError:
                     reason = f"Illegal client matching pattern: {pair.strip()}"
                     raise BrokerError(ErrorCode.INVALID_CONFIG, reason) from None

@@ -7,11 +7,10 @@ protocol a member speaks. What a heartbeat leads to is in `coord/groups`.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
+from ottla.coord.groups import consuming, describing
 from ottla.coord.groups.consumer import ConsumerGroup
-from ottla.coord.groups.consuming import refused
-from ottla.coord.groups.describing import described, undescribed
 from ottla.coord.patterns import PatternError, lookup
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
@@ -26,27 +25,27 @@ from ottla.wire.messages.consumers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from typing import TypeAlias
 
     from ottla.handlers.call import Steps
+    from ottla.handlers.groups import Answer
+
+    Heartbeat: TypeAlias = Answer[ConsumerGroupHeartbeatResponse]
 
 PROTOCOL = "consumer"
-
-
-Answer: TypeAlias = "ConsumerGroupHeartbeatResponse | Coroutine[None, None, ConsumerGroupHeartbeatResponse]"
 
 
 @handles(ConsumerGroupHeartbeatRequest)
 def consumer_group_heartbeat(
     parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest
-) -> Answer | Steps[Answer]:
-    if not enabled(parts):
-        return refused(ErrorCode.UNSUPPORTED_VERSION)
-    texts = unsettled(parts, request)
-    return look_up(parts, call, request, texts) if texts else heartbeat(parts, call, request)
+) -> Heartbeat | Steps[Heartbeat]:
+    if not is_enabled(parts):
+        return consuming.refuse(ErrorCode.UNSUPPORTED_VERSION)
+    texts = list_unresolved_patterns(parts, request)
+    return heartbeat_after_lookup(parts, call, request, texts) if texts else heartbeat(parts, call, request)
 
 
-def unsettled(parts: Parts, request: ConsumerGroupHeartbeatRequest) -> list[str]:
+def list_unresolved_patterns(parts: Parts, request: ConsumerGroupHeartbeatRequest) -> list[str]:
     """The patterns that this heartbeat may have to look up."""
     texts = [request.subscribed_topic_regex] if request.subscribed_topic_regex else []
     try:
@@ -54,11 +53,13 @@ def unsettled(parts: Parts, request: ConsumerGroupHeartbeatRequest) -> list[str]
     except BrokerError:
         return texts
     if isinstance(group, ConsumerGroup):
-        texts += group.unsettled_patterns(parts.metadata.image, parts.clock.now_ms())
+        texts += group.unresolved_patterns(parts.metadata.image, parts.clock.now_ms())
     return texts
 
 
-def look_up(parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest, texts: list[str]) -> Steps[Answer]:
+def heartbeat_after_lookup(
+    parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest, texts: list[str]
+) -> Steps[Heartbeat]:
     """Look the patterns up in slices. The group's machine, which cannot be interrupted, finds them done."""
     for text in texts:
         with suppress(PatternError):  # the machine will say so
@@ -67,15 +68,14 @@ def look_up(parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest, te
     return heartbeat(parts, call, request)
 
 
-def heartbeat(parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest) -> Answer:
+def heartbeat(parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest) -> Heartbeat:
     caller = caller_of(call)
-    answer: Answer = ask(
+    return ask(
         parts,
         request.group_id,
         lambda machine, token, now_ms: machine.consumer_heartbeat(request, caller, token, now_ms),
-        refused,
+        consuming.refuse,
     )
-    return answer
 
 
 @handles(ConsumerGroupDescribeRequest)
@@ -90,22 +90,24 @@ def consumer_group_describe(
 
 
 def describe(parts: Parts, name: str, repeats: Repeats, *, told: bool) -> Steps[DescribedGroup]:
-    if not enabled(parts):
-        return undescribed(name, ErrorCode.UNSUPPORTED_VERSION)
+    if not is_enabled(parts):
+        return describing.refuse(name, ErrorCode.UNSUPPORTED_VERSION)
     try:
         repeats.check(name)
         machine = parts.groups.peek(name)
         try:
-            group = described(machine.groups.get(name), name, machine.consumer_rules(name), parts.metadata.image)
+            group = describing.describe(
+                machine.groups.get(name), name, machine.consumer_rules(name), parts.metadata.image
+            )
         except BrokerError as error:
-            group, told = undescribed(name, error.code, error.message), False
-        yield from parts.groups.wait_committed(name, machine)
+            group, told = describing.refuse(name, error.code, error.message), False
+        yield from parts.groups.wait_for_commit(name, machine)
     except BrokerError as error:
-        return undescribed(name, error.code, error.message)
+        return describing.refuse(name, error.code, error.message)
     if told:
         group.authorized_operations = GROUP_OPERATIONS
     return group
 
 
-def enabled(parts: Parts) -> bool:
+def is_enabled(parts: Parts) -> bool:
     return PROTOCOL in parts.config.group_coordinator_rebalance_protocols

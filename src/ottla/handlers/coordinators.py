@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import BrokerError, ErrorCode, description
 from ottla.handlers.call import Call, Parts, handles
-from ottla.handlers.metadata import brokers
+from ottla.handlers.metadata import list_brokers
 from ottla.steps import Steps as Troubles
 from ottla.wire.messages.groups import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -57,7 +57,7 @@ def find(parts: Parts, call: Call, key: str, machines: Machines[Any] | None) -> 
         if machines is None:
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         leader = machines.leader_of(key)
-        address = {node_id: (host, port) for node_id, host, port, _ in brokers(parts, call)}.get(leader)
+        address = {node_id: (host, port) for node_id, host, port, _ in list_brokers(parts, call)}.get(leader)
         if address is None:
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except BrokerError as error:

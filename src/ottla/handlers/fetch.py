@@ -20,8 +20,19 @@ from ottla.clock import steady_ms
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.hints import leader_hint
-from ottla.handlers.reading import BY_ID, DEBUGGING_CONSUMER, RACKS, aborted, convert, finder, is_settled, news, refused
-from ottla.replica.selector import preferred_replica
+from ottla.handlers.reading import (
+    BY_ID,
+    DEBUGGING_CONSUMER,
+    RACKS,
+    choose_finder,
+    convert,
+    has_news,
+    is_up_to_date,
+    list_aborted,
+    refuse,
+    remember,
+)
+from ottla.replica.selector import choose_replica
 from ottla.replica.throttle import is_throttled
 from ottla.wire.messages.fetch import (
     EpochEndOffset,
@@ -39,7 +50,7 @@ if TYPE_CHECKING:
 
     from ottla.handlers.call import Steps
     from ottla.replica.partition import Partition
-    from ottla.replica.sessions import Session, Watched
+    from ottla.replica.sessions import FetchSession, Watched
 
     Result = tuple[Watched, PartitionData]
     Topics = dict[tuple[str, bytes], FetchableTopicResponse]
@@ -82,7 +93,7 @@ class Reading:
         parts: Parts,
         call: Call,
         request: FetchRequest,
-        session: Session | None,
+        session: FetchSession | None,
         watched: list[Watched],
         *,
         incremental: bool,
@@ -97,7 +108,7 @@ class Reading:
         self.replica_id, self.broker_epoch = request.replica_id, -1
         if call.version >= 15:
             self.replica_id, self.broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
-        self._find = finder(parts, call.version, self.replica_id)
+        self._find = choose_finder(parts, call.version, self.replica_id)
         uncommitted = request.isolation_level == READ_UNCOMMITTED
         self._to_end = self.replica_id >= 0 or (self.replica_id == DEBUGGING_CONSUMER and uncommitted)
         self._follows = session if session is not None and self.replica_id >= 0 else None  # a follower's session
@@ -114,18 +125,18 @@ class Reading:
 
     def finish(self) -> FetchResponse:
         self._begin()
-        return self._respond(self._read(self._again()))
+        return self._respond(self._read(self._take_watched()))
 
-    def _again(self) -> list[Watched]:
+    def _take_watched(self) -> list[Watched]:
         """What to read after waiting."""
         return self._watched if self._follows is None else self._follows.take_fresh()
 
     def _respond(self, results: list[Result]) -> FetchResponse:
         topics: Topics = {}
-        self._report(self._with_kept(results), topics)
+        self._report(self._add_kept(results), topics)
         return self._response(topics)
 
-    def _with_kept(self, results: list[Result]) -> list[Result]:
+    def _add_kept(self, results: list[Result]) -> list[Result]:
         if not self._kept:
             return results
         read = {one.key for one, _ in results}
@@ -136,9 +147,9 @@ class Reading:
         results = yield from self._read_slowly()
         if not self._is_enough(results):
             yield self._wait(lambda: None, results)
-            self._watched = self._again()
+            self._watched = self._take_watched()
             results = yield from self._read_slowly()
-        results = self._with_kept(results)
+        results = self._add_kept(results)
         topics: Topics = {}
         for first in range(0, len(results), PARTITIONS_PER_TURN):
             self._report(results[first : first + PARTITIONS_PER_TURN], topics)
@@ -202,10 +213,10 @@ class Reading:
                         partition.watch(follows, one)
                     if size:
                         served.append(one)
-                    elif not is_settled(follows, partition, one, data):
+                    elif not is_up_to_date(follows, partition, one, data):
                         follows.fresh[one.key] = one
             except BrokerError as error:
-                data, size = refused(one.index, error.code), 0
+                data, size = refuse(one.index, error.code), 0
                 self._urgent = True
                 if follows is not None:
                     follows.fresh[one.key] = one
@@ -259,7 +270,7 @@ class Reading:
             return data, len(data.records)
         found = log.read(one.offset, size_max, offset_max=limit, min_one=min_one)
         if request.isolation_level == READ_COMMITTED:
-            data.aborted_transactions = [] if found is None else aborted(partition, one.offset, limit, found)
+            data.aborted_transactions = [] if found is None else list_aborted(partition, one.offset, limit, found)
         if found is None:
             return data, 0
         data.records = found
@@ -276,7 +287,7 @@ class Reading:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if self._arrived:
             known = one.leader_epoch >= 0
-            partition.fetched(
+            partition.note_fetch(
                 self.replica_id,
                 offset,
                 one.log_start,
@@ -294,7 +305,7 @@ class Reading:
 
     def _holds_back(self, partition: Partition) -> bool:
         throttle = self._parts.throttle
-        return throttle is not None and self._throttles(partition) and throttle.exceeded()
+        return throttle is not None and self._throttles(partition) and throttle.is_exceeded()
 
     def _count_bytes(self, partition: Partition, size: int) -> None:
         throttle = self._parts.throttle
@@ -304,9 +315,7 @@ class Reading:
     def _send_away(self, partition: Partition, one: Watched, data: PartitionData) -> bool:
         """Whether a consumer had better read from a replica in its rack; then the answer names it."""
         selector, rack = self._parts.config.replica_selector_class, self._request.rack_id
-        chosen = preferred_replica(
-            selector, partition, one.offset, rack, self._parts.metadata.image, self._call.listener
-        )
+        chosen = choose_replica(selector, partition, one.offset, rack, self._parts.metadata.image, self._call.listener)
         if chosen is not None:
             data.preferred_read_replica = chosen
         return chosen is not None
@@ -324,10 +333,12 @@ class Reading:
         """Put what the client must hear of into the answer's topics."""
         session = self._session
         if session is not None:
-            told = [(one, data) for one, data in results if news(one, data)]
+            news = [(one, data) for one, data in results if has_news(one, data)]
+            for one, data in news:
+                remember(one, data)
             if self._incremental:
-                results = told
-            session.told([one for one, data in told if data.records])
+                results = news
+            session.move_to_end([one for one, data in news if data.records])
         for one, data in results:
             key = (one.topic, one.topic_id)
             topic = topics.get(key)

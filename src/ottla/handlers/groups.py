@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
-from ottla.coord.groups.classic import refused_join, refused_sync
+from ottla.coord.groups.classic import refuse_join, refuse_sync
 from ottla.coord.machine import Caller
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
@@ -41,11 +41,15 @@ from ottla.wire.messages.groups import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from typing import TypeAlias
 
     from ottla.coord.groups.machine import GroupMachine
     from ottla.coord.machine import Decision, Token
     from ottla.handlers.call import Steps
 
+    Answer: TypeAlias = "Response | Coroutine[None, None, Response]"
+
+Response = TypeVar("Response")
 LEAVES_TOGETHER = 3  # the first version of LeaveGroup with a list of members
 LEAVES_PER_TURN = 500
 NAMES_PROTOCOL = 5  # the first version of SyncGroup in which the protocol must be named
@@ -53,51 +57,40 @@ GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))  # all that a grou
 
 
 @handles(JoinGroupRequest)
-def join_group(
-    parts: Parts, call: Call, request: JoinGroupRequest
-) -> JoinGroupResponse | Coroutine[None, None, JoinGroupResponse]:
+def join_group(parts: Parts, call: Call, request: JoinGroupRequest) -> Answer[JoinGroupResponse]:
     caller = caller_of(call)
-    answer: JoinGroupResponse | Coroutine[None, None, JoinGroupResponse] = ask(
+    return ask(
         parts,
         request.group_id,
         lambda machine, token, now_ms: machine.join(request, caller, token, now_ms),
-        lambda code: refused_join(call.version, request.member_id, code),
+        lambda code: refuse_join(call.version, request.member_id, code),
     )
-    return answer
 
 
 @handles(SyncGroupRequest)
-def sync_group(
-    parts: Parts, call: Call, request: SyncGroupRequest
-) -> SyncGroupResponse | Coroutine[None, None, SyncGroupResponse]:
+def sync_group(parts: Parts, call: Call, request: SyncGroupRequest) -> Answer[SyncGroupResponse]:
     if call.version >= NAMES_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
-        return refused_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    answer: SyncGroupResponse | Coroutine[None, None, SyncGroupResponse] = ask(
+        return refuse_sync(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return ask(
         parts,
         request.group_id,
         lambda machine, token, now_ms: machine.sync(request, token, now_ms),
-        refused_sync,
+        refuse_sync,
     )
-    return answer
 
 
 @handles(HeartbeatRequest)
-def heartbeat(
-    parts: Parts, call: Call, request: HeartbeatRequest
-) -> HeartbeatResponse | Coroutine[None, None, HeartbeatResponse]:
-    answer: HeartbeatResponse | Coroutine[None, None, HeartbeatResponse] = ask(
+def heartbeat(parts: Parts, call: Call, request: HeartbeatRequest) -> Answer[HeartbeatResponse]:
+    return ask(
         parts,
         request.group_id,
         lambda machine, token, now_ms: machine.heartbeat(request, token, now_ms),
         lambda code: HeartbeatResponse(error_code=code),
     )
-    return answer
 
 
 @handles(LeaveGroupRequest)
-def leave_group(
-    parts: Parts, call: Call, request: LeaveGroupRequest
-) -> LeaveGroupResponse | Coroutine[None, None, LeaveGroupResponse]:
+def leave_group(parts: Parts, call: Call, request: LeaveGroupRequest) -> Answer[LeaveGroupResponse]:
     alone = call.version < LEAVES_TOGETHER
     members = [MemberIdentity(member_id=request.member_id)] if alone else request.members
     if len(members) > LEAVES_PER_TURN:
@@ -117,16 +110,13 @@ async def leave_portions(parts: Parts, group_id: str, members: list[MemberIdenti
     return whole
 
 
-def leave(
-    parts: Parts, group_id: str, members: list[MemberIdentity], *, alone: bool
-) -> LeaveGroupResponse | Coroutine[None, None, LeaveGroupResponse]:
-    answer: LeaveGroupResponse | Coroutine[None, None, LeaveGroupResponse] = ask(
+def leave(parts: Parts, group_id: str, members: list[MemberIdentity], *, alone: bool) -> Answer[LeaveGroupResponse]:
+    return ask(
         parts,
         group_id,
         lambda machine, token, now_ms: machine.leave(group_id, members, alone, token, now_ms),
         lambda code: LeaveGroupResponse(error_code=code),
     )
-    return answer
 
 
 @handles(DescribeGroupsRequest)
@@ -138,7 +128,7 @@ def describe_groups(parts: Parts, call: Call, request: DescribeGroupsRequest) ->
             repeats.check(name)
             machine = parts.groups.peek(name)
             group = machine.describe(name, call.version)
-            yield from parts.groups.wait_committed(name, machine)
+            yield from parts.groups.wait_for_commit(name, machine)
             if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
                 group.authorized_operations = GROUP_OPERATIONS
         except BrokerError as error:
@@ -159,7 +149,7 @@ def list_groups(parts: Parts, call: Call, request: ListGroupsRequest) -> Steps[L
     for index, machine in list(parts.groups.runtime.machines()):
         found = yield from machine.list(states, kinds)
         with suppress(BrokerError):  # another broker coordinates them by now
-            yield from parts.groups.runtime.wait_committed(index, machine)
+            yield from parts.groups.runtime.wait_for_commit(index, machine)
             groups += found
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=groups)
 
@@ -169,13 +159,13 @@ async def delete_groups(parts: Parts, call: Call, request: DeleteGroupsRequest) 
     results = []
     for name in dict.fromkeys(request.groups_names):
         await asyncio.sleep(0)
-        answer = ask(parts, name, partial(deletion, name), ErrorCode)
+        answer = ask(parts, name, partial(delete, name), ErrorCode)
         code: ErrorCode = answer if isinstance(answer, ErrorCode) else await answer
         results.append(DeletableGroupResult(group_id=name, error_code=code))
     return DeleteGroupsResponse(results=results)
 
 
-def deletion(name: str, machine: GroupMachine, token: Token, now_ms: int) -> Decision:
+def delete(name: str, machine: GroupMachine, token: Token, now_ms: int) -> Decision:
     return machine.delete(name, token)
 
 
@@ -187,18 +177,18 @@ def ask(
     parts: Parts,
     group_id: str,
     operation: Callable[[GroupMachine, Token, int], Decision],
-    refusal: Callable[[ErrorCode], Any],
-) -> Any:
-    """The answer of the group's coordinator, or a coroutine of it; what it cannot answer becomes the refusal."""
+    refuse: Callable[[ErrorCode], Response],
+) -> Answer[Response]:
+    """Ask the group's coordinator. An error becomes the response that `refuse` makes of its code."""
     try:
-        answer = parts.groups.run(group_id, operation)
+        answer: Response | asyncio.Future[Response] = parts.groups.run(group_id, operation)
     except BrokerError as error:
-        return refusal(error.code)
-    return wait_for(answer, refusal) if asyncio.isfuture(answer) else answer
+        return refuse(error.code)
+    return wait_for(answer, refuse) if isinstance(answer, asyncio.Future) else answer
 
 
-async def wait_for(answer: asyncio.Future[Any], refusal: Callable[[ErrorCode], Any]) -> Any:
+async def wait_for(answer: asyncio.Future[Response], refuse: Callable[[ErrorCode], Response]) -> Response:
     try:
         return await answer
     except BrokerError as error:
-        return refusal(error.code)
+        return refuse(error.code)

@@ -48,11 +48,11 @@ async def describe_log_dirs(parts: Parts, call: Call, request: DescribeLogDirsRe
     results = []
     for usage in usages:
         await parts.metadata.turns.pause()
-        results.append(described(usage, wanted, sizes))
+        results.append(describe(usage, wanted, sizes))
     return DescribeLogDirsResponse(results=results)
 
 
-def described(usage: Usage, wanted: set[Key] | None, sizes: Mapping[Key, int]) -> DescribeLogDirsResult:
+def describe(usage: Usage, wanted: set[Key] | None, sizes: Mapping[Key, int]) -> DescribeLogDirsResult:
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     if usage.error is None:
         # What was named is looked up; all that there is, is walked over only for who wants all.
@@ -86,7 +86,7 @@ async def alter_replica_log_dirs(
         for topic in directory.topics:
             for index in topic.partitions:
                 await parts.metadata.turns.pause()
-                code = moved(parts, topic.name, index, directory.path)
+                code = move(parts, topic.name, index, directory.path)
                 results.setdefault(topic.name, []).append(
                     AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                 )
@@ -98,7 +98,7 @@ async def alter_replica_log_dirs(
     )
 
 
-def moved(parts: Parts, topic: str, index: int, path: str) -> ErrorCode:
+def move(parts: Parts, topic: str, index: int, path: str) -> ErrorCode:
     """Have a partition moved; what comes of it is seen with DescribeLogDirs."""
     store = parts.store
     try:

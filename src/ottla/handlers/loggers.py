@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.cluster.alterations import DELETE, OPERATIONS, SET, Change
+from ottla.cluster.alterations import DELETE, OPERATIONS, SET, OptionChange
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.configs import DescribeConfigsResourceResult
 
@@ -49,7 +49,7 @@ def level(name: str) -> str:
     return min(LEVELS, key=lambda text: abs(LEVELS[text] - number))
 
 
-def alter(changes: Sequence[Change], *, validate_only: bool) -> None:
+def alter(changes: Sequence[OptionChange], *, validate_only: bool) -> None:
     """Set or reset levels: all of them, or none when one is wrong."""
     known = names()
     for name, operation, value in changes:

@@ -58,10 +58,10 @@ def metadata(parts: Parts, call: Call, request: MetadataRequest) -> MetadataResp
         known = image.topics.get(topics[0].name or "")
         if known is not None:  # what clients ask most: about one topic that they write to or read
             return respond(parts, call, request, [describe(known, request, View(parts, call))])
-    return metadata_of_many(parts, call, request)
+    return describe_many(parts, call, request)
 
 
-def metadata_of_many(parts: Parts, call: Call, request: MetadataRequest) -> Steps[Answer]:
+def describe_many(parts: Parts, call: Call, request: MetadataRequest) -> Steps[Answer]:
     image, view = parts.metadata.image, View(parts, call)
     topics: list[MetadataResponseTopic] = []
     if request.topics is None or (call.version == 0 and not request.topics):
@@ -69,17 +69,17 @@ def metadata_of_many(parts: Parts, call: Call, request: MetadataRequest) -> Step
             topics.append(describe(topic, request, view))
             yield
         for name, topic_id in view.awaited.items():
-            topics.append(absent(name, topic_id, ErrorCode.LEADER_NOT_AVAILABLE))
+            topics.append(answer_absent(name, topic_id, ErrorCode.LEADER_NOT_AVAILABLE))
         return respond(parts, call, request, topics)
     if BY_ID > call.version >= WITH_ID and any(one.name is None or any(one.topic_id) for one in request.topics):
         code = ErrorCode.INVALID_REQUEST  # the field was there before the meaning was
         for one in request.topics:
-            topics.append(absent(one.name or "", one.topic_id, code))
+            topics.append(answer_absent(one.name or "", one.topic_id, code))
             yield
         return respond(parts, call, request, topics)
     wanted = unique(image, request.topics)
     yield
-    if creates(parts, call, request):
+    if may_create(parts, call, request):
         missing = [
             one.name
             for one in wanted
@@ -103,7 +103,7 @@ def unique(image: Image, topics: list[MetadataRequestTopic]) -> list[MetadataReq
     return list(found.values())
 
 
-def creates(parts: Parts, call: Call, request: MetadataRequest) -> bool:
+def may_create(parts: Parts, call: Call, request: MetadataRequest) -> bool:
     return parts.config.auto_create_topics_enable and (call.version < 4 or request.allow_auto_topic_creation)
 
 
@@ -140,7 +140,7 @@ def respond(
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in brokers(parts, call)
+            for node_id, host, port, rack in list_brokers(parts, call)
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
@@ -151,7 +151,7 @@ def respond(
     )
 
 
-def brokers(parts: Parts, call: Call) -> list[tuple[int, str, int, str | None]]:
+def list_brokers(parts: Parts, call: Call) -> list[tuple[int, str, int, str | None]]:
     """(node id, host, port, rack) of every broker that this client can reach."""
     found = []
     known = parts.metadata.image.brokers
@@ -176,20 +176,20 @@ def find(image: Image, asked: MetadataRequestTopic, request: MetadataRequest, vi
         if name is None:
             awaited = topic_id in view.awaited.values()
             code = ErrorCode.LEADER_NOT_AVAILABLE if awaited else ErrorCode.UNKNOWN_TOPIC_ID
-            return absent(None, topic_id, code)
+            return answer_absent(None, topic_id, code)
     topic = image.topics.get(name)
     if topic is not None:
         return describe(topic, request, view)
     if name in view.awaited:
-        return absent(name, view.awaited[name], ErrorCode.LEADER_NOT_AVAILABLE)
+        return answer_absent(name, view.awaited[name], ErrorCode.LEADER_NOT_AVAILABLE)
     try:
         check_name(name)
     except BrokerError as error:
-        return absent(name, ZERO_UUID, error.code)
-    return absent(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return answer_absent(name, ZERO_UUID, error.code)
+    return answer_absent(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def absent(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataResponseTopic:
+def answer_absent(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=False, partitions=[])
 
 
@@ -218,7 +218,7 @@ class View:
             return state.leader, ErrorCode.REPLICA_NOT_AVAILABLE
         return state.leader, ErrorCode.NONE
 
-    def listed(self, replicas: tuple[int, ...]) -> list[int]:
+    def filter_reachable(self, replicas: tuple[int, ...]) -> list[int]:
         """The first version left out replicas that cannot be reached."""
         return [one for one in replicas if self._version > 0 or self._reaches(one)]
 
@@ -244,8 +244,8 @@ def describe(topic: Topic, request: MetadataRequest, view: View) -> MetadataResp
                 partition_index=state.index,
                 leader_id=leader,
                 leader_epoch=state.leader_epoch,
-                replica_nodes=view.listed(state.replicas),
-                isr_nodes=view.listed(state.isr),
+                replica_nodes=view.filter_reachable(state.replicas),
+                isr_nodes=view.filter_reachable(state.isr),
                 offline_replicas=view.offline(topic, state),
             )
             for state in topic.partitions

@@ -85,7 +85,7 @@ def list_one(
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
     known: Known = {}
     before = None
-    find = parts.replicas.hosted if request.replica_id == DEBUGGING_CONSUMER else parts.replicas.led
+    find = parts.replicas.require_hosted if request.replica_id == DEBUGGING_CONSUMER else parts.replicas.require_led
     while True:
         partition = find(topic, asked.partition_index)
         if partition is not before:  # deleted while we waited, and another has its name
@@ -101,7 +101,8 @@ def list_one(
                 check_limit(partition, limit, call.version)
             break
         except OSError as error:
-            raise partition.log.directory.refusal(error) from error
+            partition.log.directory.note_failure(error)
+            raise partition.log.directory.storage_error(error) from error
         except LongSearchError as long:
             future = aside.run(long.size, long.search)
             yield future
@@ -173,7 +174,7 @@ def offset_for_leader_epoch(
 ) -> Steps[OffsetForLeaderEpochResponse]:
     def find(topic: str, asked: OffsetForLeaderPartition) -> EpochEnd:
         try:
-            partition = parts.replicas.led(topic, asked.partition)
+            partition = parts.replicas.require_led(topic, asked.partition)
             partition.check_epoch(asked.current_leader_epoch)
             epoch, end = partition.log.epoch_end(asked.leader_epoch)
         except BrokerError as error:
@@ -195,16 +196,16 @@ def offset_for_leader_epoch(
 def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
     def delete(topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         try:
-            partition = parts.replicas.led(topic, asked.partition_index)
+            partition = parts.replicas.require_led(topic, asked.partition_index)
             low = delete_before(partition, asked.offset)
         except BrokerError as error:
             return DeleteRecordsPartitionResult(
                 partition_index=asked.partition_index, low_watermark=-1, error_code=error.code
             )
         if partition.followers is not None:
-            copies.append((partition, low, result := deleted(asked, low)))
+            copies.append((partition, low, result := answer_deletion(asked, low)))
             return result
-        return deleted(asked, low)
+        return answer_deletion(asked, low)
 
     copies: list[Copy] = []
     topics = []
@@ -216,7 +217,7 @@ def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> S
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
         yield None
     until = parts.clock.monotonic() + request.timeout_ms / 1000
-    while copies and (copies := [one for one in copies if not is_deleted(parts, *one)]):
+    while copies and (copies := [one for one in copies if not follow_deletion(parts, *one)]):
         if parts.clock.monotonic() >= until:
             for _, _, result in copies:
                 result.low_watermark, result.error_code = -1, ErrorCode.REQUEST_TIMED_OUT
@@ -225,11 +226,11 @@ def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> S
     return DeleteRecordsResponse(topics=topics)
 
 
-def deleted(asked: DeleteRecordsPartition, low: int) -> DeleteRecordsPartitionResult:
+def answer_deletion(asked: DeleteRecordsPartition, low: int) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=low, error_code=0)
 
 
-def is_deleted(parts: Parts, partition: Partition, start: int, result: DeleteRecordsPartitionResult) -> bool:
+def follow_deletion(parts: Parts, partition: Partition, start: int, result: DeleteRecordsPartitionResult) -> bool:
     """Whether all replicas that are alive begin at `start` or later, or nobody can tell any more."""
     followers = partition.followers
     if not partition.led or followers is None:

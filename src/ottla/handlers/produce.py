@@ -118,14 +118,14 @@ class Work:
         self.waiting: list[Append] = []
         self._timed = False  # whether other brokers are waited for
 
-    def left(self) -> list[tuple[TopicProduceData, PartitionProduceData]]:
+    def remaining(self) -> list[tuple[TopicProduceData, PartitionProduceData]]:
         """What has no result yet."""
         return pieces(self.request)[len(self.results) :]
 
     def find(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
         if self.call.version >= BY_ID:
-            return self.parts.replicas.led_by_id(topic.topic_id, data.index)
-        return self.parts.replicas.led(topic.name, data.index)
+            return self.parts.replicas.require_led_by_id(topic.topic_id, data.index)
+        return self.parts.replicas.require_led(topic.name, data.index)
 
     def append(self, topic: TopicProduceData, data: PartitionProduceData, accepted: Accepted | None = None) -> None:
         """Append what is sent to one partition. LargeError: it must be checked in a thread; then it is `accepted`.
@@ -147,7 +147,7 @@ class Work:
         except (LargeError, Undecided):
             raise
         except BrokerError as error:
-            self.results.append(refused(data.index, error, partition))
+            self.results.append(refuse_append(data.index, error, partition))
             return
         result = PartitionProduceResponse(
             index=data.index,
@@ -160,9 +160,9 @@ class Work:
         log = partition.log
         if partition.followers is not None and acks == ALL:
             self._timed = True
-            waited = partition.committed(appended.last + 1)
+            waited = partition.wait_for_commit(appended.last + 1)
         elif log.owed > log.recovery_point:
-            waited = asyncio.ensure_future(self.parts.store.flusher.flushed(log, log.owed))
+            waited = asyncio.ensure_future(self.parts.store.flusher.wait_for(log, log.owed))
         else:
             return
         if waited is not None:
@@ -170,13 +170,13 @@ class Work:
 
     def put_off(self) -> Steps[ProduceResponse | None]:
         """Go on in slices, with what is left of the request; the frame it lies in is lent only until we return."""
-        for _, data in self.left():
+        for _, data in self.remaining():
             data.records = memoryview(bytes(data.records or b""))
         return self._finish()
 
     def _finish(self) -> Steps[ProduceResponse | None]:
         """The rest of a request: in slices, and large batches in a thread. The connection waits, so order is kept."""
-        for topic, data in self.left():
+        for topic, data in self.remaining():
             yield from self._append_later(topic, data)
             yield None
         answer = self.answer()
@@ -202,7 +202,7 @@ class Work:
     def _append_slowly(self, topic: TopicProduceData, data: PartitionProduceData, large: LargeError) -> Steps[None]:
         partition = self.find(topic, data)
         if partition.log.config.magic != batch.MAGIC:  # offsets are all over its messages: only the loop knows them
-            self.results.append(refusal(data.index, large))
+            self.results.append(answer_error(data.index, large))
             return
         records = data.records or NOTHING
         check = partial(
@@ -222,7 +222,7 @@ class Work:
             if accepted.header is None or self.find(topic, data) is not partition:
                 raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not what it was")
         except BrokerError as error:
-            self.results.append(refused(data.index, error, partition))
+            self.results.append(refuse_append(data.index, error, partition))
             return
         yield from self._append_later(topic, data, accepted)
 
@@ -269,8 +269,8 @@ def pieces(request: ProduceRequest) -> list[tuple[TopicProduceData, PartitionPro
     return [(topic, data) for topic in request.topic_data for data in topic.partition_data]
 
 
-def refused(index: int, error: BrokerError, partition: Partition | None) -> PartitionProduceResponse:
-    result = refusal(index, error)
+def refuse_append(index: int, error: BrokerError, partition: Partition | None) -> PartitionProduceResponse:
+    result = answer_error(index, error)
     if partition is not None and error.code not in OF_PARTITIONS and not isinstance(error, MalformedError):
         result.log_start_offset = partition.log.start
     return result
@@ -290,7 +290,7 @@ def admit(parts: Parts, name: str | None, partition: Partition, records: memoryv
     adds = version >= NEWER_TRANSACTIONS
     if name is None:
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    elif adds or parts.metadata.config.transaction_partition_verification_enable:
+    elif adds or parts.config.transaction_partition_verification_enable:
         answer = parts.transactions.verification.admit(partition, name, producer, adds=adds)
         if not isinstance(answer, ErrorCode):
             raise Undecided(answer)
@@ -310,7 +310,7 @@ def admit(parts: Parts, name: str | None, partition: Partition, records: memoryv
         raise BrokerError(code)
 
 
-def refusal(index: int, error: BrokerError) -> PartitionProduceResponse:
+def answer_error(index: int, error: BrokerError) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
         error_code=error.code,
@@ -331,7 +331,7 @@ def refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
             TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partition_responses=[refusal(data.index, error) for data in topic.partition_data],
+                partition_responses=[answer_error(data.index, error) for data in topic.partition_data],
             )
             for topic in request.topic_data
         ]

@@ -26,18 +26,18 @@ def describe_producers(parts: Parts, call: Call, request: DescribeProducersReque
     for topic in request.topics:
         partitions = []
         for index in topic.partition_indexes:
-            partitions.append(described(parts, topic.name, index, repeats))
+            partitions.append(describe(parts, topic.name, index, repeats))
             yield
         topics.append(TopicResponse(name=topic.name, partitions=partitions))
         yield
     return DescribeProducersResponse(topics=topics)
 
 
-def described(parts: Parts, topic: str, index: int, repeats: Repeats) -> PartitionResponse:
+def describe(parts: Parts, topic: str, index: int, repeats: Repeats) -> PartitionResponse:
     try:
         repeats.check((topic, index))
         check_name(topic)
-        active = parts.replicas.hosted(topic, index).log.producers.active()
+        active = parts.replicas.require_hosted(topic, index).log.producers.active()
     except BrokerError as error:
         message = error.message or description(error.code)
         return PartitionResponse(

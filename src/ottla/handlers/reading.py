@@ -1,4 +1,4 @@
-"""What a fetch needs to know of one partition: where it is, what of it to tell, and how old clients read it."""
+"""Helpers of Fetch for one partition: find it, decide what of it to report, convert records for old clients."""
 
 from __future__ import annotations
 
@@ -13,55 +13,58 @@ if TYPE_CHECKING:
     from ottla.handlers.call import Parts
     from ottla.log.segment import Slice
     from ottla.replica.partition import Partition
-    from ottla.replica.sessions import Session, Watched
+    from ottla.replica.sessions import FetchSession, Watched
 
 RACKS, BY_ID = 11, 13  # the first versions of Fetch with racks, and with topic ids
 DEBUGGING_CONSUMER = -2  # a reader that may look above the high watermark
 CONVERTED_SIZE_MAX = 256 << 10  # an old client gets its records in portions, and asks again
 
 
-def finder(parts: Parts, version: int, replica_id: int) -> Callable[[Any, int], Partition]:
+def choose_finder(parts: Parts, version: int, replica_id: int) -> Callable[[Any, int], Partition]:
     """How this fetch finds its partitions: by name or by id, at the leader only or at any replica."""
     replicas = parts.replicas
     anywhere = replica_id == DEBUGGING_CONSUMER or (replica_id < 0 and version >= RACKS)
     if version >= BY_ID:
-        return replicas.hosted_by_id if anywhere else replicas.led_by_id
-    return replicas.hosted if anywhere else replicas.led
+        return replicas.require_hosted_by_id if anywhere else replicas.require_led_by_id
+    return replicas.require_hosted if anywhere else replicas.require_led
 
 
-def is_settled(session: Session, partition: Partition, one: Watched, data: PartitionData) -> bool:
-    """Whether a follower's partition need not be looked at before it tells of something new."""
+def is_up_to_date(session: FetchSession, partition: Partition, one: Watched, data: PartitionData) -> bool:
+    """Whether a follower's partition can be left alone until it reports something new."""
     followers = partition.followers
     if followers is None or session.replica not in followers.isr or data.diverging_epoch.end_offset >= 0:
         return False  # it may have to be proposed, or the follower has to do something first
     return one.offset == partition.log.end  # else there was no room, or it is held back
 
 
-def refused(index: int, code: ErrorCode) -> PartitionData:
+def refuse(index: int, code: ErrorCode) -> PartitionData:
     return PartitionData(
         partition_index=index, error_code=code, high_watermark=-1, aborted_transactions=[], records=b""
     )
 
 
-def news(one: Watched, data: PartitionData) -> bool:
-    """Whether an incremental answer must carry this partition; remembers what the client will know."""
-    fresh = (
+def has_news(one: Watched, data: PartitionData) -> bool:
+    """Whether an incremental answer must carry this partition."""
+    return (
         bool(data.records)
         or one.high != data.high_watermark
         or one.start != data.log_start_offset
         or data.error_code != 0
         or data.diverging_epoch.end_offset >= 0
     )
+
+
+def remember(one: Watched, data: PartitionData) -> None:
+    """Note what the client knows once it has this answer. Without news there is nothing to note."""
     # After an error the client must hear from us again, whatever the watermark is then.
     one.high = data.high_watermark if data.error_code == 0 else -1
     one.start = data.log_start_offset
-    return fresh
 
 
-def aborted(partition: Partition, offset: int, limit: int, found: Slice) -> list[AbortedTransaction]:
+def list_aborted(partition: Partition, offset: int, limit: int, found: Slice) -> list[AbortedTransaction]:
     return [
         AbortedTransaction(producer_id=producer_id, first_offset=first)
-        for producer_id, first in partition.log.aborted(offset, limit, found)
+        for producer_id, first in partition.log.list_aborted(offset, limit, found)
     ]
 
 

@@ -75,7 +75,7 @@ async def leader_and_isr(parts: Parts, call: Call, request: LeaderAndIsrRequest)
         code = await membership.check(request.controller_epoch, request.broker_epoch)
         if code is not ErrorCode.NONE:
             return LeaderAndIsrResponse(error_code=code)
-        states = request.topic_states if call.version >= ROLES_GROUPED else grouped_roles(request)
+        states = request.topic_states if call.version >= ROLES_GROUPED else group_roles(request)
         named = [topic for topic in states if is_name(topic.topic_name)]
         configs = await configs_of(parts, [topic.topic_name for topic in named])
         wanted = {(topic.topic_name, one.partition_index) for topic in named for one in topic.partition_states}
@@ -133,7 +133,7 @@ def is_name(name: str) -> bool:
     return True
 
 
-def grouped_roles(request: LeaderAndIsrRequest) -> list[LeaderAndIsrTopicState]:
+def group_roles(request: LeaderAndIsrRequest) -> list[LeaderAndIsrTopicState]:
     """Before they came grouped by topic."""
     return [
         LeaderAndIsrTopicState(topic_name=name, partition_states=list(states))
@@ -167,7 +167,7 @@ async def stop_replica(parts: Parts, call: Call, request: StopReplicaRequest) ->
         if code is not ErrorCode.NONE:
             return StopReplicaResponse(error_code=code, partition_errors=[])
         errors = []
-        for topic in request.topic_states if call.version >= STOPS_WITH_EPOCHS else stops(call.version, request):
+        for topic in request.topic_states if call.version >= STOPS_WITH_EPOCHS else group_stops(call.version, request):
             for one in topic.partition_states:
                 await parts.metadata.turns.pause()
                 code = stop(replicas, topic.topic_name, one)
@@ -187,7 +187,7 @@ def stop(replicas: Assigned, name: str, told: StopReplicaPartitionState) -> Erro
     return ErrorCode.NONE
 
 
-def stops(version: int, request: StopReplicaRequest) -> list[StopReplicaTopicState]:
+def group_stops(version: int, request: StopReplicaRequest) -> list[StopReplicaTopicState]:
     """As newer versions say it."""
     if version == 0:
         pairs = [(one.topic_name, [one.partition_index]) for one in request.ungrouped_partitions]
@@ -216,7 +216,7 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
         code = await membership.check(request.controller_epoch, request.broker_epoch)
         if code is not ErrorCode.NONE:
             return UpdateMetadataResponse(error_code=code)
-        states = request.topic_states if call.version >= METADATA_GROUPED else grouped_metadata(request)
+        states = request.topic_states if call.version >= METADATA_GROUPED else group_metadata(request)
         if not is_sound(states, request.live_brokers):
             return UpdateMetadataResponse(error_code=ErrorCode.INVALID_REQUEST)
         configs = await configs_of(parts, [topic.topic_name for topic in states])
@@ -224,7 +224,7 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
         put, gone = [], []
         for told in states:
             await parts.metadata.turns.pause()
-            topic = updated(present.topics.get(told.topic_name), told, configs[told.topic_name])
+            topic = update_topic(present.topics.get(told.topic_name), told, configs[told.topic_name])
             if topic is not None:
                 put.append(topic)
             elif told.topic_name in present.topics:
@@ -234,12 +234,14 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
             gone += [name for name in present.topics if name not in named]
         new = parts.metadata.image._replace(
             controller_id=request.controller_id,
-            brokers={one.id: broker(one, call.version) for one in request.live_brokers},
+            brokers={one.id: read_broker(one, call.version) for one in request.live_brokers},
         )
         gone = [name for name in gone if name in new.topics]
         new = new.without_topics(*gone) if gone else new
         parts.metadata.publish(new.with_topics(*put) if put else new)
-        membership.told(list(membership.awaited) if request.type == FULL else [told.topic_name for told in states])
+        membership.note_topics(
+            list(membership.awaited) if request.type == FULL else [told.topic_name for told in states]
+        )
         return UpdateMetadataResponse(error_code=0)
 
 
@@ -256,7 +258,7 @@ def is_sound(states: Iterable[UpdateMetadataTopicState], brokers: Iterable[Updat
     return known and untold <= UNTOLD_MAX
 
 
-def updated(
+def update_topic(
     before: image.Topic | None, told: UpdateMetadataTopicState, configs: Mapping[str, str]
 ) -> image.Topic | None:
     """The topic with what is told of its partitions; None if nothing of it is left."""
@@ -267,7 +269,7 @@ def updated(
         if one.leader == DELETED:
             partitions.pop(one.partition_index, None)
         else:
-            partitions[one.partition_index] = partition(one)
+            partitions[one.partition_index] = read_partition(one)
     if not partitions:
         return None
     identity = told.topic_id if any(told.topic_id) or before is None else before.id
@@ -275,13 +277,13 @@ def updated(
     return image.Topic(told.topic_name, identity, every, configs if before is None else before.configs)
 
 
-def partition(told: UpdateMetadataPartitionState) -> image.Partition:
+def read_partition(told: UpdateMetadataPartitionState) -> image.Partition:
     return image.Partition(
         told.partition_index, tuple(told.replicas), tuple(told.isr), told.leader, told.leader_epoch, told.zk_version
     )
 
 
-def broker(told: UpdateMetadataBroker, version: int) -> image.Broker:
+def read_broker(told: UpdateMetadataBroker, version: int) -> image.Broker:
     """Its epoch is not told."""
     if version == 0:
         return image.Broker(told.id, {PROTOCOLS[0]: (told.v0_host, told.v0_port)}, None, NO_EPOCH)
@@ -291,7 +293,7 @@ def broker(told: UpdateMetadataBroker, version: int) -> image.Broker:
     return image.Broker(told.id, endpoints, told.rack or None, NO_EPOCH, protocols)
 
 
-def grouped_metadata(request: UpdateMetadataRequest) -> list[UpdateMetadataTopicState]:
+def group_metadata(request: UpdateMetadataRequest) -> list[UpdateMetadataTopicState]:
     """Before they came grouped by topic, and had ids."""
     return [
         UpdateMetadataTopicState(topic_name=name, topic_id=ZERO_UUID, partition_states=list(states))

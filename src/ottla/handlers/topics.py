@@ -64,7 +64,7 @@ async def create_topics(parts: Parts, call: Call, request: CreateTopicsRequest) 
         if topic.name in results:
             continue
         try:
-            wishes.append(wish(topic))
+            wishes.append(read_wish(topic))
         except BrokerError as error:
             results[topic.name] = error
     made = await parts.controller.create_topics(
@@ -75,11 +75,11 @@ async def create_topics(parts: Parts, call: Call, request: CreateTopicsRequest) 
     topics = []
     for name in times:
         await parts.metadata.turns.pause()
-        topics.append(created(parts, call, name, results[name], described))
+        topics.append(answer_creation(parts, call, name, results[name], described))
     return CreateTopicsResponse(topics=topics)
 
 
-def wish(topic: CreatableTopic) -> NewTopic:
+def read_wish(topic: CreatableTopic) -> NewTopic:
     assignments: dict[int, list[int]] = {}
     for assignment in topic.assignments:
         if assignment.partition_index in assignments:
@@ -90,7 +90,7 @@ def wish(topic: CreatableTopic) -> NewTopic:
     return NewTopic(topic.name, topic.num_partitions, topic.replication_factor, assignments or None, configs)
 
 
-def created(
+def answer_creation(
     parts: Parts, call: Call, name: str, result: Topic | BrokerError, described: Described
 ) -> CreatableTopicResult:
     """What became of one wish; `described` has the options of those before it, which mostly are the same."""
@@ -130,32 +130,34 @@ async def delete_topics(parts: Parts, call: Call, request: DeleteTopicsRequest) 
     image = parts.metadata.image
     found: list[tuple[str, bytes]] = []
     responses: list[DeletableTopicResult] = []
-    for key, states in grouped(asked).items():
+    for key, states in group_states(asked).items():
         await parts.metadata.turns.pause()
         try:
             parts.controller.check_controller()
             check_enabled(parts, call)
-            found.append(sought(image, states))
+            found.append(find_topic(image, states))
         except BrokerError as error:
-            responses.append(undeleted(key, error))
+            responses.append(refuse_deletion(key, error))
     taken = Counter(name for name, _ in found)
     for name, topic_id in found:
         if taken[name] > 1 and topic_id == ZERO_UUID:
             reason = "The provided topic name maps to an ID that was already supplied."
-            responses.append(undeleted((name, image.topics[name].id), BrokerError(ErrorCode.INVALID_REQUEST, reason)))
+            responses.append(
+                refuse_deletion((name, image.topics[name].id), BrokerError(ErrorCode.INVALID_REQUEST, reason))
+            )
     names = [name for name in taken if taken[name] == 1]
     deleted = await parts.controller.delete_topics(names, timeout_ms=min(request.timeout_ms, TIMEOUT_MS_MAX))
     for name, result in zip(names, deleted, strict=True):
         await parts.metadata.turns.pause()
         if isinstance(result, BrokerError):
-            responses.append(undeleted((name, ZERO_UUID), result))
+            responses.append(refuse_deletion((name, ZERO_UUID), result))
         else:
             shown = result.id if call.version >= 6 else ZERO_UUID
             responses.append(DeletableTopicResult(name=name, topic_id=shown, error_code=ErrorCode.NONE))
     return DeleteTopicsResponse(responses=responses)
 
 
-def grouped(asked: list[DeleteTopicState]) -> dict[tuple[str | None, bytes], list[DeleteTopicState]]:
+def group_states(asked: list[DeleteTopicState]) -> dict[tuple[str | None, bytes], list[DeleteTopicState]]:
     groups: dict[tuple[str | None, bytes], list[DeleteTopicState]] = {}
     for state in asked:
         groups.setdefault((state.name, state.topic_id), []).append(state)
@@ -163,12 +165,12 @@ def grouped(asked: list[DeleteTopicState]) -> dict[tuple[str | None, bytes], lis
 
 
 def check_enabled(parts: Parts, call: Call) -> None:
-    if not parts.metadata.config.delete_topic_enable:
+    if not parts.config.delete_topic_enable:
         disabled = call.version >= DISABLED_SINCE
         raise BrokerError(ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST)
 
 
-def sought(image: Image, states: list[DeleteTopicState]) -> tuple[str, bytes]:
+def find_topic(image: Image, states: list[DeleteTopicState]) -> tuple[str, bytes]:
     """The name of the topic that is meant, and the id it was asked for by."""
     name, topic_id = states[0].name, states[0].topic_id
     if name is not None and topic_id != ZERO_UUID:
@@ -186,7 +188,7 @@ def sought(image: Image, states: list[DeleteTopicState]) -> tuple[str, bytes]:
     return name, topic_id
 
 
-def undeleted(key: tuple[str | None, bytes], error: BrokerError) -> DeletableTopicResult:
+def refuse_deletion(key: tuple[str | None, bytes], error: BrokerError) -> DeletableTopicResult:
     name, topic_id = key
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=text(error))
 

@@ -13,14 +13,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.coord.groups.commits import refused_in_transaction
-from ottla.coord.patterns import LONG_SIZE, PatternError, compiled
-from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION, NEEDS_ID, Producer
+from ottla.coord.groups.commits import refuse_in_transaction
+from ottla.coord.patterns import LONG_SIZE, PatternError, compile_pattern
+from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION, NEEDS_ID, ProducerReply
 from ottla.coord.transactions.markers import Marker
-from ottla.coord.transactions.transaction import FOR_EVER_MS, State
+from ottla.coord.transactions.transaction import FOR_EVER_MS, TransactionState
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
-from ottla.handlers.commits import joined, missing_of, portions
+from ottla.handlers.commits import find_missing, join_answers, portions
 from ottla.handlers.groups import caller_of
 from ottla.handlers.repeats import Repeats
 from ottla.records import aside
@@ -66,7 +66,7 @@ NEWER_END = 5  # EndTxn from here on raises the epoch
 NEWER_COMMIT = 5  # TxnOffsetCommit from here on adds the group to the transaction
 ABORTABLE_COMMIT = 4  # TxnOffsetCommit from here on knows TRANSACTION_ABORTABLE
 NO_PRODUCER = (-1, -1)
-STATES = {state.title: state for state in State}
+STATES = {state.title: state for state in TransactionState}
 
 
 @handles(InitProducerIdRequest)
@@ -94,7 +94,7 @@ async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequ
         return InitProducerIdResponse(error_code=error.code, producer_id=-1, producer_epoch=-1)
     timeout_ms = FOR_EVER_MS if request.enable_2pc else request.transaction_timeout_ms
     expected = None if asked == NO_PRODUCER else asked
-    reply = await identity(
+    reply = await run_with_id(
         parts,
         name,
         lambda machine, fresh, token, now_ms: machine.init(
@@ -102,7 +102,7 @@ async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequ
         ),
     )
     return InitProducerIdResponse(
-        error_code=named(reply.code, call, 4),
+        error_code=translate_code(reply.code, call, 4),
         producer_id=reply.producer_id,
         producer_epoch=reply.epoch,
         ongoing_txn_producer_id=reply.ongoing_id,
@@ -110,13 +110,13 @@ async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequ
     )
 
 
-async def identity(
+async def run_with_id(
     parts: Parts, name: str, operation: Callable[[TransactionMachine, int | None, int, int], Decision]
-) -> Producer:
+) -> ProducerReply:
     """The reply of an operation that may need a fresh producer id: it is fetched only then."""
 
     async def attempt(fresh: int | None) -> Any:
-        return await settled(
+        return await settle(
             parts.transactions.run(name, lambda machine, token, now_ms: operation(machine, fresh, token, now_ms))
         )
 
@@ -125,16 +125,16 @@ async def identity(
         if reply is NEEDS_ID:
             reply = await attempt(await parts.producer_ids.take())
     except BrokerError as error:
-        return Producer(error.code)
-    assert isinstance(reply, Producer)
+        return ProducerReply(error.code)
+    assert isinstance(reply, ProducerReply)
     return reply
 
 
-async def settled(answer: Any) -> Any:
+async def settle(answer: Any) -> Any:
     return await answer if asyncio.isfuture(answer) else answer
 
 
-def named(code: ErrorCode, call: Call, fenced_since: int) -> ErrorCode:
+def translate_code(code: ErrorCode, call: Call, fenced_since: int) -> ErrorCode:
     """The code as a client of this version knows it."""
     if code is ErrorCode.PRODUCER_FENCED and call.version < fenced_since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -144,7 +144,7 @@ def named(code: ErrorCode, call: Call, fenced_since: int) -> ErrorCode:
 @handles(AddPartitionsToTxnRequest)
 def add_partitions(parts: Parts, call: Call, request: AddPartitionsToTxnRequest) -> Steps[AddPartitionsToTxnResponse]:
     if call.version < 4:
-        codes = yield from codes_of(
+        codes = yield from check_partitions(
             parts,
             request.v3_and_below_transactional_id,
             (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
@@ -155,7 +155,7 @@ def add_partitions(parts: Parts, call: Call, request: AddPartitionsToTxnRequest)
     answers = []
     for one in request.transactions:
         producer = (one.producer_id, one.producer_epoch)
-        codes = yield from codes_of(
+        codes = yield from check_partitions(
             parts, one.transactional_id, producer, one.topics, EPOCH_PER_TRANSACTION, verify_only=one.verify_only
         )
         results = yield from by_topic(one.topics, codes, call)
@@ -164,7 +164,7 @@ def add_partitions(parts: Parts, call: Call, request: AddPartitionsToTxnRequest)
     return AddPartitionsToTxnResponse(error_code=0, results_by_transaction=answers)
 
 
-def codes_of(
+def check_partitions(
     parts: Parts,
     name: str,
     producer: tuple[int, int],
@@ -176,7 +176,7 @@ def codes_of(
     """The code of each partition: that it is part of the transaction, or, unless that is all, becomes so."""
     codes: dict[tuple[str, int], ErrorCode] = {}
     if verify_only:
-        return (yield from verified(parts, name, producer, topics))
+        return (yield from verify(parts, name, producer, topics))
     missing = False
     for topic in topics:
         yield
@@ -198,13 +198,13 @@ def codes_of(
             yield
         return codes
     adding: asyncio.Future[dict[tuple[str, int], ErrorCode]] = asyncio.ensure_future(
-        added(parts, name, producer, frozenset(codes), version)
+        add_all(parts, name, producer, frozenset(codes), version)
     )
     yield asyncio.shield(adding)
     return adding.result()
 
 
-async def added(
+async def add_all(
     parts: Parts, name: str, producer: tuple[int, int], wanted: Partitions, version: int = 0
 ) -> dict[tuple[str, int], ErrorCode]:
     """Add all of these partitions to the transaction, or none."""
@@ -217,7 +217,7 @@ async def added(
             for one in wanted
         }
     try:
-        code = await settled(add(parts, name, producer, wanted, version))
+        code = await settle(add(parts, name, producer, wanted, version))
     except BrokerError as error:
         code = error.code
     return dict.fromkeys(wanted, code)
@@ -230,7 +230,7 @@ def add(parts: Parts, name: str, producer: tuple[int, int], wanted: Partitions, 
     )
 
 
-def verified(
+def verify(
     parts: Parts, name: str, producer: tuple[int, int], topics: Iterable[AddPartitionsToTxnTopic]
 ) -> Steps[dict[tuple[str, int], ErrorCode]]:
     """Whether each of these partitions is part of the transaction, as far as that is committed."""
@@ -241,7 +241,7 @@ def verified(
         for one in wanted:
             codes |= machine.verify(name, *producer, frozenset((one,)))
             yield
-        yield from parts.transactions.wait_committed(name, machine)
+        yield from parts.transactions.wait_for_commit(name, machine)
     except BrokerError as error:
         return dict.fromkeys(wanted, error.code)
     return codes
@@ -259,7 +259,7 @@ def by_topic(
     for topic in topics:
         results = []
         for index in topic.partitions:
-            code = named(codes[topic.name, index], call, 2)
+            code = translate_code(codes[topic.name, index], call, 2)
             results.append(AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code))
             yield
         found.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=results))
@@ -274,14 +274,14 @@ async def add_offsets(parts: Parts, call: Call, request: AddOffsetsToTxnRequest)
     code = await add_group(
         parts, request.transactional_id, (request.producer_id, request.producer_epoch), request.group_id, 0
     )
-    return AddOffsetsToTxnResponse(error_code=named(code, call, 2))
+    return AddOffsetsToTxnResponse(error_code=translate_code(code, call, 2))
 
 
 async def add_group(parts: Parts, name: str, producer: tuple[int, int], group: str, version: int) -> ErrorCode:
     """Make the partition where a group keeps its offsets part of the transaction."""
     await parts.groups.ensure()
     partition = (parts.groups.topic, parts.groups.index_of(group))
-    return (await added(parts, name, producer, frozenset((partition,)), version))[partition]
+    return (await add_all(parts, name, producer, frozenset((partition,)), version))[partition]
 
 
 @handles(EndTxnRequest)
@@ -290,7 +290,7 @@ async def end_txn(parts: Parts, call: Call, request: EndTxnRequest) -> EndTxnRes
     if not name:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
     version = EPOCH_PER_TRANSACTION if call.version >= NEWER_END else 0
-    reply = await identity(
+    reply = await run_with_id(
         parts,
         name,
         lambda machine, fresh, token, now_ms: machine.end(
@@ -305,7 +305,7 @@ async def end_txn(parts: Parts, call: Call, request: EndTxnRequest) -> EndTxnRes
         ),
     )
     return EndTxnResponse(
-        error_code=named(reply.code, call, 2), producer_id=reply.producer_id, producer_epoch=reply.epoch
+        error_code=translate_code(reply.code, call, 2), producer_id=reply.producer_id, producer_epoch=reply.epoch
     )
 
 
@@ -314,37 +314,37 @@ async def txn_offset_commit(parts: Parts, call: Call, request: TxnOffsetCommitRe
     try:
         await parts.groups.ensure()
     except BrokerError as error:
-        missing, _ = missing_of(parts.metadata.image, request.topics)
-        return refused_in_transaction(request, error.code, missing)
+        missing, _ = find_missing(parts.metadata.image, request.topics)
+        return refuse_in_transaction(request, error.code, missing)
     answers = []
     for portion in portions(request):
-        code = await admitted(parts, call, portion, (request.producer_id, request.producer_epoch))
+        code = await admit(parts, call, portion, (request.producer_id, request.producer_epoch))
         answers.append(await commit_portion(parts, call, portion, code))  # appends before it waits for anything
         await asyncio.sleep(0)
-    return joined(answers)
+    return join_answers(answers)
 
 
 async def commit_portion(
     parts: Parts, call: Call, request: TxnOffsetCommitRequest, code: ErrorCode
 ) -> TxnOffsetCommitResponse:
-    missing, _ = missing_of(parts.metadata.image, request.topics)
+    missing, _ = find_missing(parts.metadata.image, request.topics)
     if code is not ErrorCode.NONE:
-        return refused_in_transaction(request, code, missing)
+        return refuse_in_transaction(request, code, missing)
     caller = caller_of(call)
     try:
-        response = await settled(
+        response = await settle(
             parts.groups.run(
                 request.group_id,
                 lambda machine, token, now_ms: machine.commit_in_transaction(request, caller, token, now_ms, missing),
             )
         )
     except BrokerError as error:
-        return refused_in_transaction(request, error.code, missing)
+        return refuse_in_transaction(request, error.code, missing)
     assert isinstance(response, TxnOffsetCommitResponse)
     return response
 
 
-async def admitted(parts: Parts, call: Call, request: TxnOffsetCommitRequest, producer: tuple[int, int]) -> ErrorCode:
+async def admit(parts: Parts, call: Call, request: TxnOffsetCommitRequest, producer: tuple[int, int]) -> ErrorCode:
     """Whether the offsets are part of the transaction; the newer protocol makes them so by this request."""
     name, adds = request.transactional_id, call.version >= NEWER_COMMIT
     if not name:
@@ -354,7 +354,7 @@ async def admitted(parts: Parts, call: Call, request: TxnOffsetCommitRequest, pr
     try:
         parts.groups.peek(request.group_id)  # while it is being loaded nothing can be appended
         while True:
-            partition = parts.replicas.led(parts.groups.topic, parts.groups.index_of(request.group_id))
+            partition = parts.replicas.require_led(parts.groups.topic, parts.groups.index_of(request.group_id))
             code = parts.transactions.verification.admit(partition, name, producer, adds=adds)
             if isinstance(code, ErrorCode):
                 break
@@ -374,7 +374,7 @@ def write_txn_markers(parts: Parts, call: Call, request: WriteTxnMarkersRequest)
     markers = []
     uncommitted: list[tuple[WritableTxnMarkerPartitionResult, asyncio.Future[None]]] = []
     for one in request.markers:
-        markers.append((yield from written(parts, one, uncommitted)))
+        markers.append((yield from write_markers(parts, one, uncommitted)))
         yield
     for result, future in uncommitted:
         if not future.done():
@@ -393,7 +393,7 @@ def code_of(future: asyncio.Future[None]) -> ErrorCode:
     return error.code if isinstance(error, BrokerError) else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def written(
+def write_markers(
     parts: Parts,
     asked: WritableTxnMarker,
     uncommitted: list[tuple[WritableTxnMarkerPartitionResult, asyncio.Future[None]]],
@@ -429,20 +429,20 @@ def describe_transactions(
 ) -> Steps[DescribeTransactionsResponse]:
     states, repeats = [], Repeats()
     for name in request.transactional_ids:
-        states.append((yield from described(parts, name, repeats)))
+        states.append((yield from describe(parts, name, repeats)))
         yield
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def described(parts: Parts, name: str, repeats: Repeats) -> Steps[DescribeTransactionsResponseTransactionState]:
+def describe(parts: Parts, name: str, repeats: Repeats) -> Steps[DescribeTransactionsResponseTransactionState]:
     try:
         repeats.check(name)
         if name == "":
             raise BrokerError(ErrorCode.INVALID_REQUEST)
         machine = parts.transactions.peek(name)
         known = machine.transactions.get(name)
-        yield from parts.transactions.wait_committed(name, machine)  # that there is none is news, too
-        if known is None or known.state is State.DEAD:
+        yield from parts.transactions.wait_for_commit(name, machine)  # that there is none is news, too
+        if known is None or known.state is TransactionState.DEAD:
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     except BrokerError as error:
         return DescribeTransactionsResponseTransactionState(
@@ -481,7 +481,7 @@ def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest
         )
     response = ListTransactionsResponse(error_code=0, unknown_state_filters=unknown, transaction_states=[])
     try:
-        pattern = compiled(request.transactional_id_pattern) if request.transactional_id_pattern else None
+        pattern = compile_pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except PatternError:
         response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
         return response
@@ -490,7 +490,7 @@ def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest
         found = []
         for name, one in list(machine.transactions.items()):
             yield
-            if one.state is State.DEAD or (request.state_filters and one.state not in states):
+            if one.state is TransactionState.DEAD or (request.state_filters and one.state not in states):
                 continue
             if producers and one.producer_id not in producers:
                 continue
@@ -504,7 +504,7 @@ def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest
                 )
             )
         with suppress(BrokerError):  # another broker coordinates them by now
-            yield from parts.transactions.runtime.wait_committed(index, machine)
+            yield from parts.transactions.runtime.wait_for_commit(index, machine)
             response.transaction_states += found
     return response
 

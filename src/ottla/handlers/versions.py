@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ottla.errors import ErrorCode
-from ottla.handlers.call import TELEMETRY, Call, Parts, handles, served
+from ottla.handlers.call import TELEMETRY, Call, Parts, handles, select_apis
 from ottla.wire.messages.metadata import (
     ApiVersion,
     ApiVersionsRequest,
@@ -31,7 +31,7 @@ def api_versions(parts: Parts, call: Call, request: ApiVersionsRequest) -> ApiVe
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     if call.version >= 3 and call.peer is not None:
         call.peer.software = names
-    response = ApiVersionsResponse(error_code=0, api_keys=keys(parts), finalized_features_epoch=0)
+    response = ApiVersionsResponse(error_code=0, api_keys=list_keys(parts), finalized_features_epoch=0)
     response.finalized_features = [
         FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
         for name, level in FEATURES.items()
@@ -43,15 +43,15 @@ def api_versions(parts: Parts, call: Call, request: ApiVersionsRequest) -> ApiVe
     return response
 
 
-def unsupported(parts: Parts) -> ApiVersionsResponse:
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys(parts))
+def refuse_version(parts: Parts) -> ApiVersionsResponse:
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=list_keys(parts))
 
 
-def keys(parts: Parts) -> list[ApiVersion]:
+def list_keys(parts: Parts) -> list[ApiVersion]:
     telemetry = None if parts is None else parts.telemetry
     silent = frozenset() if telemetry is not None and telemetry.wanted else TELEMETRY
     return [
         ApiVersion(api_key=one.key, min_version=one.versions[0], max_version=one.versions[1])
-        for one in sorted(served(parts).values(), key=lambda one: one.key)
+        for one in sorted(select_apis(parts).values(), key=lambda one: one.key)
         if one.key not in silent
     ]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ottla.log.compaction import Cleaned
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 WATCH_S = 1.0  # how soon another number of threads is noticed
 REST_MS = 15_000  # after a first failure; doubled with each that follows
@@ -71,7 +71,7 @@ class Rest(NamedTuple):
 class Cleaner:
     """The compaction of all logs of a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LogStore) -> None:
         self._store = store
         self._steps = Steps("ottla.log")
         self._stop = Event()
@@ -80,7 +80,7 @@ class Cleaner:
         self._resting: WeakKeyDictionary[Log, Rest] = WeakKeyDictionary()
 
     async def run(self) -> None:
-        """Compact until cancelled, `log.cleaner.threads` logs at a time, however many that are by now."""
+        """Compact until cancelled, `log.cleaner.threads` logs at a time. The option may change while it runs."""
         if not self._store.config.log_cleaner_enable:
             return
         workers: dict[int, asyncio.Task[None]] = {}
@@ -106,7 +106,7 @@ class Cleaner:
                 await asyncio.sleep(self._store.config.log_cleaner_backoff_ms / 1000)
 
     async def clean_filthiest(self) -> bool:
-        """Compact the log that needs it most. False when there is none, or its compaction did not work out."""
+        """Compact the log that needs it most. False when there is none, or when its compaction failed."""
         candidate = self.choose(self._store.clock.now_ms())
         if candidate is None:
             return False
@@ -120,7 +120,8 @@ class Cleaner:
                 try:
                     return await self._clean(candidate)
                 except OSError as error:
-                    raise log.directory.refusal(error) from error
+                    log.directory.note_failure(error)
+                    raise log.directory.storage_error(error) from error
                 except StoppedError:
                     return False
         finally:
@@ -135,7 +136,7 @@ class Cleaner:
             length_ms = REST_MS if before is None else min(2 * before.length_ms, REST_MAX_MS)
             self._resting[log] = Rest(steady_ms(self._store.clock) + length_ms, length_ms)
 
-    def _rests(self, log: Log) -> bool:
+    def _is_resting(self, log: Log) -> bool:
         rest = self._resting.get(log)
         return rest is not None and steady_ms(self._store.clock) < rest.until_ms
 
@@ -145,17 +146,17 @@ class Cleaner:
         logs = [
             log
             for log in self._store.logs.values()
-            if log.config.compacts and log.fault is None and log not in self._busy and not self._rests(log)
+            if log.config.compacts and log.fault is None and log not in self._busy and not self._is_resting(log)
         ]
         self._steps.each("survey for compaction", logs, lambda log: found.append(survey(log, log.compacted, now_ms)))
         return max((candidate for candidate in found if candidate.due), key=lambda found: found.ratio, default=None)
 
     async def _clean(self, candidate: Candidate) -> bool:
-        from ottla.log.compaction import Compaction, Throttle, plan
+        from ottla.log.compaction import Compaction, ReadThrottle, plan
 
         log, store = candidate.log, self._store
         segments = log.segments[:-1]
-        throttle = Throttle(store.config, store.clock, self._stop)
+        throttle = ReadThrottle(store.config, store.clock, self._stop)
         compaction = Compaction(plan(*candidate[:3], store.config, store.clock.now_ms()), store.disk, throttle)
         await self._in_thread(compaction.map_keys)
         size, size_before = 0, 0
@@ -169,7 +170,7 @@ class Cleaner:
         write = log.directory.ledger.plan(COMPACTED, log.directory.logs)
         if write is not None:
             await self._in_thread(write.carry_out)
-            write.page.carried_out(write)
+            write.page.confirm(write)
         self.compactions += 1
         self.removed_size += size_before - size
         extra = {"log": repr(log), "end": compaction.end, "bytes_before": size_before, "bytes": size}
@@ -186,7 +187,7 @@ class Cleaner:
             await asyncio.wait([future])
             raise
 
-    def truncated(self, log: Log) -> None:
+    def note_truncation(self, log: Log) -> None:
         """The log was cut off at its end: what comes there now has not been compacted."""
         if log.compacted is not None and log.compacted > log.end:
             log.compacted = log.end

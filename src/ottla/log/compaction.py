@@ -146,7 +146,7 @@ def plan(log: Log, first_dirty: int, first_uncleanable: int, config: BrokerConfi
     )
 
 
-class Throttle:
+class ReadThrottle:
     """What a compaction calls with the bytes it has read: keeps it slow enough, and stops it."""
 
     def __init__(self, config: BrokerConfig, clock: Clock, stop: Event) -> None:
@@ -197,7 +197,7 @@ class Compaction:
         """Add one segment to the map; False when the map is full."""
         offsets, first, room = self._offsets, self.plan.first_dirty, self.plan.keys_max
         for span, data in self._read(source):
-            decided = span.magic == 2 and (_decided(fates, data) or batch.header(data).control)
+            decided = span.magic == 2 and (_judge(fates, data) or batch.header(data).control)
             if span.last >= first and not decided:
                 found = self._keys(span, data, first)
                 # The first batch is taken whatever its size, or the run would never get anywhere.
@@ -210,7 +210,7 @@ class Compaction:
 
     def _keys(self, span: Span, data: memoryview, first: int) -> dict[bytes, int]:
         try:
-            records = sieve.opened(data)
+            records = sieve.read_records(data)
             return {name(r.key): r.offset for r in records if r.key is not None and r.offset >= first}
         except CorruptError as error:
             self._say_unreadable(span, error)
@@ -227,7 +227,7 @@ class Compaction:
 
     def clean(self, sources: Sequence[Source]) -> Cleaned:
         """Second part, once per group in order: write what stays of these segments into one."""
-        target = Target(self.plan, sources[0].base, self._disk)
+        target = NewSegment(self.plan, sources[0].base, self._disk)
         before, kept = 0, 0
         try:
             for source in sources:
@@ -267,24 +267,24 @@ class Compaction:
 
     def _sift_sound(self, span: Span, data: memoryview, *, retain_deletes: bool) -> sieve.Sifted:
         if span.magic < 2:
-            return sieve.sift_legacy(data, self._keeper(retain_deletes=retain_deletes))
+            return sieve.sift_legacy(data, self._make_keep(retain_deletes=retain_deletes))
         plan, head = self.plan, batch.header(data)
-        gone = _decided(self._fates, data)
+        gone = _judge(self._fates, data)
         horizon = head.delete_horizon
         passed = horizon is not None and horizon <= plan.now_ms
-        retain_empty = self._newest(head) or head.last_offset + 1 == plan.first_uncleanable
+        retain_empty = self._is_newest(head) or head.last_offset + 1 == plan.first_uncleanable
         if gone and (passed or not head.control):
-            return sieve.emptied(head) if retain_empty else sieve.Sifted(None, head.count, 0, head.last_offset, -1)
+            return sieve.build_empty(head) if retain_empty else sieve.Sifted(None, head.count, 0, head.last_offset, -1)
         return sieve.sift(
             data,
             head,
-            _everything if head.control else self._keeper(retain_deletes=not passed),
+            _everything if head.control else self._make_keep(retain_deletes=not passed),
             new_horizon_ms=plan.now_ms + plan.delete_retention_ms,
             retain_empty=retain_empty,
             ended_empty=gone,
         )
 
-    def _keeper(self, *, retain_deletes: bool) -> sieve.Keep:
+    def _make_keep(self, *, retain_deletes: bool) -> sieve.Keep:
         end, offsets = self.end, self._offsets
 
         def keep(record: Record) -> bool:
@@ -296,7 +296,7 @@ class Compaction:
 
         return keep
 
-    def _newest(self, head: Header) -> bool:
+    def _is_newest(self, head: Header) -> bool:
         """Whether an active producer's sequence, or its epoch when only a marker is left, lives in this batch."""
         newest = self.plan.last_batches.get(head.producer_id)
         if newest is None:
@@ -347,7 +347,7 @@ def name(key: bytes) -> bytes:
     return key if len(key) < 16 else blake2b(key, digest_size=16).digest()
 
 
-class Target:
+class NewSegment:
     """The segment being written, under names that recovery throws away."""
 
     def __init__(self, plan: Plan, base: int, disk: Disk) -> None:
@@ -421,10 +421,10 @@ class Target:
         return stem_of(self._plan.folder, self.base) + suffix + CLEANED
 
 
-def _decided(fates: Fates, data: memoryview) -> bool:
+def _judge(fates: Fates, data: memoryview) -> bool:
     """Show a v2 batch to the fates: True if it is data of an aborted transaction, or a marker whose data is gone."""
     head = batch.header(data)
-    return fates.marker(head, sieve.control_type(data)) if head.control else fates.data(head)
+    return fates.judge_marker(head, sieve.control_type(data)) if head.control else fates.judge_data(head)
 
 
 def _everything(_: Record) -> bool:

@@ -104,7 +104,7 @@ class Epochs:
         stored = self._stored
         if stored is not None:
             limit = OFFSET_MAX if end is None else end
-            if _written(self.entries, limit) == _written(stored, limit):
+            if _entries_below(self.entries, limit) == _entries_below(stored, limit):
                 return
         try:
             write_epochs(self._disk, self.path, self.entries)
@@ -113,7 +113,7 @@ class Epochs:
         self._stored = tuple(self.entries)
 
 
-def _written(entries: Iterable[tuple[int, int]], end: int) -> list[tuple[int, int]]:
+def _entries_below(entries: Iterable[tuple[int, int]], end: int) -> list[tuple[int, int]]:
     return [entry for entry in entries if entry[1] < end]
 
 

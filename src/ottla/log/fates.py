@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Fates:
-    """Which transaction ends how, learnt while batches go by in order, and which abort markers must stay."""
+    """How each transaction ends, learnt while batches are read in order, and which abort markers must stay."""
 
     def __init__(self) -> None:
         self._coming: list[tuple[int, Aborted]] = []
@@ -37,7 +37,7 @@ class Fates:
         kept, self._kept = self._kept, []
         return kept
 
-    def data(self, head: Header) -> bool:
+    def judge_data(self, head: Header) -> bool:
         """Take note of a data batch; True if its transaction was aborted."""
         self._arrive(head.last_offset)
         if not head.transactional:
@@ -49,7 +49,7 @@ class Fates:
         self._aborted[head.producer_id] = aborted[0], True
         return True
 
-    def marker(self, head: Header, kind: int | None) -> bool:
+    def judge_marker(self, head: Header, kind: int | None) -> bool:
         """Take note of a control batch; True if no data of its transaction is left, so that it may go one day."""
         self._arrive(head.last_offset)
         if kind is None:

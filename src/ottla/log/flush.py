@@ -1,4 +1,4 @@
-"""Forcing bytes to disk, apart from the log that asks for it: a plan that a thread can carry out.
+"""Flushing a log to disk: a plan, taken from the log, that a thread can carry out.
 
 Bytes of the log come first, then indexes of closed segments (those of the active one are rebuilt after a crash), then
 the names of the files, which are bytes of their folders.
@@ -93,21 +93,21 @@ class Flusher:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._running: dict[Log, asyncio.Task[None]] = {}
-        # Of two at a time one could hear of a failure and the other of success, for the same bytes.
+        # Of two fsyncs at a time one could report a failure and the other success, for the same bytes.
         self._turns: WeakKeyDictionary[Log, asyncio.Lock] = WeakKeyDictionary()
 
-    async def flushed(self, log: Log, offset: int) -> None:
+    async def wait_for(self, log: Log, offset: int) -> None:
         """Returns when everything below `offset` is on disk. BrokerError says why it will not be."""
         while log.recovery_point < offset:
             if log.fault is not None:
                 raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, log.fault)
             if offset > log.end:
                 raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{log!r}: {offset} was cut off")
-            # One who gives up does not end the flush for the others.
+            # A waiter that is cancelled does not cancel the flush for the others.
             await asyncio.shield(self._running.get(log) or self._begin(log))
 
     def begin(self, log: Log) -> None:
-        """Have what a log owes forced to disk, whether anybody waits for it or not."""
+        """Flush what `flush.messages` wants on disk, whether anybody waits for it or not."""
         if log not in self._running:
             self._begin(log)
 
@@ -134,15 +134,16 @@ class Flusher:
             try:
                 await asyncio.get_running_loop().run_in_executor(None, carry_out, plan)
             except OSError as error:
-                raise log.sync_failed(error) from error
-        log.cut_forced(plan)
+                raise log.fail_sync(error) from error
+        log.note_cut(plan)
 
     async def flush(self, log: Log, plan: Flush | None = None) -> None:
         """Force a log to disk in a thread: all of it, or what was planned."""
         try:
-            plan = plan or log.unflushed()
+            plan = plan or log.plan_flush()
         except OSError as error:
-            raise log.directory.refusal(error) from error
+            log.directory.note_failure(error)
+            raise log.directory.storage_error(error) from error
         if plan is None:
             return
         directory = log.directory
@@ -151,7 +152,7 @@ class Flusher:
                 await asyncio.get_running_loop().run_in_executor(None, carry_out, plan)
             except OSError as error:
                 if log.directory is not directory:  # it was moved meanwhile: the trouble is that of the other disk
-                    directory.refusal(error)
+                    directory.note_failure(error)
                     return
-                raise log.sync_failed(error) from error
-            log.flushed(plan, steady_ms(self._clock))
+                raise log.fail_sync(error) from error
+            log.finish_flush(plan, steady_ms(self._clock))

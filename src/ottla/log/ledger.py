@@ -1,13 +1,13 @@
-"""What a log directory has written down of its logs: four checkpoint files, each with a line for each partition.
+"""The four checkpoint files of a log directory, each with a line for each partition.
 
     recovery-point-offset-checkpoint    below it everything is forced to disk
     log-start-offset-checkpoint         where the log begins, if the name of its first segment does not say so
     replication-offset-checkpoint       the high watermark
     cleaner-offset-checkpoint           how far it is compacted
 
-The lines are Apache Kafka's and go by name, but a name may come back with another log behind it. Law: before a log
-appears in a directory, no file there speaks of its name in a way that is not true of this log. So a ledger remembers
-which names each file may hold on disk, and `make_way` writes those files anew without them.
+The lines are Apache Kafka's. They name partitions, and a name may come back for another log. Law: before a log appears
+in a directory, no file there has a line for its name that is not true of this log. So a ledger remembers which names
+each file may hold on disk, and `make_way` rewrites those files without them.
 
 Of a log that could not be opened the files go on to say what they said: it may be repaired and opened later.
 
@@ -56,8 +56,8 @@ SAYS: dict[str, Callable[[Log], int | None]] = {
 }
 
 
-class Write:
-    """A content for one of the files, to be carried out by any thread."""
+class CheckpointWrite:
+    """New content for one of the files. Any thread may write it."""
 
     def __init__(self, page: Page, number: int, offsets: Offsets) -> None:
         self.page = page
@@ -78,10 +78,10 @@ class Page:
         self._lock = Lock()
         self._planned = 0
         self._carried_out = 0
-        self._said: Offsets | None = None  # what it says for certain
+        self._said: Offsets | None = None  # what the file is known to say
 
     def read(self) -> Offsets:
-        """What it says, nothing when it cannot be understood: zero is always right, more is read or compacted."""
+        """What the file says; empty when it cannot be parsed: offset 0 is safe, and costs more reading."""
         try:
             said = read_offsets(self._disk, self._path)
         except CorruptCheckpointError as error:
@@ -91,23 +91,23 @@ class Page:
         self._said = said
         return said
 
-    def plan(self, offsets: Offsets) -> Write | None:
-        """What to write so that it says this; None if it does."""
+    def plan(self, offsets: Offsets) -> CheckpointWrite | None:
+        """The write that makes the file say this; None if it says so already."""
         if offsets == self._said:
             return None
         self._said = None
         self.held.update(offsets)
         self._planned += 1
-        return Write(self, self._planned, offsets)
+        return CheckpointWrite(self, self._planned, offsets)
 
-    def carry_out(self, write: Write) -> None:
+    def carry_out(self, write: CheckpointWrite) -> None:
         with self._lock:
             if write.number > self._carried_out:
                 write_offsets(self._disk, self._path, write.offsets, sync=True)
                 self._carried_out = write.number
 
-    def carried_out(self, write: Write) -> None:
-        """To be called by the owner, who also plans."""
+    def confirm(self, write: CheckpointWrite) -> None:
+        """The write was carried out. To be called on the loop, as `plan` is."""
         if write.number == self._planned:
             self.held = set(write.offsets)
             self._said = write.offsets
@@ -132,14 +132,14 @@ class Ledger:
         """It could be opened after all, and speaks for itself."""
         self._unopened.pop(key, None)
 
-    def plan(self, name: str, logs: Iterable[Log]) -> Write | None:
+    def plan(self, name: str, logs: Iterable[Log]) -> CheckpointWrite | None:
         """What to write into one of the files so that it tells of these logs as they are now."""
         return self._pages[name].plan(self._offsets(name, logs))
 
     def write(self, name: str, logs: Iterable[Log]) -> None:
         _write_now(self.plan(name, logs))
 
-    def ways(self, keys: Collection[Key], logs: Iterable[Log]) -> list[Write]:
+    def plan_way(self, keys: Collection[Key], logs: Iterable[Log]) -> list[CheckpointWrite]:
         """What to write before logs of these names may appear."""
         for key in keys:
             self.let_go(key)
@@ -151,7 +151,7 @@ class Ledger:
         return [write for write in found if write is not None]
 
     def make_way(self, key: Key, logs: Iterable[Log], said: Mapping[str, int] | None = None) -> None:
-        """Have every file say nothing of this name, or what is said here. OSError: it may not appear."""
+        """Remove the lines of this name from every file, or write `said` there. OSError: the log may not appear."""
         said = said or {}
         self.let_go(key)
         stale = [name for name, page in self._pages.items() if key in page.held or name in said]
@@ -168,7 +168,7 @@ class Ledger:
         return kept | {(log.topic, log.index): offset for log in logs if (offset := says(log)) is not None}
 
 
-def _write_now(write: Write | None) -> None:
+def _write_now(write: CheckpointWrite | None) -> None:
     if write is not None:
         write.carry_out()
-        write.page.carried_out(write)
+        write.page.confirm(write)

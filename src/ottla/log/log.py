@@ -24,10 +24,10 @@ from ottla.log.flush import Flush, carry_out
 from ottla.log.index import OFFSET_SUFFIX
 from ottla.log.recall import batches_before
 from ottla.log.recovery import checksum_ok, marker_of, replay
-from ottla.log.retention import expired
+from ottla.log.retention import count_expired
 from ottla.log.seek import first_since, latest
 from ottla.log.segment import DELETED, LOG_SUFFIX, SUFFIXES, Segment, Slice
-from ottla.log.spans import Found, look
+from ottla.log.spans import FoundSpan, look
 from ottla.log.transactions import Aborted, write_counts
 from ottla.records import batch
 from ottla.records.place import rebase
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from ottla.config.topic import TopicConfig
     from ottla.log.directory import Directory
-    from ottla.log.producers import Completed, Marker
+    from ottla.log.producers import Completed, EndMarker
     from ottla.log.recovery import Loaded
     from ottla.log.seek import Hit
     from ottla.log.snapshots import Batch
@@ -188,26 +188,22 @@ class Log:
         marker = None
         if header.producer_id >= 0:
             if header.attributes & batch.CONTROL:
-                marker = marker_of(data)
-                if marker is not None:
-                    self.producers.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
+                marker = self._check_marker(header, data)
             else:
                 duplicate = self.producers.check(header, client=client)
                 if duplicate is not None:
                     return Appended(duplicate.base, duplicate.last, duplicate.timestamp, self.start, True)
         segment = self.active
         try:
-            if (
-                segment.size + size > self._segment_bytes
-                or max_timestamp > segment.roll_at
-                or last > segment.offset_max
-            ):
+            full = segment.size + size > self._segment_bytes or last > segment.offset_max
+            if full or max_timestamp > segment.roll_at:
                 segment = self._room(size, last, max_timestamp, now_ms)
             if marker is not None:
                 _ = segment.transactions  # opened while nothing has changed yet, if it can be
             segment.append(parts, size, last, max_timestamp)
         except OSError as error:
-            raise self.directory.refusal(error) from error
+            self.directory.note_failure(error)
+            raise self.directory.storage_error(error) from error
         self.end = last + 1
         if epoch != self.epochs.latest and epoch >= 0:
             self.epochs.assign(epoch, base)
@@ -217,11 +213,19 @@ class Log:
             self._owe(base)
         return _new(Appended, (base, last, append_time, self.start, False))
 
+    def _check_marker(self, header: Header, data: memoryview) -> EndMarker | None:
+        """The end of a transaction that a control batch says, None if it says none. BrokerError if it is fenced."""
+        marker = marker_of(data)
+        if marker is not None:
+            self.producers.check_marker(header.producer_id, header.producer_epoch, marker.coordinator_epoch)
+        return marker
+
     def _recall(self, offset: int, producer_id: int, epoch: int) -> list[Batch]:
         try:
             return batches_before(self.segments, offset, producer_id, epoch)
         except OSError as error:
-            raise self.directory.refusal(error) from error
+            self.directory.note_failure(error)
+            raise self.directory.storage_error(error) from error
 
     def _append_messages(
         self, parts: Sequence[bytes | memoryview], size: int, base: int, last: int, append_time: int, now_ms: int
@@ -241,7 +245,8 @@ class Log:
         try:
             self._room(len(data), last, max_timestamp, now_ms).append_run([data], len(data), sizes)
         except OSError as error:
-            raise self.directory.refusal(error) from error
+            self.directory.note_failure(error)
+            raise self.directory.storage_error(error) from error
         self.end = last + 1
         if last - self.recovery_point >= self._flush_messages - 1:
             self._owe(base)
@@ -290,7 +295,7 @@ class Log:
         self.restart(base, now_ms=now_ms)
         self.start = start
 
-    def _note_producer(self, header: Header, base: int, last: int, timestamp: int, marker: Marker | None) -> None:
+    def _note_producer(self, header: Header, base: int, last: int, timestamp: int, marker: EndMarker | None) -> None:
         completed = self.producers.update(header, base, last, timestamp, marker)
         if completed is not None and completed.aborted:
             self._note_aborted(completed)
@@ -301,7 +306,7 @@ class Log:
             self.active.transactions.append(aborted)
         except OSError as error:
             # Readers are told from memory. The file is written before the recovery point passes the marker.
-            self.directory.refusal(error)
+            self.directory.note_failure(error)
 
     def _room(self, size: int, last: int, max_timestamp: int, now_ms: int) -> Segment:
         """The segment to write to, a new one if the active one may take no more."""
@@ -329,7 +334,7 @@ class Log:
         try:
             self.producers.snapshot(self.end, sync=False)
         except OSError as error:
-            self.directory.refusal(error)
+            self.directory.note_failure(error)
 
     # Reading.
 
@@ -362,7 +367,8 @@ class Log:
                 bound = segment.locate(offset_max)
                 limit = bound[0] if bound is not None else limit
         except OSError as error:
-            raise self.directory.refusal(error) from error
+            self.directory.note_failure(error)
+            raise self.directory.storage_error(error) from error
         size = limit - position
         if size <= 0:
             return None
@@ -394,13 +400,13 @@ class Log:
 
     def offset_for_time(self, timestamp: int, known: Mapping[int, Hit | None] = NOTHING_KNOWN) -> Located | None:
         """The first record at or after `timestamp`. For LongSearchError and what is known, see `seek`."""
-        return self._located(first_since(self.segments, timestamp, self.start, known))
+        return self._locate(first_since(self.segments, timestamp, self.start, known))
 
     def max_timestamp(self, known: Mapping[int, Hit | None] = NOTHING_KNOWN) -> Located | None:
         """The first record that has the largest timestamp of the log."""
-        return self._located(latest(self.segments, self.start, known))
+        return self._locate(latest(self.segments, self.start, known))
 
-    def _located(self, found: tuple[Hit, int] | None) -> Located | None:
+    def _locate(self, found: tuple[Hit, int] | None) -> Located | None:
         if found is None:
             return None
         (offset, timestamp), epoch = found
@@ -425,7 +431,7 @@ class Log:
         """Never before the start: an open transaction may have begun in what is deleted by now."""
         return max(self.producers.last_stable(high), min(self.start, high))
 
-    def aborted(self, start: int, end: int, found: Slice | None = None) -> list[tuple[int, int]]:
+    def list_aborted(self, start: int, end: int, found: Slice | None = None) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that overlap start <= offset < end.
 
         With `found`, what `read` gave for `start`, only those that concern its bytes, and perhaps a few behind them.
@@ -464,7 +470,9 @@ class Log:
         if self.fault is not None:
             return 0
         try:
-            count = expired(self.segments, self.config, start=self.start, end=self.end, high=self.high, now_ms=now_ms)
+            count = count_expired(
+                self.segments, self.config, start=self.start, end=self.end, high=self.high, now_ms=now_ms
+            )
             if count and count == len(self.segments):
                 self.roll(now_ms)
             for segment in self.segments[:count]:
@@ -477,7 +485,8 @@ class Log:
                 self.recovery_point = max(self.recovery_point, self.segments[0].base)
                 self.producers.remove(segment.base)
         except OSError as error:
-            raise self.directory.refusal(error) from error
+            self.directory.note_failure(error)
+            raise self.directory.storage_error(error) from error
         return count
 
     def _retire(self, segment: Segment) -> None:
@@ -516,14 +525,15 @@ class Log:
             self.end = self.active.end
             self._settle(now_ms)
         except OSError as error:
-            raise self.directory.refusal(error) from error
+            self.directory.note_failure(error)
+            raise self.directory.storage_error(error) from error
         self.owes_cut = True
 
     def unforced_cut(self) -> Flush:
         """What has to be forced to disk so that what was cut off stays away."""
         return Flush(self.disk, (self.active.file,), (), (self.path,), self.recovery_point, self.cuts)
 
-    def cut_forced(self, flush: Flush) -> None:
+    def note_cut(self, flush: Flush) -> None:
         """What was named is on disk; nothing is said of what was cut off meanwhile."""
         if flush.cuts == self.cuts:
             self.owes_cut = False
@@ -534,15 +544,16 @@ class Log:
         try:
             carry_out(flush)
         except OSError as error:
-            raise self.sync_failed(error) from error
-        self.cut_forced(flush)
+            raise self.fail_sync(error) from error
+        self.note_cut(flush)
 
     def restart(self, offset: int, *, now_ms: int) -> None:
         """Throw everything away and begin at `offset`, as a follower does whose leader has nothing older."""
         try:
             self._restart(offset, now_ms)
         except OSError as error:
-            raise self.directory.refusal(error) from error
+            self.directory.note_failure(error)
+            raise self.directory.storage_error(error) from error
         self.owes_cut = True
 
     def _restart(self, offset: int, now_ms: int) -> None:
@@ -580,7 +591,7 @@ class Log:
 
     # Life.
 
-    def unflushed(self, *, closed_only: bool = False) -> Flush | None:
+    def plan_flush(self, *, closed_only: bool = False) -> Flush | None:
         """What has to be forced to disk for the recovery point to move up, None if it is at the end already."""
         closed_only = closed_only and not self._doubtful
         end = self.active.base if closed_only else self.end
@@ -602,22 +613,23 @@ class Log:
         if self.fault is not None or self.recovery_point >= self.end:
             return None
         due = now_ms - self.flushed_ms >= self.config.flush_ms or self.owed > self.recovery_point
-        return self.unflushed(closed_only=not due)
+        return self.plan_flush(closed_only=not due)
 
     def flush(self, now_ms: int) -> None:
         """Force everything to disk now, and wait for it."""
         try:
-            flush = self.unflushed()
+            flush = self.plan_flush()
         except OSError as error:
-            raise self.directory.refusal(error) from error
+            self.directory.note_failure(error)
+            raise self.directory.storage_error(error) from error
         if flush is not None:
             try:
                 carry_out(flush)
             except OSError as error:
-                raise self.sync_failed(error) from error
-            self.flushed(flush, now_ms)
+                raise self.fail_sync(error) from error
+            self.finish_flush(flush, now_ms)
 
-    def sync_failed(self, error: OSError) -> BrokerError:
+    def fail_sync(self, error: OSError) -> BrokerError:
         """What to answer when forcing to disk failed: what the disk holds is unknown then, and it goes offline.
 
         Unless it was full: then everything is written again. Or no file could be opened: then nothing was tried.
@@ -626,9 +638,10 @@ class Log:
             self._doubtful = True
         elif error.errno not in WANTING and not isinstance(error, FileNotFoundError):
             self.directory.fail(error)
-        return self.directory.refusal(error)
+        self.directory.note_failure(error)
+        return self.directory.storage_error(error)
 
-    def flushed(self, flush: Flush, now_ms: int) -> None:
+    def finish_flush(self, flush: Flush, now_ms: int) -> None:
         """What was named is on disk. If something was cut off meanwhile, it says nothing of what came in its place.
 
         Nor does one that began before another found the disk full: the kernel tells of a failure once.
@@ -696,7 +709,7 @@ def check_copy(data: memoryview, entry: batch.Entry) -> Header | None:
             return header
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at {entry.base_offset} is wrong")
     span = look(data, entry.position, entry.position, len(data))
-    if span is None or not checksum_ok(Found(span, data, entry.position)):
+    if span is None or not checksum_ok(FoundSpan(span, data, entry.position)):
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the message at {entry.base_offset} is wrong")
     return None
 

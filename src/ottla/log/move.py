@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     end: int
 
 
-class Move:
+class LogMove:
     """`directory` is where it goes, `folder` where the copy grows."""
 
     def __init__(self, log: Log, directory: Directory, folder: str) -> None:
@@ -93,7 +93,7 @@ class Move:
         return os.path.join(self.folder, os.path.basename(segment.stem)) + LOG_SUFFIX
 
 
-def left(pieces: list[Piece]) -> int:
+def count_bytes(pieces: list[Piece]) -> int:
     return sum(piece.end - piece.start for piece in pieces)
 
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from ottla.log.segment import Segment
 
 
-def expired(segments: Sequence[Segment], config: TopicConfig, *, start: int, end: int, high: int, now_ms: int) -> int:
+def count_expired(
+    segments: Sequence[Segment], config: TopicConfig, *, start: int, end: int, high: int, now_ms: int
+) -> int:
     """How many segments from the oldest on may go. If it is all of them, a new one has to begin first."""
     excess = sum(segment.size for segment in segments) - config.retention_bytes if config.retention_bytes >= 0 else -1
     for count, segment in enumerate(segments):

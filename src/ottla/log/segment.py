@@ -29,14 +29,14 @@ from ottla.log.spans import LOOK, LOOK_SIZE, SIZE_MIN, walk
 from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
 from ottla.log.transactions import TransactionIndex
 from ottla.records import batch
-from ottla.records.walk import State
+from ottla.records.walk import WalkState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ottla.config.topic import TopicConfig
     from ottla.disk import Buffer, Disk, File
-    from ottla.log.spans import Found, Span
+    from ottla.log.spans import FoundSpan, Span
     from ottla.log.transactions import Aborted
     from ottla.records.walk import Walked
 
@@ -408,7 +408,7 @@ class Segment:
             self._ensure_checked()
         return min(self.end, self.offsets.ceiling(position, self.end))
 
-    def spans(self, position: int = 0, *, whole: bool = False) -> Iterator[Found]:
+    def spans(self, position: int = 0, *, whole: bool = False) -> Iterator[FoundSpan]:
         return walk(self.disk, self.file, position, self.size, whole=whole)
 
     def records(self, span: Span) -> Iterator[batch.Record]:
@@ -466,9 +466,9 @@ class Segment:
         self.clear_transactions()
         self.size, self.end = 0, self.base
 
-    def state(self, epoch: int) -> State:
+    def state(self, epoch: int) -> WalkState:
         """Where a walk over the file is, to be handed to it with the next region."""
-        return State(
+        return WalkState(
             self.end,
             self.offset_max,
             self._since,

@@ -44,7 +44,7 @@ class Sifted(NamedTuple):
     max_timestamp: int
 
 
-def opened(data: memoryview) -> Iterator[Record]:
+def read_records(data: memoryview) -> Iterator[Record]:
     """The records of a batch, within limits: each is an object, and all of a batch are there at once."""
     return batch.iterate(data, size_max=OPENED_SIZE_MAX, count_max=OPENED_COUNT_MAX)
 
@@ -52,7 +52,7 @@ def opened(data: memoryview) -> Iterator[Record]:
 def control_type(data: memoryview) -> int | None:
     """What the record of a control batch stands for (0 abort, 1 commit); None when compaction has emptied the batch."""
     try:
-        record = next(opened(data), None)
+        record = next(read_records(data), None)
     except CorruptError:
         return -1  # what cannot be read ends nothing
     if record is not None:
@@ -74,9 +74,9 @@ def sift(
     `new_horizon_ms` is the delete horizon to write if one is due; `retain_empty` keeps a bare header when nothing else
     is left; `ended_empty` says that this is the marker of a transaction without data.
     """
-    kept = [record for record in opened(data) if keep(record)]
+    kept = [record for record in read_records(data) if keep(record)]
     if not kept:
-        return emptied(head) if retain_empty else Sifted(None, head.count, 0, head.last_offset, head.max_timestamp)
+        return build_empty(head) if retain_empty else Sifted(None, head.count, 0, head.last_offset, head.max_timestamp)
     horizon = head.delete_horizon
     due = horizon is None and (ended_empty or any(record.value is None for record in kept))
     if len(kept) == head.count and not due:
@@ -86,7 +86,7 @@ def sift(
     return Sifted(rewritten, head.count, len(kept), head.last_offset, latest)
 
 
-def emptied(head: Header) -> Sifted:
+def build_empty(head: Header) -> Sifted:
     """A batch without records that still carries its offsets, producer and last sequence.
 
     Its timestamp is of no record any more and has no place in the time index, where Kafka's verification looks for one.
@@ -115,7 +115,7 @@ def _rewrite(head: Header, kept: list[Record], delete_horizon: int | None) -> by
 def sift_legacy(data: memoryview, keep: Keep) -> Sifted:
     """Filter a message or wrapper of magic 0 or 1. Nothing remembers its last offset when nothing is left of it."""
     head = legacy.outer(data)
-    records = list(opened(data))
+    records = list(read_records(data))
     kept = [record for record in records if keep(record)]
     if not kept:
         return Sifted(None, len(records), 0, -1, -1)

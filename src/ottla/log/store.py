@@ -42,7 +42,7 @@ from ottla.log.flush import Flusher, sync_folders
 from ottla.log.housekeeping import Housekeeping
 from ottla.log.ledger import SAYS
 from ottla.log.log import Log
-from ottla.log.move import STEP_SIZE, Move, left
+from ottla.log.move import STEP_SIZE, LogMove, count_bytes
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
@@ -52,9 +52,11 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config import BrokerConfig, TopicConfig
     from ottla.disk import Disk, Entry
+    from ottla.log.checkpoints import Offsets
     from ottla.log.recovery import Loaded
 
     Key = tuple[str, int]
+    Folder = tuple[str, Name]  # the path of a log's folder, and what its name says
 
 MOVE_REST_MS = 10_000  # after a move that did not work out
 DAWDLE_MS = 60_000  # time for a thread to notice that its move was called off
@@ -75,6 +77,16 @@ class Usage(NamedTuple):
     futures: Mapping[tuple[str, int], int]  # of partitions that are being moved here, as far as they are copied
 
 
+class Opening(NamedTuple):
+    """What opening a log takes, the same for all logs of a directory. `said` is what its checkpoints say."""
+
+    directory: Directory
+    clean: bool
+    said: Mapping[str, Offsets]
+    now_ms: int
+    config_for: Callable[[str], TopicConfig]
+
+
 class Unopened(NamedTuple):
     """A log that could not be opened at the start, and how to try again."""
 
@@ -86,7 +98,7 @@ class Unopened(NamedTuple):
     passes: bool = False  # whether its trouble is one that passes
 
 
-class Store:
+class LogStore:
     def __init__(self, dirs: Sequence[str | Path], disk: Disk, clock: Clock, config: BrokerConfig) -> None:
         self.disk = disk
         self.clock = clock
@@ -96,7 +108,7 @@ class Store:
         self.broken: dict[tuple[str, int], str] = {}  # logs that could not be opened, and why
         self._unopened: dict[Key, Unopened] = {}
         self.on_opened: Callable[[Log], None] | None = None  # told of a log that could be opened after all
-        self.moves: dict[tuple[str, int], Move] = {}
+        self.moves: dict[tuple[str, int], LogMove] = {}
         self.preferred: dict[tuple[str, int], Directory] = {}  # where partitions go that are not here yet
         self.recovered_s = 0.0  # how long opening took
         self._opened = False
@@ -137,70 +149,81 @@ class Store:
         refuse_folders(entries)
         clean = take_clean_marker(self.disk, directory.path)
         said = directory.ledger.read()
-        names = [(entry.path, name) for entry in entries if (name := parse(entry.name)) and entry.is_dir()]
-        folders = [(path, name) for path, name in names if not name.kind]
-        now_ms = self.clock.now_ms()
-        config_for = cache(config_for)
-        for path, name in names:
-            if name.kind == DELETE:
-                self.housekeeping.doom_folder(path, directory, self.config.log_segment_delete_delay_ms)
-            elif name.kind == FUTURE:
-                self.disk.remove_folder(path)  # an unfinished copy; to be made anew once every log is known
-                self.preferred[name.topic, name.partition] = directory
-            elif name[:2] in self.logs:
-                # A move ended between its two last steps: both copies are whole, and one of them is in use already.
-                self.disk.rename(path, os.path.join(directory.path, aside(*name[:2], self._unique(), STRAY)))
-                folders.remove((path, name))
-
-        def load(folder: tuple[str, Name]) -> Loaded:
-            path, (topic, partition, _) = folder
-            config, key = config_for(topic), (topic, partition)
-            loaded = recovery.load(
-                path,
-                self.disk,
-                config,
-                clean=clean,
-                recovery_point=said[RECOVERY_POINTS].get(key, 0),
-                start=said[LOG_STARTS].get(key, 0),
-                now_ms=now_ms,
-                expiration_ms=self.config.producer_id_expiration_ms,
-                whole_from=said[COMPACTED].get(key, 0) if self._replicated else None,
-            )
-            if loaded.end - loaded.recovery_point >= config.flush_messages:
-                recovery.force(loaded, self.disk, path)
-            return loaded
-
-        def adopt(folder: tuple[str, Name], loaded: Loaded) -> None:
-            path, (topic, partition, _) = folder
-            log = Log(directory, path, topic, partition, config_for(topic), loaded)
-            log.compacted = said[COMPACTED].get((topic, partition))
-            if self._replicated:
-                log.high = max(said[HIGH_WATERMARKS].get((topic, partition), 0), log.start)
-            log.flushed_ms = steady_ms(self.clock)
-            self.logs[topic, partition] = log
-
-        def attempt(folder: tuple[str, Name]) -> Loaded | None:
-            try:
-                return load(folder)
-            except Exception as error:  # whatever it is, it is the trouble of this log
-                again = Unopened(directory, folder[0], clean, partial(load, folder), partial(adopt, folder))
-                self._give_up(again, folder[1][:2], error)
-                directory.ledger.keep(folder[1][:2], said)
-                return None
-
+        opening = Opening(directory, clean, said, self.clock.now_ms(), cache(config_for))
+        folders = self._sort_folders(directory, entries)
+        load = partial(self._try_to_load, opening)
         if clean or len(folders) < 2:
-            found = [attempt(folder) for folder in folders]
+            found = [load(folder) for folder in folders]
         else:
             with ThreadPoolExecutor(self.config.num_recovery_threads_per_data_dir) as threads:
-                found = list(threads.map(attempt, folders))
+                found = list(threads.map(load, folders))
         for folder, loaded in zip(folders, found, strict=True):
             if loaded is not None:
-                adopt(folder, loaded)
+                self._adopt(opening, folder, loaded)
+
+    def _sort_folders(self, directory: Directory, entries: Iterable[Entry]) -> list[Folder]:
+        """The folders of logs to open. Those that an earlier run left half done are dealt with."""
+        folders: list[Folder] = []
+        for entry in entries:
+            name = parse(entry.name)
+            if name is None or not entry.is_dir():
+                continue
+            if name.kind == DELETE:
+                self.housekeeping.doom_folder(entry.path, directory, self.config.log_segment_delete_delay_ms)
+            elif name.kind == FUTURE:
+                self.disk.remove_folder(entry.path)  # an unfinished copy: made anew once every log is known
+                self.preferred[name.topic, name.partition] = directory
+            elif name.kind:
+                continue
+            elif name[:2] in self.logs:
+                # A move ended between its two last steps: both copies are whole, and one of them is in use already.
+                self.disk.rename(entry.path, os.path.join(directory.path, aside(*name[:2], self._unique(), STRAY)))
+            else:
+                folders.append((entry.path, name))
+        return folders
+
+    def _try_to_load(self, opening: Opening, folder: Folder) -> Loaded | None:
+        """Any thread may do it. None if the log cannot be opened now."""
+        try:
+            return self._load(opening, folder)
+        except Exception as error:  # whatever it is, it is the trouble of this log
+            load, adopt = partial(self._load, opening, folder), partial(self._adopt, opening, folder)
+            unopened = Unopened(opening.directory, folder[0], opening.clean, load, adopt)
+            self._give_up(unopened, folder[1][:2], error)
+            opening.directory.ledger.keep(folder[1][:2], opening.said)
+            return None
+
+    def _load(self, opening: Opening, folder: Folder) -> Loaded:
+        path, (topic, partition, _) = folder
+        config, said, key = opening.config_for(topic), opening.said, (topic, partition)
+        loaded = recovery.load(
+            path,
+            self.disk,
+            config,
+            clean=opening.clean,
+            recovery_point=said[RECOVERY_POINTS].get(key, 0),
+            start=said[LOG_STARTS].get(key, 0),
+            now_ms=opening.now_ms,
+            expiration_ms=self.config.producer_id_expiration_ms,
+            whole_from=said[COMPACTED].get(key, 0) if self._replicated else None,
+        )
+        if loaded.end - loaded.recovery_point >= config.flush_messages:
+            recovery.force(loaded, self.disk, path)
+        return loaded
+
+    def _adopt(self, opening: Opening, folder: Folder, loaded: Loaded) -> None:
+        path, (topic, partition, _) = folder
+        log = Log(opening.directory, path, topic, partition, opening.config_for(topic), loaded)
+        log.compacted = opening.said[COMPACTED].get((topic, partition))
+        if self._replicated:
+            log.high = max(opening.said[HIGH_WATERMARKS].get((topic, partition), 0), log.start)
+        log.flushed_ms = steady_ms(self.clock)
+        self.logs[topic, partition] = log
 
     def _give_up(self, unopened: Unopened, key: Key, error: Exception) -> None:
         """A log that cannot be opened is offline; the others are served. A broken device takes its directory along."""
         if isinstance(error, OSError):
-            unopened.directory.refusal(error)
+            unopened.directory.note_failure(error)
             if not unopened.directory.online:
                 raise error
         reason = str(error) if isinstance(error, (OSError, recovery.UnusableError)) else repr(error)
@@ -220,7 +243,7 @@ class Store:
             except OSError as error:
                 if error.errno not in FULL | WANTING:
                     self._unopened[key] = unopened._replace(passes=False)
-                directory.refusal(error)
+                directory.note_failure(error)
                 continue
             unopened.adopt(loaded)
             directory.ledger.let_go(key)
@@ -292,7 +315,8 @@ class Store:
             # Removing what was begun may need a file, and there may be none now. Mostly nothing was begun.
             with suppress(OSError):
                 self._put_away(key, folder, chosen, DELETE, 0)
-            raise chosen.refusal(error) from error
+            chosen.note_failure(error)
+            raise chosen.storage_error(error) from error
         log = self.logs[key] = Log(chosen, folder, topic, index, config, loaded)
         log.flushed_ms = steady_ms(self.clock)
         return log
@@ -304,19 +328,19 @@ class Store:
         """
         for directory in self.directories:
             if directory.online:
-                for write in directory.ledger.ways(keys, directory.logs):
+                for write in directory.ledger.plan_way(keys, directory.logs):
                     try:
                         await asyncio.get_running_loop().run_in_executor(None, write.carry_out)
                     except OSError as error:
-                        directory.refusal(error)
+                        directory.note_failure(error)
                         return
-                    write.page.carried_out(write)
+                    write.page.confirm(write)
 
     def _clear_name(self, key: Key, folder: str, directory: Directory) -> None:
         """Put away what lies under the name of a log that is to be made: OSError if it stays."""
         if key in self._leftovers:
             path, where = self._leftovers[key]
-            if self.housekeeping.dooms(path):  # a thread may be at it, and must not meet the files of another log
+            if self.housekeeping.is_doomed(path):  # a thread may be at it, and must not meet the files of another log
                 raise OSError(errno.EBUSY, "the folder of a deleted log is being removed", path)
             if self.disk.exists(path):
                 self._put_away(key, path, where, DELETE, 0)
@@ -347,12 +371,12 @@ class Store:
         try:
             self._put_away(key, folder, directory, DELETE, log.config.file_delete_delay_ms)
         except FileNotFoundError as error:
-            directory.refusal(error)  # somebody has removed it before us
+            directory.note_failure(error)  # somebody has removed it before us
         except OSError as error:
             self._leftovers[key] = folder, directory
-            refusal = directory.refusal(error)
+            directory.note_failure(error)
             if error.errno not in FULL:
-                raise refusal from error
+                raise directory.storage_error(error) from error
             # A full disk may have no room for a new name. Deleting is what makes room.
             self.housekeeping.doom_folder(folder, directory, 0)
 
@@ -371,7 +395,7 @@ class Store:
     def truncate(self, log: Log, offset: int) -> None:
         """Cut off everything at or above `offset`, and have it compacted again when it has been written again."""
         log.truncate(offset, now_ms=self.clock.now_ms())
-        self.cleaner.truncated(log)
+        self.cleaner.note_truncation(log)
 
     def set_aside(self, logs: Iterable[Log]) -> None:
         """Close logs that the cluster does not want here and rename their folders, for a person to look at."""
@@ -380,7 +404,8 @@ class Store:
             try:
                 path = self._put_away((log.topic, log.index), log.path, log.directory, STRAY, 0)
             except OSError as error:
-                raise log.directory.refusal(error) from error
+                log.directory.note_failure(error)
+                raise log.directory.storage_error(error) from error
             logger.warning("log is not part of the cluster, set aside", extra={"log": repr(log), "folder": path})
 
     def _space(self, directory: Directory) -> tuple[int, int]:
@@ -388,7 +413,7 @@ class Store:
             try:
                 return self.disk.space(directory.path)
             except OSError as error:
-                directory.refusal(error)
+                directory.note_failure(error)
         return -1, -1
 
     def usage(self) -> list[Usage]:
@@ -422,7 +447,7 @@ class Store:
         self._forget_move(topic, index)
         if log.directory is not directory:
             name = aside(topic, index, self._unique(), FUTURE)
-            self.moves[topic, index] = Move(log, directory, os.path.join(directory.path, name))
+            self.moves[topic, index] = LogMove(log, directory, os.path.join(directory.path, name))
 
     def _forget_move(self, topic: str, index: int) -> None:
         """End a move that has begun; its copy is removed once nobody writes it."""
@@ -430,7 +455,7 @@ class Store:
         if move is not None:
             self.housekeeping.doom_folder(move.folder, move.directory, DAWDLE_MS)
 
-    async def carry_out(self, move: Move) -> None:
+    async def carry_out(self, move: LogMove) -> None:
         """Copy a partition and put the copy in its place. A failure leaves the partition where it is.
 
         It is tried again later, unless the disk is full or broken.
@@ -442,7 +467,7 @@ class Store:
         try:
             if not self.disk.exists(move.folder):
                 self.disk.make_folder(move.folder)
-            while left(pieces := move.pieces()) > STEP_SIZE:
+            while count_bytes(pieces := move.pieces()) > STEP_SIZE:
                 await asyncio.get_running_loop().run_in_executor(None, move.copy, pieces)
                 if self.moves.get(key) is not move:
                     return
@@ -451,12 +476,12 @@ class Store:
         except OSError as error:
             logger.warning("move failed", extra={"log": repr(log), "to": move.directory.path, "reason": str(error)})
             within = str(error.filename or "").startswith(log.directory.path + os.sep)
-            (log.directory if within else move.directory).refusal(error)
+            (log.directory if within else move.directory).note_failure(error)
             if error.errno in FULL or not (move.directory.online and log.directory.online):
                 self._forget_move(*key)
             move.rests_until_ms = steady_ms(self.clock) + MOVE_REST_MS
 
-    def _switch(self, move: Move) -> None:
+    def _switch(self, move: LogMove) -> None:
         """All of it in one step of the loop, so nobody appends in between. A failure leaves the log where it was."""
         log, directory, old = move.log, move.directory, move.log.directory
         key = log.topic, log.index
@@ -508,7 +533,7 @@ class Store:
 
         async def flush(log: Log) -> None:
             with self._steps.attempt("flush", log):
-                plan = log.unflushed()
+                plan = log.plan_flush()
                 if plan is not None:
                     folders.update((folder, log.directory) for folder in plan.folders)
                     await self.flusher.flush(log, plan._replace(folders=()))
@@ -521,7 +546,7 @@ class Store:
                 except OSError as error:
                     if error.errno not in FULL | WANTING:
                         directory.fail(error)
-                    directory.refusal(error)
+                    directory.note_failure(error)
                     unforced.add(directory)
         return unforced | {
             log.directory for log in self.logs.values() if log.fault is not None or log.recovery_point < log.end

@@ -26,7 +26,7 @@ def cluster(sources: Sources) -> Iterator[Sample | None]:
         return
     image = parts.metadata.image
     controls = image.controller_id == parts.node_id
-    view = View(count_all=controls)
+    view = PartitionTally(count_all=controls)
     for topic in list(image.topics.values()):
         view.add(topic)
         yield None
@@ -34,10 +34,10 @@ def cluster(sources: Sources) -> Iterator[Sample | None]:
     yield Sample(catalogue.BROKERS, (), len(image.brokers))
     yield Sample(catalogue.TOPIC_COUNT, (), len(image.topics))
     yield from view.samples()
-    yield from office(sources, controls=controls)
+    yield from sample_controller(sources, controls=controls)
 
 
-class View:
+class PartitionTally:
     """All partitions of the cluster; `count_all` on the controller, so that the sum over brokers is right."""
 
     def __init__(self, *, count_all: bool) -> None:
@@ -62,7 +62,7 @@ class View:
         yield Sample(catalogue.MOVING, (), self._moving)
 
 
-def office(sources: Sources, *, controls: bool) -> Iterator[Sample]:
+def sample_controller(sources: Sources, *, controls: bool) -> Iterator[Sample]:
     assert sources.parts is not None
     engine = getattr(sources.parts.controller, "engine", None)  # one that stands alone decides without
     yield Sample(catalogue.ACTIVE_CONTROLLER, (), int(controls if engine is None else engine.in_office))

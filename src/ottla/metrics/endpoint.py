@@ -45,7 +45,7 @@ class Endpoint:
         wanted = metrics_address(self._sources.config.ottla_metrics_listener)
         if wanted is None:
             return
-        bound = bound_to(*wanted, any_free=self._sources.config.opened[0].port == 0)
+        bound = bind_metrics(*wanted, any_free=self._sources.config.opened[0].port == 0)
         await self._server.open(bound)
         self.address = wanted[0] or "127.0.0.1", bound.getsockname()[1]
         self._sources.config.settle("ottla.metrics.listener", self.url.removeprefix("http://"))
@@ -89,7 +89,7 @@ class Endpoint:
         return Answer(404, b"there are /metrics, /health and /ready\n")
 
 
-def bound_to(host: str, port: int | None, *, any_free: bool) -> socket:
+def bind_metrics(host: str, port: int | None, *, any_free: bool) -> socket:
     if port is not None:
         try:
             return bind(host, port, BACKLOG)

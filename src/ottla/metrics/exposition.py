@@ -45,12 +45,12 @@ class Page:
         key = family.labels, values
         labels = self._labels.get(key)
         if labels is None:
-            labels = self._labels[key] = labelled(*key)
+            labels = self._labels[key] = format_labels(*key)
         if isinstance(value, Distribution):
             lines += histogram(family.name, labels, value)
         else:
             number = value if isinstance(value, int) or isfinite(value) else UNUSUAL.get(value, "NaN")
-            lines.append(f"{family.name}{braced(labels)} {number}")
+            lines.append(f"{family.name}{add_braces(labels)} {number}")
 
     def text(self, *, openly: bool = False) -> Iterator[str]:
         """The whole page, in pieces."""
@@ -71,21 +71,25 @@ def head(family: Family, *, openly: bool) -> str:
     return f"# HELP {name} {meaning}\n# TYPE {name} {family.kind}\n"
 
 
-def labelled(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    return ",".join(f'{name}="{escaped(value)}"' for name, value in zip(names, values, strict=True))
+def format_labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    return ",".join(f'{name}="{escape(value)}"' for name, value in zip(names, values, strict=True))
 
 
-def escaped(value: str) -> str:
+def escape(value: str) -> str:
     if "\\" in value or '"' in value or "\n" in value:
         return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return value
 
 
-def braced(labels: str) -> str:
+def add_braces(labels: str) -> str:
     return f"{{{labels}}}" if labels else ""
 
 
 def histogram(name: str, labels: str, value: Distribution) -> list[str]:
     before = f"{labels}," if labels else ""
     lines = [f'{name}_bucket{{{before}le="{bound}"}} {count}' for bound, count in value.cumulative()]
-    return [*lines, f"{name}_sum{braced(labels)} {value.sum}", f"{name}_count{braced(labels)} {sum(value.counts)}"]
+    return [
+        *lines,
+        f"{name}_sum{add_braces(labels)} {value.sum}",
+        f"{name}_count{add_braces(labels)} {sum(value.counts)}",
+    ]

@@ -90,7 +90,7 @@ class HttpServer:
         self._connections[one] = None
         return True
 
-    def used(self, one: Exchange) -> None:
+    def touch(self, one: Exchange) -> None:
         if one in self._connections:
             self._connections[one] = self._connections.pop(one)
 
@@ -98,7 +98,7 @@ class HttpServer:
         self._connections.pop(one, None)
 
     async def answer(self, request: Request) -> Answer:
-        if not allowed(request.headers["host"], self._names):
+        if not is_allowed(request.headers["host"], self._names):
             return Answer(403, b"this name is not one of ottla.metrics.hosts\n")
         if request.method not in ("GET", "HEAD"):
             return Answer(405, b"GET or HEAD\n")
@@ -182,7 +182,7 @@ class Exchange(asyncio.Protocol):
             self._send(error.answer, keep=False, head_only=False)
             return
         self._buffer = self._buffer[end + 4 :]
-        self._server.used(self)
+        self._server.touch(self)
         self._wait(SEND_S_MAX)
         self._task = asyncio.get_running_loop().create_task(self._answer(request))
 
@@ -236,7 +236,7 @@ def parse(head: bytes) -> Request:
     return Request(method, target.partition("?")[0], headers, keeps)
 
 
-def allowed(host: str, names: frozenset[str]) -> bool:
+def is_allowed(host: str, names: frozenset[str]) -> bool:
     """Whether a Host header is that of somebody who knows the address, and not that of a page in a browser."""
     from ipaddress import ip_address  # not in the way of a start
 

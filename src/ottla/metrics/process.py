@@ -20,7 +20,7 @@ PAGE_SIZE: Final = resource.getpagesize()
 BEGAN_S: Final = round(time.time(), 3)  # when this was loaded, which is when the broker was started
 
 
-def sampled() -> list[Sample]:
+def sample() -> list[Sample]:
     """Everything, now."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     samples = [
@@ -30,7 +30,7 @@ def sampled() -> list[Sample]:
         Sample(FILES_MAX, (), descriptors.limit()),
         Sample(STARTED, (), BEGAN_S),
     ]
-    files = descriptors.opened()
+    files = descriptors.count_open()
     if files is not None:
         samples.append(Sample(OPEN_FILES, (), files))
     return [*samples, *collections()]

@@ -68,9 +68,7 @@ class Scrape:
     async def _of_the_system(self) -> list[Sample]:
         if self._system is None:
             store = self._sources.store
-            self._system = asyncio.get_running_loop().run_in_executor(
-                None, lambda: [*process.sampled(), *spaces(store)]
-            )
+            self._system = asyncio.get_running_loop().run_in_executor(None, lambda: [*process.sample(), *spaces(store)])
         done, _ = await asyncio.wait((self._system,), timeout=SYSTEM_S_MAX)
         if not done:
             return []

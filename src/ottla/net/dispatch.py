@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.clock import monotonic
 from ottla.errors import BrokerError, ErrorCode, Hangup
-from ottla.handlers.call import Call, served
+from ottla.handlers.call import Call, select_apis
 from ottla.net.connection import Deferred, is_own
 from ottla.net.counts import Counts, fault_finder, faults
 from ottla.net.turns import TURN_S, Lane, walk
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ottla.handlers.call import Parts, Steps
     from ottla.net.connection import Answer, Connection
     from ottla.net.outbox import Part
+    from ottla.security.authorizer import Authorizer
 
 log = logging.getLogger("ottla.dispatch")
 
@@ -52,6 +53,7 @@ CHANGING = (
     frozenset((24, 27)),  # partitions of transactions, and their markers
     frozenset((19, 20, 21, 30, 31, 33, 34, 37, 42, 43, 44, 45, 49, 51)),  # topics, options and the like
 )
+LOGIN = frozenset((17, 36))  # what comes next may be read in another way
 ANSWER = Struct(">ii")  # length, correlation id
 ANSWER_FLEXIBLE = Struct(">iix")  # the same, and no tagged fields
 
@@ -101,16 +103,20 @@ class Route:
         self.lane = next((at for at, keys in enumerate(CHANGING, 1) if key in keys), 0)
         if self.lane:
             self.large_size, self.exclusive_size = LARGE_CHANGE_SIZE, SMALL_CHANGE_SIZE
+        if key in LOGIN:
+            self.exclusive_size = 0
         self.elements_max = RECORDS_ELEMENTS_MAX if records else REQUEST_ELEMENTS_MAX
         if for_members:
             self.elements_max = MEMBERS_ELEMENTS_MAX
 
 
 class Dispatch:
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, authorizer: Authorizer | None = None) -> None:
         self._parts = parts
+        self._authorizer = authorizer
         self.errors: Counter[tuple[int, int]] = Counter()  # in answers, by API and code
         self._routes: dict[int, Route] = {}
+        self._around: dict[int, Callable[[Callable[..., Any]], Callable[..., Any]]] = {}  # see `intercept`
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order in which they began
         # Of requests with many elements, which may take long. One that changes something goes on in a task, with all
         # that was read: there the next one begins when it is done.
@@ -258,7 +264,7 @@ class Dispatch:
 
     def _route(self, key: int, version: int) -> Route | None:
         """Build the route; None for an ApiVersions request that must step down to version 0."""
-        registered = served(self._parts).get(key)
+        registered = select_apis(self._parts).get(key)
         if registered is None:
             raise Hangup(f"API {key} is not served")
         low, high = registered.versions
@@ -266,16 +272,37 @@ class Dispatch:
             if key == API_VERSIONS:
                 return None
             raise Hangup(f"API {key} is served from version {low} to {high}, asked for was {version}")
-        route = Route(key, version, registered.function, for_members=registered.for_members)
+        route = Route(key, version, self._find_handler(key), for_members=registered.for_members)
         self._routes[key << 16 | version] = route
         return route
 
+    def _find_handler(self, key: int) -> Callable[..., Any]:
+        """The handler of an API, with what stands in front of it: its gate, and a fault on purpose."""
+        handler = select_apis(self._parts)[key].function
+        if self._authorizer is not None:
+            from ottla.handlers.gates.gate import put_behind_gate  # most brokers have none
+
+            handler = put_behind_gate(key, handler, self._authorizer)
+        around = self._around.get(key)
+        return handler if around is None else around(handler)
+
+    def intercept(self, key: int, around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
+        """Put a function around the handler of an API, for faults on purpose; None takes it away again."""
+        if around is None:
+            self._around.pop(key, None)
+        else:
+            self._around[key] = around
+        handler = self._find_handler(key)
+        for route in self._routes.values():
+            if route.counts.key == key:
+                route.handler = handler
+
     def _step_down(self, correlation: int) -> list[Part]:
-        from ottla.handlers.versions import unsupported
+        from ottla.handlers.versions import refuse_version
 
         route = self._routes.get(API_VERSIONS << 16) or self._route(API_VERSIONS, 0)
         assert route is not None
-        return self._encode(route, correlation, unsupported(self._parts))
+        return self._encode(route, correlation, refuse_version(self._parts))
 
     async def stop(self) -> None:
         for task in list(self._tasks):

@@ -37,16 +37,16 @@ class Aside:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla-records")
 
-        def done(_: object = None) -> None:
+        def release(_: object = None) -> None:
             with self._lock:
                 self._size -= size
 
         try:
             job = self._threads.submit(work)
         except RuntimeError as error:  # the system has no thread for us
-            done()
+            release()
             raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
-        job.add_done_callback(done)
+        job.add_done_callback(release)
         return asyncio.wrap_future(job)
 
 

@@ -14,13 +14,13 @@ from ottla.steps import Steps
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.replica.assigned import Assigned
 
 LOOK_S = 1.0
 
 
-async def watch_directories(store: Store, replicas: Assigned, tell: Callable[[], Awaitable[object]]) -> None:
+async def watch_directories(store: LogStore, replicas: Assigned, tell: Callable[[], Awaitable[object]]) -> None:
     """Tell of each change, again and again until it works; until cancelled."""
     steps = Steps("ottla.replicas")
     told = {directory.path for directory in store.directories if not directory.online}

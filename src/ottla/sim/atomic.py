@@ -53,29 +53,29 @@ class Transactions:
 
     # Producers.
 
-    def takes_over(self, epoch: int) -> None:
+    def note_takeover(self, epoch: int) -> None:
         """A producer was told that it is the one from now on. Answers may overtake each other, epochs do not."""
         self._epoch = max(self._epoch, epoch)
 
-    def begins(self, epoch: int) -> Transaction:
+    def begin(self, epoch: int) -> Transaction:
         made = Transaction(len(self.begun), epoch)
         self.begun.append(made)
         return made
 
-    def writes(self, transaction: Transaction, partition: Partition, values: list[bytes]) -> None:
+    def note_write(self, transaction: Transaction, partition: Partition, values: list[bytes]) -> None:
         for value in values:
             transaction.values.add((partition, value))
             self.of[partition, value] = transaction
 
-    def acknowledges(self, transaction: Transaction, partition: Partition, values: list[bytes]) -> None:
+    def note_acknowledged(self, transaction: Transaction, partition: Partition, values: list[bytes]) -> None:
         transaction.acknowledged.update((partition, value) for value in values)
 
-    def asks(self, transaction: Transaction) -> None:
+    def note_commit_request(self, transaction: Transaction) -> None:
         """Its producer is about to ask for the commit, perhaps not for the first time."""
         if not transaction.asked:
             transaction.asked, transaction.fenced = True, transaction.epoch < self._epoch
 
-    def ends(self, transaction: Transaction, *, commit: bool) -> None:
+    def note_end(self, transaction: Transaction, *, commit: bool) -> None:
         """Its end was acknowledged; or it was given up, which is an abort if nobody had asked for the commit."""
         if commit and transaction.fenced:
             self._wrong(f"V10 zombie: the commit of {transaction} was acknowledged, and another had taken over")
@@ -84,7 +84,7 @@ class Transactions:
 
     # Readers.
 
-    def reads(self, partition: Partition, offset: int, value: bytes) -> None:
+    def note_read(self, partition: Partition, offset: int, value: bytes) -> None:
         self.read.setdefault(partition, {})[offset] = value
         transaction = self.of.get((partition, value))
         if transaction is None:

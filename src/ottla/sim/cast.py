@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.keeper import NoNode
+from ottla.cluster.metadata_store import NoNode
 from ottla.sim import seasons
 from ottla.sim.atomic import Transactions
-from ottla.sim.clients import Producer, Reader
-from ottla.sim.members import Ledger, Member
+from ottla.sim.clients import ProducingClient, ReadingClient
+from ottla.sim.members import GroupLedger, GroupMember
 from ottla.sim.seasons import Gardener
 from ottla.sim.transactions import CommittedReader, Coordinators, TransactionalProducer
 
@@ -32,13 +32,13 @@ class Cast:
     def __init__(self, world: World, chance: Random, parts: Sequence[str] | None = None) -> None:
         self.world = world
         client, history, partitions = world.client, world.history, world.partitions
-        self.ledger = Ledger(world.fail)
+        self.ledger = GroupLedger(world.fail)
         self.transactions = Transactions(world.fail)
-        self.writers: list[Producer | TransactionalProducer | Gardener] = [
-            Producer(client(name), history, partitions, pause_s=0.3) for name in ("p1", "p2")
+        self.writers: list[ProducingClient | TransactionalProducer | Gardener] = [
+            ProducingClient(client(name), history, partitions, pause_s=0.3) for name in ("p1", "p2")
         ]
-        self.readers: list[Reader] = [Reader(client("r1"), history, partitions)]
-        self.members = [Member(client(name), history, self.ledger, GROUP, partitions) for name in ("g1", "g2")]
+        self.readers: list[ReadingClient] = [ReadingClient(client("r1"), history, partitions)]
+        self.members = [GroupMember(client(name), history, self.ledger, GROUP, partitions) for name in ("g1", "g2")]
         by_chance = [part for part, likely in PARTS.items() if chance.random() < likely]
         self.parts = by_chance if parts is None else parts
         if "transactions" in self.parts:
@@ -50,13 +50,13 @@ class Cast:
             self.readers.append(CommittedReader(client("r2"), history, partitions, self.transactions))
         if "seasons" in self.parts:
             world.checks.deletable.add(seasons.NAME)
-            self.writers.append(Gardener(client("a1"), world.fail, self._planted))
+            self.writers.append(Gardener(client("a1"), world.fail, self._read_planted))
         self._works: list[asyncio.Task[Any]] = []
         self._others: list[asyncio.Task[Any]] = []
 
-    def _planted(self) -> seasons.Planted | None:
+    def _read_planted(self) -> seasons.Planted | None:
         try:
-            return seasons.planted_in(self.world.store.get(f"/brokers/topics/{seasons.NAME}").data)
+            return seasons.decode_planted(self.world.store.get(f"/brokers/topics/{seasons.NAME}").data)
         except NoNode:
             return None
 

@@ -57,7 +57,7 @@ RETRY = frozenset(
 )
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The cluster answered with an error that a client does not expect."""
 
 
@@ -136,7 +136,7 @@ class Sent:
         self.values = values
 
 
-class Producer:
+class ProducingClient:
     """An idempotent producer of some partitions."""
 
     def __init__(self, client: Client, history: History, partitions: Sequence[Partition], *, pause_s: float) -> None:
@@ -178,7 +178,7 @@ class Producer:
                 waiting.append(Sent(sequence, values))
                 sequence += len(values)
                 self.waiting += 1
-                self.history.sent(client.name, partition, values)
+                self.history.note_sent(client.name, partition, values)
             if not await self._deliver(partition, waiting):
                 await client.rest()
                 await client.refresh(partition[0])
@@ -215,7 +215,7 @@ class Producer:
             waiting.remove(sent)
             self.waiting -= 1
             self.acked += len(sent.values)
-            self.history.acknowledged(partition, answer.base_offset, sent.values)
+            self.history.note_acknowledged(partition, answer.base_offset, sent.values)
             return True
         if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             waiting.remove(sent)  # it is there; where is forgotten
@@ -234,7 +234,7 @@ class Producer:
         return ProduceRequest(acks=-1, timeout_ms=int(REQUEST_TIMEOUT_S * 1000), topic_data=[topic])
 
 
-class Reader:
+class ReadingClient:
     """Reads some partitions from the beginning, committed or not, and asks where they end."""
 
     isolation = 0
@@ -295,7 +295,7 @@ class Reader:
         data = bytes(found.records or b"")
         for record in records(data):
             if record.offset >= self.positions[partition]:
-                self.history.read(self.client.name, partition, record.offset, record.value or b"")
+                self.history.note_read(self.client.name, partition, record.offset, record.value or b"")
                 if record.offset >= found.high_watermark:
                     self.refused.append(f"{partition}: {record.offset} was read, above {found.high_watermark}")
         self.positions[partition] = max(self.positions[partition], end_of(data))
@@ -309,7 +309,7 @@ class Reader:
         answer = await link.ask(request, 5, client_id=self.client.name)
         found = answer.topics[0].partitions[0]
         if not found.error_code:
-            self.history.high(self.client.name, partition, found.offset)
+            self.history.note_high(self.client.name, partition, found.offset)
 
 
 def records(data: bytes) -> Iterator[batch.Record]:

@@ -41,7 +41,7 @@ class Place(NamedTuple):
     number: int
 
 
-class Reader:
+class ReaderState:
     """What one reader has seen of one partition."""
 
     def __init__(self, position: int) -> None:
@@ -60,7 +60,7 @@ class Story:
         self.unplaced: set[bytes] = set()  # acknowledged, and nobody was told where
         self.values: dict[int, bytes] = {}  # every offset that anybody was told of
         self.offsets: dict[bytes, int] = {}
-        self.readers: dict[str, Reader] = {}
+        self.readers: dict[str, ReaderState] = {}
         self.ends: dict[str, int] = {}
         self.last_acked: dict[str, tuple[int, int]] = {}  # of each producer: number and offset
 
@@ -79,14 +79,14 @@ class History:
 
     # Producers.
 
-    def sent(self, producer: str, partition: Partition, values: Iterable[bytes]) -> None:
+    def note_sent(self, producer: str, partition: Partition, values: Iterable[bytes]) -> None:
         story = self.partitions[partition]
         for value in values:
             assert value not in story.places, "values are unique"
             story.places[value] = Place(producer, story.counts[producer])
             story.counts[producer] += 1
 
-    def acknowledged(self, partition: Partition, base: int | None, values: Sequence[bytes]) -> None:
+    def note_acknowledged(self, partition: Partition, base: int | None, values: Sequence[bytes]) -> None:
         """`base` is None when the client knows that they were written, and not where.
 
         librdkafka tells no offset of a batch whose answer it never saw, once a later batch has succeeded.
@@ -108,16 +108,16 @@ class History:
 
     # Readers.
 
-    def starts(self, reader: str, partition: Partition, position: int) -> None:
+    def note_start(self, reader: str, partition: Partition, position: int) -> None:
         """A reader begins at an offset, or goes there."""
         before = self.partitions[partition].readers.get(reader)
-        now = self.partitions[partition].readers[reader] = Reader(position)
+        now = self.partitions[partition].readers[reader] = ReaderState(position)
         if before is not None:
             now.high = before.high
 
-    def read(self, reader: str, partition: Partition, offset: int, value: bytes) -> None:
+    def note_read(self, reader: str, partition: Partition, offset: int, value: bytes) -> None:
         story = self.partitions[partition]
-        state = story.readers.setdefault(reader, Reader(offset))
+        state = story.readers.setdefault(reader, ReaderState(offset))
         if offset < state.position:
             self._wrong("reordered", partition, f"{reader} got offset {offset} after {state.position - 1}")
         for missed in range(state.position, offset):
@@ -132,9 +132,9 @@ class History:
                 self._wrong("reordered", partition, f"{reader} got {value!r} after number {last} of {place.producer}")
             state.last[place.producer] = place.number
 
-    def high(self, reader: str, partition: Partition, high: int) -> None:
+    def note_high(self, reader: str, partition: Partition, high: int) -> None:
         """A reader is told the high watermark."""
-        state = self.partitions[partition].readers.setdefault(reader, Reader(0))
+        state = self.partitions[partition].readers.setdefault(reader, ReaderState(0))
         if high < state.high:
             self._wrong("backwards", partition, f"{reader} was told a high watermark of {state.high}, then {high}")
         state.high = max(state.high, high)
@@ -155,7 +155,7 @@ class History:
 
     # The end.
 
-    def found(self, partition: Partition, values: Mapping[int, bytes], *, where: str = "the log") -> None:
+    def check_found(self, partition: Partition, values: Mapping[int, bytes], *, where: str = "the log") -> None:
         """All that is there in the end, by offset."""
         story = self.partitions[partition]
         for offset, value in sorted(story.acked.items()):
@@ -171,7 +171,7 @@ class History:
                     self._wrong("reordered", partition, f"{value!r} at {offset} in {where}")
                 order[place.producer] = place.number
 
-    def replicas(self, partition: Partition, contents: Mapping[str, bytes]) -> None:
+    def compare_replicas(self, partition: Partition, contents: Mapping[str, bytes]) -> None:
         """What the replicas have below the high watermark, byte for byte."""
         first, *others = sorted(contents)
         for other in others:

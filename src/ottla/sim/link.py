@@ -34,7 +34,7 @@ class Link:
         self._data = bytearray()
         self._waiting: deque[tuple[int, int, int, asyncio.Future[Any]]] = deque()
         self._count = 0
-        loop.add_reader(socket.fd, self._readable)
+        loop.add_reader(socket.fd, self._on_readable)
 
     def send(self, request: object, version: int, client_id: str = "sim") -> asyncio.Future[Any]:
         """A future of the answer; LinkError when there will be none."""
@@ -65,7 +65,7 @@ class Link:
             future.exception()
             raise LinkError("no answer in time") from None
 
-    def _readable(self) -> None:
+    def _on_readable(self) -> None:
         try:
             data = self._socket.recv(1 << 20)
         except BlockingIOError:
@@ -82,9 +82,9 @@ class Link:
                 return
             answer = bytes(self._data[4 : 4 + length])
             del self._data[: 4 + length]
-            self._answered(answer)
+            self._on_answer(answer)
 
-    def _answered(self, answer: bytes) -> None:
+    def _on_answer(self, answer: bytes) -> None:
         key, version, count, future = self._waiting.popleft()
         correlation, position = frame.parse_response_header(key, version, answer)
         assert correlation == count, "an answer to another request"

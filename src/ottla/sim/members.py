@@ -43,7 +43,7 @@ SESSION_MS = 6000
 REBALANCE_MS = 6000
 
 
-class Ledger:
+class GroupLedger:
     """What a group was told, by whomever."""
 
     def __init__(self, wrong: Callable[[str], None]) -> None:
@@ -52,34 +52,34 @@ class Ledger:
         self.generation = 0
         self._wrong = wrong
 
-    def owns(self, generation: int, partition: Partition, member: str) -> None:
+    def note_owner(self, generation: int, partition: Partition, member: str) -> None:
         owner = self.owners.setdefault((generation, partition), member)
         if owner != member:
             self._wrong(f"V13 {partition}: {owner} and {member} own it in generation {generation}")
 
-    def joined(self, generation: int) -> None:
+    def note_generation(self, generation: int) -> None:
         """Only of answers: a member may hear late of an older one."""
         self.generation = max(self.generation, generation)
 
-    def commits(self, partition: Partition, offset: int, member: str) -> None:
+    def note_commit(self, partition: Partition, offset: int, member: str) -> None:
         before = self.committed.get(partition, 0)
         if offset < before:
             self._wrong(f"V13 {partition}: {member} committed {offset} after {before}")
         self.committed[partition] = max(before, offset)
 
-    def fetches(self, partition: Partition, offset: int, least: int, member: str) -> None:
+    def check_fetch(self, partition: Partition, offset: int, least: int, member: str) -> None:
         """A member is told a committed offset; `least` was acknowledged before it asked."""
         if max(offset, 0) < least:
             self._wrong(f"V13 {partition}: {member} was told {offset}, and {least} had been committed")
 
 
-class Refused(Exception):
+class CoordinatorRefused(Exception):
     """The coordinator said no: join again, or find another."""
 
 
-class Member:
+class GroupMember:
     def __init__(
-        self, client: Client, history: History, ledger: Ledger, group: str, partitions: Sequence[Partition]
+        self, client: Client, history: History, ledger: GroupLedger, group: str, partitions: Sequence[Partition]
     ) -> None:
         self.client = client
         self.history = history
@@ -97,7 +97,7 @@ class Member:
             try:
                 await self._join()
                 await self._consume()
-            except (LinkError, Refused):
+            except (LinkError, CoordinatorRefused):
                 self.mine = {}
             await self.client.rest()
 
@@ -105,7 +105,7 @@ class Member:
         if self._coordinator is None:
             found = await self.client.ask(self.client.anybody(), FindCoordinatorRequest(key=self.group), 2)
             if found.error_code:
-                raise Refused
+                raise CoordinatorRefused
             self._coordinator = (found.host, found.port)
         try:
             return await self.client.ask(self._coordinator, request, version, timeout_s=timeout_s)
@@ -120,7 +120,7 @@ class Member:
             self._id = ""
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             self._coordinator = None
-        raise Refused(code)
+        raise CoordinatorRefused(code)
 
     async def _join(self) -> None:
         topics = sorted({topic for topic, _ in self.partitions})
@@ -136,10 +136,10 @@ class Member:
         joined = await self._ask(request, 5, timeout_s=REBALANCE_MS / 1000 + 2)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._id = joined.member_id
-            raise Refused
+            raise CoordinatorRefused
         self._check(joined.error_code)
         self._id, generation = joined.member_id, joined.generation_id
-        self.ledger.joined(generation)
+        self.ledger.note_generation(generation)
         parts = self._share([one.member_id for one in joined.members]) if joined.leader == self._id else []
         sync = SyncGroupRequest(group_id=self.group, generation_id=generation, member_id=self._id, assignments=parts)
         synced = await self._ask(sync, 3, timeout_s=REBALANCE_MS / 1000 + 2)
@@ -171,7 +171,7 @@ class Member:
         told = codec.decode(ConsumerProtocolAssignment, 0, memoryview(assignment)[2:])
         mine = [(one.topic, index) for one in told.assigned_partitions for index in one.partitions]
         for partition in mine:
-            self.ledger.owns(generation, partition, self._id)
+            self.ledger.note_owner(generation, partition, self._id)
         self.generation = generation
         least = {partition: self.ledger.committed.get(partition, 0) for partition in mine}
         topics = [OffsetFetchRequestTopic(name=topic, partition_indexes=[index]) for topic, index in mine]
@@ -183,11 +183,11 @@ class Member:
                 for one in topic.partitions:
                     self._check(one.error_code)
                     partition = (topic.name, one.partition_index)
-                    self.ledger.fetches(partition, one.committed_offset, least[partition], self._id)
+                    self.ledger.check_fetch(partition, one.committed_offset, least[partition], self._id)
                     positions[partition] = max(one.committed_offset, 0)
         self.mine = positions
         for partition, position in positions.items():
-            self.history.starts(f"{self.group} {self._id} {generation}", partition, position)
+            self.history.note_start(f"{self.group} {self._id} {generation}", partition, position)
 
     async def _consume(self) -> None:
         """Read, commit and show that we live, until somebody says that the group has changed."""
@@ -221,7 +221,7 @@ class Member:
         for record in records(data):
             if record.offset >= self.mine[partition]:
                 reader = f"{self.group} {self._id} {self.generation}"
-                self.history.read(reader, partition, record.offset, record.value or b"")
+                self.history.note_read(reader, partition, record.offset, record.value or b"")
         self.mine[partition] = max(self.mine[partition], end_of(data))
 
     async def _commit(self) -> None:
@@ -247,4 +247,4 @@ class Member:
             for one in topic.partitions:
                 self._check(one.error_code)
                 partition = (topic.name, one.partition_index)
-                self.ledger.commits(partition, positions[partition], self._id)
+                self.ledger.note_commit(partition, positions[partition], self._id)

@@ -238,7 +238,7 @@ class Planted(NamedTuple):
     replicas: list[int] | None  # None while they are changing
 
 
-def planted_in(data: bytes) -> Planted:
+def decode_planted(data: bytes) -> Planted:
     topic = json.loads(data)
     topic_id = base64.urlsafe_b64decode(topic["topic_id"] + "==")
     changing = topic.get("adding_replicas") or topic.get("removing_replicas")

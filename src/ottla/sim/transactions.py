@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode
 from ottla.records import batch
-from ottla.sim.clients import RETRY, Reader
+from ottla.sim.clients import RETRY, ReadingClient
 from ottla.sim.link import LinkError
 from ottla.wire import codec
 from ottla.wire.messages.commits import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -130,7 +130,7 @@ class TransactionalProducer:
         while not self.stopping:
             try:
                 _, epoch = self._producer or await self._begin()
-                await self._transact(self.transactions.begins(epoch))
+                await self._transact(self.transactions.begin(epoch))
             except Fenced:
                 self._producer = None
                 await asyncio.sleep(chance.expovariate(1 / 3))
@@ -165,7 +165,7 @@ class TransactionalProducer:
         answer = await self._coordinate(request, 4, error_code)
         self._become(answer.producer_id, answer.producer_epoch)
         self.client.loop.note(f"{self.client.name} transacts with epoch {answer.producer_epoch}")
-        self.transactions.takes_over(answer.producer_epoch)
+        self.transactions.note_takeover(answer.producer_epoch)
         self._coordinators.lost = 0
         return answer.producer_id, answer.producer_epoch
 
@@ -184,11 +184,11 @@ class TransactionalProducer:
                 await self._commit_offset(transaction)
             commit = chance.random() < 0.7
             if commit:
-                self.transactions.asks(transaction)
+                self.transactions.note_commit_request(transaction)
             self.client.loop.note(f"{self.client.name} ends {transaction}, commit={commit}")
             await self._end(transaction, commit=commit)
         except Fenced:
-            self.transactions.ends(transaction, commit=False)
+            self.transactions.note_end(transaction, commit=False)
             raise
         if self._coordinators.lost and not self._newer:
             self._producer = None
@@ -200,8 +200,8 @@ class TransactionalProducer:
         for _ in range(self.client.chance.randint(1, 3)):
             self._count += 1
             values.append(f"{self.client.name} {partition[1]} {self._count} in {transaction.number}".encode())
-        self.history.sent(self.client.name, partition, values)
-        self.transactions.writes(transaction, partition, values)
+        self.history.note_sent(self.client.name, partition, values)
+        self.transactions.note_write(transaction, partition, values)
         if not self._newer:
             topic = AddPartitionsToTxnTopic(name=partition[0], partitions=[partition[1]])
             request = AddPartitionsToTxnRequest(
@@ -210,7 +210,7 @@ class TransactionalProducer:
                 v3_and_below_producer_epoch=epoch,
                 v3_and_below_topics=[topic],
             )
-            await self._coordinate(request, 3, added_code)
+            await self._coordinate(request, 3, add_code)
         sequence = self._sequences.get(partition, 0)
         records = [batch.Record(at, 1_700_000_000_000, None, value) for at, value in enumerate(values)]
         data = batch.build(
@@ -223,10 +223,10 @@ class TransactionalProducer:
             timeout_ms=5000,
             topic_data=[TopicProduceData(name=partition[0], partition_data=[one])],
         )
-        answer = await self._until(lambda: self._produce(partition, produce), produced_code, TRANSACTIONS)
+        answer = await self._until(lambda: self._produce(partition, produce), produce_code, TRANSACTIONS)
         self._sequences[partition] = sequence + len(values)
-        self.history.acknowledged(partition, answer.responses[0].partition_responses[0].base_offset, values)
-        self.transactions.acknowledges(transaction, partition, values)
+        self.history.note_acknowledged(partition, answer.responses[0].partition_responses[0].base_offset, values)
+        self.transactions.note_acknowledged(transaction, partition, values)
 
     async def _produce(self, partition: Partition, request: ProduceRequest) -> Any:
         await self.client.refresh(partition[0])
@@ -266,7 +266,7 @@ class TransactionalProducer:
         producer_id, epoch = self._producer
         request = EndTxnRequest(transactional_id=NAME, producer_id=producer_id, producer_epoch=epoch, committed=commit)
         answer = await self._coordinate(request, 5 if self._newer else 3, error_code)
-        self.transactions.ends(transaction, commit=commit)
+        self.transactions.note_end(transaction, commit=commit)
         if self._newer:
             self._become(answer.producer_id, answer.producer_epoch)
 
@@ -275,11 +275,11 @@ def error_code(answer: Any) -> int:
     return int(answer.error_code)
 
 
-def added_code(answer: Any) -> int:
+def add_code(answer: Any) -> int:
     return int(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
 
 
-def produced_code(answer: Any) -> int:
+def produce_code(answer: Any) -> int:
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
@@ -287,7 +287,7 @@ def offset_code(answer: Any) -> int:
     return int(answer.topics[0].partitions[0].error_code)
 
 
-class CommittedReader(Reader):
+class CommittedReader(ReadingClient):
     """Reads only what is committed."""
 
     isolation = 1
@@ -313,7 +313,7 @@ class CommittedReader(Reader):
             skipped = header.control or (header.transactional and header.producer_id in open_now)
             for record in batch.iterate(data, entry.position):
                 if record.offset >= self.positions[partition] and not skipped:
-                    self._transactions.reads(partition, record.offset, record.value or b"")
+                    self._transactions.note_read(partition, record.offset, record.value or b"")
             if entry.last_offset >= found.last_stable_offset:
                 self.refused.append(f"{partition}: {entry.last_offset} was read, above {found.last_stable_offset}")
             self.positions[partition] = max(self.positions[partition], entry.last_offset + 1)

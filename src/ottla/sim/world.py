@@ -19,19 +19,19 @@ from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.keeper import KeeperError
+from ottla.cluster.metadata_store import StoreError
 from ottla.cluster.peers import PeerError
 from ottla.errors import BrokerError, ErrorCode
 from ottla.sim.cast import Cast
-from ottla.sim.checks import Checks, batches, hosted
+from ottla.sim.checks import Checks, batches, list_hosted
 from ottla.sim.clients import Client, records
 from ottla.sim.history import History
-from ottla.sim.keeper import SimStore
 from ottla.sim.link import LinkError
 from ottla.sim.loop import make_loop
 from ottla.sim.net import Network
-from ottla.sim.node import PORT, Node, determined
+from ottla.sim.node import PORT, SimNode, make_deterministic
 from ottla.sim.trouble import Trouble
+from ottla.sim.zookeeper import SimZooKeeper
 from ottla.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ottla.sim.history import Partition
 
-FORESEEN = (PeerError, KeeperError, OSError, BrokerError)  # what the world does to brokers
+FORESEEN = (PeerError, StoreError, OSError, BrokerError)  # what the world does to brokers
 TOPIC = "orders"
 CALM_S = 90.0
 STORY_S = 600.0
@@ -91,9 +91,9 @@ class World:
         self.loop.callbacks_max = CALLBACKS_MAX
         self.network = Network(self.loop, Random(f"{seed} net"))
         self.network.ghosts = 0.05
-        self.store = SimStore(self.loop, self.network)
+        self.store = SimZooKeeper(self.loop, self.network)
         self.nodes = [
-            Node(
+            SimNode(
                 number,
                 folder / str(number),
                 self.network,
@@ -124,7 +124,7 @@ class World:
         loggers = logging.getLogger("ottla")
         loggers.addHandler(self._alarm)
         try:
-            with determined(self.loop, Random(f"{self.seed} broker")):
+            with make_deterministic(self.loop, Random(f"{self.seed} broker")):
                 telling = self.loop.create_task((story or self._story)())
                 telling.add_done_callback(lambda _: self.loop.stop())
                 try:
@@ -174,7 +174,7 @@ class World:
     def _is_level(self) -> bool:
         for key in self.partitions:
             high = self.checks.truths[key].high
-            found = [one for node in self.nodes for one in hosted(node) if (one.topic, one.index) == key]
+            found = [one for node in self.nodes for one in list_hosted(node) if (one.topic, one.index) == key]
             if len(found) < 3 or any(one.high != high or one.log.end != high for one in found):
                 return False
         return True
@@ -185,14 +185,14 @@ class World:
         for key in self.partitions:
             contents = {}
             for node in self.nodes:
-                for one in hosted(node):
+                for one in list_hosted(node):
                     if (one.topic, one.index) == key:
                         pieces = [data for _, data in batches(one.log, one.log.start, one.high)]
                         contents[node.name] = b"".join(pieces)
                         self._contents[key] = contents[node.name]
                         logs[key] = {record.offset: record.value or b"" for data in pieces for record in records(data)}
-            self.history.replicas(key, contents)
-            self.history.found(key, logs[key])
+            self.history.compare_replicas(key, contents)
+            self.history.check_found(key, logs[key])
         return logs
 
     async def _create(self, client: Client) -> None:
@@ -216,10 +216,10 @@ class World:
 
     # For those who make things happen.
 
-    def start(self, node: Node) -> None:
+    def start(self, node: SimNode) -> None:
         node.device.full = False  # who starts a broker again makes room first: its logs could not be recovered
         node.start()
-        self.checks.begins(node)
+        self.checks.begin(node)
 
     def client(self, name: str) -> Client:
         return Client(self.network, name, [(node.name, PORT) for node in self.nodes], Random(f"{self.seed} {name}"))

@@ -44,7 +44,7 @@ def check(cluster: Cluster, group: str, keys: Collection[str]) -> None:
     if not offsets and who.kind:
         raise Foreign(f"group {group} is one of consumers ({who.kind}), who are away: {fix}")
     for where, found in sorted(offsets.items()):
-        if not owned(found.metadata, keys):
+        if not is_ours(found.metadata, keys):
             text = found.metadata if len(found.metadata) <= SHOWN_MAX else f"{found.metadata[:SHOWN_MAX]}..."
             raise Foreign(
                 f"group {group} is somebody else's: it stands at offset {found.offset} of {where.topic} partition "
@@ -52,7 +52,7 @@ def check(cluster: Cluster, group: str, keys: Collection[str]) -> None:
             )
 
 
-def owned(metadata: str, keys: Collection[str]) -> bool:
+def is_ours(metadata: str, keys: Collection[str]) -> bool:
     try:
         found: Any = json.loads(metadata)
     except ValueError:

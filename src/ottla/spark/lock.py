@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 NAME = "lock"
 
 
-def locked(descriptor: int, how: int) -> bool:
+def try_lock(descriptor: int, how: int) -> bool:
     """Take a lock, LOCK_EX or LOCK_SH, now or not at all; OSError on a file system that has none."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
@@ -34,7 +34,7 @@ class Lock:
         self._descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.real = True
         try:
-            free = locked(self._descriptor, fcntl.LOCK_EX)
+            free = try_lock(self._descriptor, fcntl.LOCK_EX)
         except OSError:
             free, self.real = True, False
         if not free:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.failure import Failed
-from ottla.client.secret import ENV, FILE, revealed
+from ottla.client.secret import ENV, FILE, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,31 +37,31 @@ def is_secret(name: str) -> bool:
     return not name.endswith((FILE, ENV)) and NAMES.search(name) is not None
 
 
-def redacted(options: Mapping[str, str]) -> dict[str, str]:
+def redact(options: Mapping[str, str]) -> dict[str, str]:
     """The options as they may be printed and written down."""
     return {name: HIDDEN if is_secret(name) and value else value for name, value in options.items()}
 
 
 @dataclass(frozen=True)
 class Private:
-    """Options with secrets among them, as a value that travels to the workers; looked up there, by `revealed`."""
+    """Options with secrets among them, as a value that travels to the workers; looked up there, by `reveal`."""
 
     given: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Private:
         """Those options; a reference that leads nowhere is told now."""
-        revealed(options)
+        resolve(options)
         return cls(tuple(sorted(options.items())))
 
-    def revealed(self) -> dict[str, str]:
-        return revealed(dict(self.given))
+    def reveal(self) -> dict[str, str]:
+        return resolve(dict(self.given))
 
     def __repr__(self) -> str:
-        return f"Private({redacted(dict(self.given))})"
+        return f"Private({redact(dict(self.given))})"
 
 
-def exposed(options: Mapping[str, str]) -> list[str]:
+def find_exposed(options: Mapping[str, str]) -> list[str]:
     """The secrets that stand in the open in these options, by name."""
     return sorted(name for name, value in options.items() if value and is_secret(name))
 

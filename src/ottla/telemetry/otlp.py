@@ -38,7 +38,7 @@ class Point(NamedTuple):
 
 def read(data: bytes) -> Iterator[Point | None]:
     """The points of a payload. MalformedError when it is none."""
-    for number, found in _paced(memoryview(data)):
+    for number, found in _read_fields(memoryview(data)):
         if found is None:
             yield None
         elif number == 1:
@@ -48,7 +48,7 @@ def read(data: bytes) -> Iterator[Point | None]:
 def _resource(data: memoryview) -> Iterator[Point | None]:
     common: Attributes = {}
     scopes = []
-    for number, found in _paced(data):
+    for number, found in _read_fields(data):
         if found is None:
             yield None
         elif number == 1:
@@ -58,7 +58,7 @@ def _resource(data: memoryview) -> Iterator[Point | None]:
         elif number == 2:
             scopes.append(message(found))
     for scope in scopes:
-        for number, found in _paced(scope):
+        for number, found in _read_fields(scope):
             if found is None:
                 yield None
             elif number == 2:
@@ -67,7 +67,7 @@ def _resource(data: memoryview) -> Iterator[Point | None]:
 
 def _metric(data: memoryview, common: Attributes) -> Iterator[Point | None]:
     name, bodies = "", []
-    for number, found in _paced(data):
+    for number, found in _read_fields(data):
         if found is None:
             yield None
         elif number == 1:
@@ -76,7 +76,7 @@ def _metric(data: memoryview, common: Attributes) -> Iterator[Point | None]:
             bodies.append((number, message(found)))
     for kind, body in bodies:
         points, delta, grows = [], False, kind == HISTOGRAM
-        for number, found in _paced(body):
+        for number, found in _read_fields(body):
             if found is None:
                 yield None
             elif number == 1:
@@ -93,7 +93,7 @@ def _points(
     name: str, kind: int, data: memoryview, common: Attributes, *, grows: bool, delta: bool
 ) -> Iterator[Point | None]:
     attributes, values = dict(common), dict[str, float]()
-    for number, found in _paced(data):
+    for number, found in _read_fields(data):
         if found is None:
             yield None
         elif number == (9 if kind == HISTOGRAM else 7):
@@ -127,7 +127,7 @@ def _note(data: memoryview, attributes: Attributes) -> None:
     attributes[key] = value
 
 
-def _paced(data: memoryview) -> Iterator[tuple[int, int | memoryview | None]]:
+def _read_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview | None]]:
     """The fields of a message, with a pause every now and then."""
     for count, (number, value) in enumerate(fields(data), 1):
         yield number, value

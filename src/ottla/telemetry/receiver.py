@@ -21,13 +21,13 @@ from ottla.records import aside
 from ottla.records.compress import CorruptError, decompress
 from ottla.telemetry import otlp
 from ottla.telemetry.protobuf import MalformedError
-from ottla.telemetry.subscriptions import wanted
+from ottla.telemetry.subscriptions import choose_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ottla.clock import Clock
-    from ottla.telemetry.subscriptions import Client, Configs, Wanted
+    from ottla.telemetry.subscriptions import Client, Configs, Subscription
 
 CLIENTS_MAX: Final = 16_384
 EXPIRY_MS_MIN: Final = 60_000
@@ -47,7 +47,7 @@ class Series(NamedTuple):
 class Instance:
     """One client."""
 
-    def __init__(self, wants: Wanted, configs: object, used_ms: int) -> None:
+    def __init__(self, wants: Subscription, configs: object, used_ms: int) -> None:
         self.wants = wants
         self.configs = configs  # as of when that is
         self.used_ms = used_ms
@@ -96,7 +96,7 @@ class Telemetry:
         """The id of a client that has none yet."""
         return self._new_id()
 
-    def ask(self, client: Client) -> Wanted:
+    def ask(self, client: Client) -> Subscription:
         """What a client is to push. BrokerError when it asks too early."""
         instance, now_ms = self._instance(client), steady_ms(self._clock)
         early = now_ms - max(instance.asked_ms, instance.pushed_ms) < instance.wants.interval_ms
@@ -174,11 +174,11 @@ class Telemetry:
         configs, now_ms = self._configs(), steady_ms(self._clock)
         instance = self._instances.pop(client.client_instance_id, None)
         if instance is None:
-            instance = Instance(wanted(configs, client), configs, now_ms)
+            instance = Instance(choose_metrics(configs, client), configs, now_ms)
             if len(self._instances) >= CLIENTS_MAX:
                 self._forget(next(iter(self._instances)))
         elif instance.configs is not configs:
-            before, instance.wants, instance.configs = instance.wants, wanted(configs, client), configs
+            before, instance.wants, instance.configs = instance.wants, choose_metrics(configs, client), configs
             if instance.wants != before:  # what it said of the former one does not bind it
                 instance.asked_ms = instance.pushed_ms = -(1 << 60)
         instance.used_ms = now_ms

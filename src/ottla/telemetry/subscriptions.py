@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.config.client_metrics import EVERYTHING, client_metrics_config, match_of
 from ottla.config.option import ConfigError
-from ottla.coord.patterns import PatternError, compiled
+from ottla.coord.patterns import PatternError, compile_pattern
 from ottla.records.native import crc32c
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Client(NamedTuple):
     client_source_port: str
 
 
-class Wanted(NamedTuple):
+class Subscription(NamedTuple):
     """What one client is to push."""
 
     id: int
@@ -43,7 +43,7 @@ class Wanted(NamedTuple):
     interval_ms: int
 
 
-def wanted(configs: Configs, client: Client) -> Wanted:
+def choose_metrics(configs: Configs, client: Client) -> Subscription:
     metrics: dict[str, None] = {}
     intervals = []
     for pairs in configs.values():
@@ -58,8 +58,8 @@ def wanted(configs: Configs, client: Client) -> Wanted:
     names = ("",) if EVERYTHING in metrics else tuple(sorted(metrics))
     interval_ms = min(intervals, default=INTERVAL_MS)
     told = f"{names}{interval_ms}{client.client_instance_id}".encode()
-    return Wanted(int.from_bytes(crc32c(told).to_bytes(4), signed=True), names, interval_ms)
+    return Subscription(int.from_bytes(crc32c(told).to_bytes(4), signed=True), names, interval_ms)
 
 
 def matches(match: tuple[str, ...], client: Client) -> bool:
-    return all(compiled(pattern).matches(getattr(client, name)) for name, pattern in match_of(match).items())
+    return all(compile_pattern(pattern).matches(getattr(client, name)) for name, pattern in match_of(match).items())

@@ -15,7 +15,7 @@ from ottla.tools.output import document, say, table, warn
 from ottla.tools.session import Json
 
 if TYPE_CHECKING:
-    from ottla.spark.pipeline.state import State
+    from ottla.spark.runner.state import RunState
 
 app = typer.Typer(no_args_is_help=True, help="Run data pipelines on Spark: list, run, stop, look at, begin a new one.")
 
@@ -35,9 +35,9 @@ USAGE = """Usage: ottla pipeline run NAME_OR_FILE [OPTIONS]
 def list_pipelines(json: Json = False) -> None:
     """List the pipelines that come with Ottla, with their options."""
     with extra():
-        from ottla.spark.pipeline import catalogue
+        from ottla.spark.runner import catalogue
 
-        pipelines = catalogue.named()
+        pipelines = catalogue.load_builtins()
     if json:
         document(
             [
@@ -64,10 +64,10 @@ def run(context: typer.Context) -> None:
     if name.startswith("-"):
         raise typer.BadParameter("the name of the pipeline, or its file, comes first")
     with extra():
-        from ottla.spark.pipeline import Wrong, catalogue, running
+        from ottla.spark.runner import Wrong, catalogue, running
 
         try:
-            pipeline = catalogue.found(name)
+            pipeline = catalogue.find(name)
         except Wrong as error:
             raise typer.Exit(running.complain(str(error), 2)) from None
     raise typer.Exit(running.run(pipeline, arguments, program=f"ottla pipeline run {name}"))
@@ -80,7 +80,7 @@ def stop(
     timeout: Annotated[float, typer.Option("--timeout", min=0, help="Wait so many seconds for the end")] = 120.0,
 ) -> None:
     """Ask a running pipeline to stop after the batches it is in, and wait until it has."""
-    from ottla.spark.pipeline import state
+    from ottla.spark.runner import state
 
     here = place(name, folder)
     now = state.status(here)
@@ -108,7 +108,7 @@ def status(
     json: Json = False,
 ) -> None:
     """Show which pipelines run, how far and how fast they are, and how the others ended."""
-    from ottla.spark.pipeline import state
+    from ottla.spark.runner import state
 
     if name or folder:
         places = [place(name or "", folder)]
@@ -136,16 +136,16 @@ def new(
     folder: Annotated[Path, typer.Option("--folder", help="Write it here")] = Path(),
 ) -> None:
     """Write a pipeline to begin with, and its test; both run as they are."""
-    from ottla.spark.pipeline.template import written
+    from ottla.spark.runner.template import write_files
 
-    for path in written(name, folder):
+    for path in write_files(name, folder):
         say(f"wrote {path}")
     stem = name.replace("-", "_")
     say(f"try it: ottla pipeline run {folder / stem}.py --generate, and pytest {folder / f'test_{stem}.py'}")
 
 
-def rows(here: Path, now: "State") -> list[Sequence[object]]:
-    from ottla.spark.pipeline.state import RUNNING
+def rows(here: Path, now: "RunState") -> list[Sequence[object]]:
+    from ottla.spark.runner.state import RUNNING
 
     since = moment(now.since)
     if not now.progress:
@@ -165,7 +165,7 @@ def rows(here: Path, now: "State") -> list[Sequence[object]]:
     ]
 
 
-def story(now: "State") -> str:
+def story(now: "RunState") -> str:
     return f"{now.state} since {moment(now.since)}" + (f" ({now.reason})" if now.reason else "")
 
 
@@ -176,13 +176,13 @@ def moment(seconds: float) -> str:
 
 
 def place(name: str, folder: Path | None) -> Path:
-    from ottla.spark.pipeline.state import default_folder
+    from ottla.spark.runner.state import default_folder
 
     if folder is None and name.endswith(".py"):
         with extra():
-            from ottla.spark.pipeline import catalogue
+            from ottla.spark.runner import catalogue
 
-            name = catalogue.found(name).name
+            name = catalogue.find(name).name
     return (folder or default_folder(os.environ) / name).expanduser()
 
 

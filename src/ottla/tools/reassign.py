@@ -9,11 +9,11 @@ import typer
 from ottla.client import reassignment
 from ottla.client.cluster import Cluster
 from ottla.client.layout import Layout, read_layout, replica_sizes
-from ottla.client.placement import Change, Place, Placement, PlacementError, changes, propose
+from ottla.client.placement import Place, Placement, PlacementError, ReplicaChange, changes, propose
+from ottla.size import format_size, parse_size
 from ottla.tools.output import document, progress, say, table, warn
 from ottla.tools.plan_file import plan_document, read_plan, read_topics, write_plan
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
-from ottla.tools.size import format_size, parse_size
 
 app = typer.Typer(no_args_is_help=True, help="Move replicas between brokers, and change the replication factor.")
 
@@ -32,7 +32,7 @@ def generate(
     ] = None,
     drain: Annotated[list[int], typer.Option("--drain", help="Leave nothing on this broker; repeatable")] = [],  # noqa: B006
     replicas: Annotated[
-        int | None, typer.Option("--replicas", "-r", min=1, help="Change the replication factor to this")
+        int | None, typer.Option("--replicas", "-r", min=1, help="ReplicaChange the replication factor to this")
     ] = None,
     ignore_racks: Annotated[bool, typer.Option("--ignore-racks", help="Place as if brokers had no racks")] = False,
     save: Annotated[Path | None, typer.Option("--save", help="Write the plan to this file")] = None,
@@ -101,7 +101,7 @@ def sizes_of(cluster: Cluster) -> dict[Place, int]:
     return {place: max(some.values()) for place, some in replica_sizes(cluster).items()}
 
 
-def show_changes(moves: list[Change], partitions: int) -> None:
+def show_changes(moves: list[ReplicaChange], partitions: int) -> None:
     rows = [[*one.place, one.old, one.new, format_size(one.bytes_to_copy)] for one in moves]
     if rows:
         table(("topic", "partition", "now", "then", "to copy"), rows)

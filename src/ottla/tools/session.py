@@ -1,7 +1,6 @@
 """What every command shares: which cluster, how to talk to it, and how to say that it said no."""
 
 import os
-import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +10,18 @@ import typer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from ottla.client.cluster import Cluster, places, silence
+from ottla.client.cluster import Cluster
 from ottla.client.failure import Failed as Failed  # what every command raises
 from ottla.client.security import MODULES, Security, security
 from ottla.tools.output import warn
+from ottla.tools.reach import reach
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 BOOTSTRAP = os.environ.get("OTTLA_BOOTSTRAP", "localhost:9092")
 TIMEOUT_S = 30.0
+MET: list[str] = []  # the addresses that the cluster of this command sends its clients to
 
 Bootstrap = Annotated[str, typer.Option("--bootstrap", "-b", help="The cluster: host:port,... ($OTTLA_BOOTSTRAP)")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people")]
@@ -35,20 +36,18 @@ Value = TypeVar("Value")
 
 def client(bootstrap: str, properties: Iterable[str] = (), **more: Any) -> dict[str, Any]:
     """Options of a librdkafka client. Its own log lines are off: what matters comes back as an error."""
-    reach(bootstrap)
-    return {"bootstrap.servers": bootstrap, "client.id": "ottla", "log_level": 0, **more, **pairs(properties)}
+    given = pairs(properties)
+    try:
+        secure = read_security(given)
+    except Failed:  # an option of security that only librdkafka knows, or that it will refuse better
+        secure = None
+    meet(bootstrap, secure)
+    return {"bootstrap.servers": bootstrap, "client.id": "ottla", "log_level": 0, **more, **given}
 
 
-def reach(bootstrap: str) -> None:
-    """Fail at once when nobody listens: the client would go on trying until its timeout."""
-    for address in places(bootstrap):
-        try:
-            socket.create_connection(address, timeout=TIMEOUT_S).close()
-        except OSError as error:
-            reason = error.strerror or error
-        else:
-            return
-    raise silence(bootstrap, f"{reason}; see --bootstrap")
+def meet(bootstrap: str, secure: Security | None) -> None:
+    """Fail soon when nobody answers; remember where clients are sent, for what goes wrong later."""
+    MET[:] = reach(bootstrap, secure)
 
 
 def admin(bootstrap: str, properties: Iterable[str] = ()) -> AdminClient:
@@ -58,7 +57,9 @@ def admin(bootstrap: str, properties: Iterable[str] = ()) -> AdminClient:
 
 def wire(bootstrap: str, properties: Iterable[str] = ()) -> Cluster:
     """Our own client, for the requests that librdkafka has no call for; it takes librdkafka's options of security."""
-    return Cluster(bootstrap, security=guarded(pairs(properties)))
+    secure = read_security(pairs(properties))
+    meet(bootstrap, secure)
+    return Cluster(bootstrap, security=secure)
 
 
 # librdkafka's names and ours, which are those of Kafka's Java clients. Files that are read here have no name there.
@@ -80,7 +81,7 @@ LOGIN = {"sasl.username", "sasl.password"}
 JAAS = '{module} required username="" password="";'
 
 
-def guarded(properties: Mapping[str, str]) -> Security:
+def read_security(properties: Mapping[str, str]) -> Security:
     """The security that librdkafka's options ask for."""
     given = {name: value for name, value in properties.items() if name.startswith(("security.", "ssl.", "sasl."))}
     if strange := sorted(given.keys() - OURS.keys() - FILES.keys() - LOGIN):
@@ -123,9 +124,10 @@ def settle(futures: Mapping[Item, "Future[Value]"], *, fine: Iterable[int] = ())
             done[item] = future.result(TIMEOUT_S)
         except KafkaException as error:
             if error.args[0].code() not in fine:
-                refused.append(f"{item}: {explained(error)}")
+                refused.append(f"{item}: {explain(error)}")
         except TimeoutError:
-            raise Failed(f"no answer within {TIMEOUT_S:.0f} seconds") from None
+            asked = f" from {', '.join(MET)}" if MET else ""
+            raise Failed(f"no answer{asked} within {TIMEOUT_S:.0f} seconds") from None
     for line in refused[:-1]:
         warn(line)
     if refused:
@@ -133,7 +135,7 @@ def settle(futures: Mapping[Item, "Future[Value]"], *, fine: Iterable[int] = ())
     return done
 
 
-def explained(error: KafkaException) -> str:
+def explain(error: KafkaException) -> str:
     cause = error.args[0] if error.args else error
     if not isinstance(cause, KafkaError):
         return str(cause)
@@ -143,5 +145,6 @@ def explained(error: KafkaException) -> str:
         KafkaError._TIMED_OUT,
         KafkaError._MSG_TIMED_OUT,
     ):
-        return f"the cluster does not answer ({cause.str()}): is a broker running there? See --bootstrap"
+        sent = f" at {', '.join(MET)}, where --bootstrap sends clients," if MET else ""
+        return f"the cluster{sent} does not answer ({cause.str()}): is a broker running there? See --bootstrap"
     return f"{cause.str()} ({cause.name()})"

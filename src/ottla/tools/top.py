@@ -10,16 +10,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ottla.client import groups as group_offsets
 from ottla.client import offsets
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Failed
-from ottla.client.group_list import list_groups
+from ottla.client.group_list import list_committed
 from ottla.client.layout import Layout, read_layout, replica_sizes
 from ottla.client.placement import Place
-from ottla.tools.output import document, shown
+from ottla.size import format_size
+from ottla.tools.output import document, format_cell
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
-from ottla.tools.size import format_size
 
 ROWS = 15
 Row = dict[str, Any]
@@ -70,12 +69,11 @@ def look(cluster: Cluster) -> Look:
     layout = read_layout(cluster)
     led = [TopicPartition(*place) for place, one in layout.partitions.items() if one.leader >= 0]
     ends: dict[Place, int] = dict(offsets.latest(cluster, led).items())
-    listed = list_groups(cluster)
-    commits: dict[str, dict[Place, int]] = {
-        name: {where: one.offset for where, one in group_offsets.committed(cluster, name, stable=False).items()}
-        for name in sorted(listed)
-    }
-    states = {name: one.state for name, one in listed.items()}
+    commits: dict[str, dict[Place, int]] = {}
+    states = {}
+    for name, group in sorted(list_committed(cluster).items()):
+        commits[name] = {where: one.offset for where, one in group.committed.items()}
+        states[name] = group.listed.state
     return Look(time.monotonic(), layout, ends, replica_sizes(cluster), commits, states)
 
 
@@ -148,11 +146,11 @@ def screen(before: Look, now: Look, rows: int, trouble: str) -> Group:
     if trouble:
         parts.append(Text(trouble, style="bold red"))
     for title, found in (("brokers", brokers(now)), ("topics", topics(before, now)), ("groups", groups(before, now))):
-        parts += [Text(), drawn(title, found, len(found) if title == "brokers" else rows)]
+        parts += [Text(), draw(title, found, len(found) if title == "brokers" else rows)]
     return Group(*parts)
 
 
-def drawn(title: str, found: list[Row], rows: int) -> Table | Text:
+def draw(title: str, found: list[Row], rows: int) -> Table | Text:
     if not found:
         return Text(f"no {title}", style="dim")
     here = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
@@ -174,4 +172,4 @@ def cell(name: str, value: Any) -> str:
         return format_size(value)
     if name == "clear_s" and value is not None:
         return f"{value:,.0f} s"
-    return shown(value)
+    return format_cell(value)

@@ -40,20 +40,20 @@ def decoder(cls: type[T], version: int) -> Callable[..., tuple[T, int]]:
 
     A third argument bounds the elements of all its lists.
     """
-    return _made("decode", cls, version, sliced=False)  # type: ignore[no-any-return]
+    return _make("decode", cls, version, sliced=False)  # type: ignore[no-any-return]
 
 
 def slicing_decoder(cls: type[T], version: int) -> Callable[..., Generator[None, None, tuple[T, int]]]:
-    return _made("decode", cls, version, sliced=True)  # type: ignore[no-any-return]
+    return _make("decode", cls, version, sliced=True)  # type: ignore[no-any-return]
 
 
 def encoder(cls: type[T], version: int) -> Callable[[T], list[bytes | Region]]:
     """The function that writes one `cls`. What the version has no field for is left out without complaint."""
-    return _made("encode", cls, version, sliced=False)  # type: ignore[no-any-return]
+    return _make("encode", cls, version, sliced=False)  # type: ignore[no-any-return]
 
 
 def slicing_encoder(cls: type[T], version: int) -> Callable[[T], Generator[None, None, list[bytes | Region]]]:
-    return _made("encode", cls, version, sliced=True)  # type: ignore[no-any-return]
+    return _make("encode", cls, version, sliced=True)  # type: ignore[no-any-return]
 
 
 def decode(cls: type[T], version: int, data: Buffer) -> T:
@@ -70,19 +70,19 @@ def encode(value: object, version: int) -> bytes:
     return b"".join(parts)  # type: ignore[arg-type]
 
 
-def _checked(cls: type, version: int) -> type:
+def _check(cls: type, version: int) -> type:
     low, high = spec(cls).versions
     if not low <= version <= high:
         raise ValueError(f"{cls.__name__} has versions {low} to {high}, not {version}")
     return cls
 
 
-def _made(verb: str, cls: type, version: int, *, sliced: bool) -> Any:
+def _make(verb: str, cls: type, version: int, *, sliced: bool) -> Any:
     key = verb, cls, version, sliced
     made = _MADE.get(key)
     if made is None:
         writer = decoding if verb == "decode" else encoding
-        source, space = writer.source(_checked(cls, version), version, sliced=sliced)
+        source, space = writer.source(_check(cls, version), version, sliced=sliced)
         made = _MADE[key] = _compile(verb, cls, version, source, space, sliced=sliced)
     return made
 

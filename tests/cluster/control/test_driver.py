@@ -7,19 +7,20 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import until
 
 from ottla.cluster import znodes
-from ottla.cluster.alterations import SET, Change
+from ottla.cluster.alterations import SET, OptionChange
 from ottla.cluster.control import engine
 from ottla.cluster.control.channel import Channel, merge
 from ottla.cluster.control.departure import depart
 from ottla.cluster.control.driver import Control
-from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.image import Broker, Partition, Topic
-from ottla.cluster.keeper import Create, KeeperError, SessionEvent, Unavailable
 from ottla.cluster.metadata import Metadata
+from ottla.cluster.metadata_store import Create, SessionEvent, StoreError, Unavailable
 from ottla.cluster.peers import PeerError
 from ottla.cluster.plans import NewTopic
+from ottla.cluster.sqlite_store import MEMORY, SqliteStore
 from ottla.config import load
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.peers import (
@@ -49,8 +50,8 @@ class Clock:
         return 0.0
 
 
-class Store(Embedded):
-    """A keeper whose session and answers the test owns."""
+class Store(SqliteStore):
+    """A metadata store whose session and answers the test owns."""
 
     def __init__(self) -> None:
         super().__init__(MEMORY)
@@ -82,8 +83,7 @@ class Peers:
 
     async def ask(self, broker: Broker, request: Any, **rest: Any) -> Any:
         await asyncio.sleep(0)
-        while broker.id in self.silent:
-            await asyncio.sleep(0.001)
+        await until(lambda: broker.id not in self.silent)
         if self.failures:
             self.failures -= 1
             raise PeerError("no")
@@ -134,11 +134,6 @@ class Setup:
         self.peers = peers
         self.control = control
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not condition():
-                await asyncio.sleep(0.001)
-
     def is_idle(self) -> bool:
         return not self.control._engine._more.is_set()
 
@@ -171,8 +166,8 @@ async def made(*brokers: int) -> AsyncIterator[Setup]:
 def run(work: Callable[[Setup], Awaitable[None]], *brokers: int) -> None:
     async def scene() -> None:
         async with made(*(brokers or (0, 1, 2))) as setup:
-            await setup.until(lambda: setup.control.in_office and len(setup.metadata.image.brokers) > 0)
-            await setup.until(setup.is_idle)
+            await until(lambda: setup.control.in_office and len(setup.metadata.image.brokers) > 0)
+            await until(setup.is_idle)
             await work(setup)
 
     asyncio.run(scene())
@@ -180,7 +175,7 @@ def run(work: Callable[[Setup], Awaitable[None]], *brokers: int) -> None:
 
 def test_it_is_elected_and_every_broker_hears_of_it() -> None:
     async def work(setup: Setup) -> None:
-        await setup.until(lambda: {broker for broker, _ in setup.peers.asked} == {0, 1, 2})
+        await until(lambda: {broker for broker, _ in setup.peers.asked} == {0, 1, 2})
         assert znodes.decode_controller((await setup.store.get(znodes.CONTROLLER)).data) == 0
         assert (await setup.store.get(znodes.CONTROLLER_EPOCH)).data == b"1"
 
@@ -232,7 +227,7 @@ def test_a_topic_that_gets_no_leader_in_time_is_said_to_be_late() -> None:
         assert isinstance(late[0], BrokerError)
         assert late[0].code == ErrorCode.REQUEST_TIMED_OUT
         setup.peers.silent = set()
-        await setup.until(lambda: "t" in setup.metadata.image.topics)
+        await until(lambda: "t" in setup.metadata.image.topics)
 
     run(work)
 
@@ -249,7 +244,7 @@ def test_any_broker_makes_a_missing_topic_and_changes_options() -> None:
     async def work(setup: Setup) -> None:
         topic = await setup.control.auto_create("auto")
         assert topic.partitions[0].leader >= 0
-        changing = asyncio.ensure_future(setup.control.alter_topic("auto", [Change("retention.ms", SET, "7")]))
+        changing = asyncio.ensure_future(setup.control.alter_topic("auto", [OptionChange("retention.ms", SET, "7")]))
         path = znodes.topic_config_path("auto")
         while not znodes.decode_configs((await setup.store.get(path)).data):
             await asyncio.sleep(0.001)
@@ -270,11 +265,11 @@ def test_topics_and_brokers_are_seen_through_watches() -> None:
         others = [broker for broker in (1, 2) if broker != leader]
         if leader != 0:
             await setup.store.delete(znodes.broker_path(leader))
-            await setup.until(lambda: setup.metadata.image.topics["t"].partitions[0].leader not in (-1, leader))
+            await until(lambda: setup.metadata.image.topics["t"].partitions[0].leader not in (-1, leader))
         await setup.store.delete(znodes.broker_path(others[0]))
-        await setup.until(lambda: others[0] not in setup.metadata.image.brokers)
+        await until(lambda: others[0] not in setup.metadata.image.brokers)
         await setup.register(7)
-        await setup.until(lambda: 7 in setup.metadata.image.brokers)
+        await until(lambda: 7 in setup.metadata.image.brokers)
 
     run(work)
 
@@ -288,7 +283,7 @@ def test_session_lost_ends_the_term_and_a_new_one_begins_with_the_next() -> None
         assert caught.value.code == ErrorCode.NOT_CONTROLLER
         await setup.store.delete(znodes.CONTROLLER)
         setup.store.say(SessionEvent.CONNECTED)
-        await setup.until(lambda: setup.control.in_office)
+        await until(lambda: setup.control.in_office)
         assert (await setup.store.get(znodes.CONTROLLER_EPOCH)).data == b"2"
         assert isinstance((await setup.control.create_topics([NewTopic("t")]))[0], Topic)
 
@@ -298,10 +293,7 @@ def test_session_lost_ends_the_term_and_a_new_one_begins_with_the_next() -> None
 def test_controller_node_deleted_forces_an_election() -> None:
     async def work(setup: Setup) -> None:
         await setup.store.delete(znodes.CONTROLLER)
-        async with asyncio.timeout(60):
-            while (await setup.store.get(znodes.CONTROLLER_EPOCH)).data != b"2":
-                await asyncio.sleep(0.001)
-        await setup.until(lambda: setup.control.in_office)
+        await until(lambda: setup.control.in_office and setup.control._engine.epoch == 2)
 
     run(work)
 
@@ -409,9 +401,7 @@ def test_broker_that_falls_behind_is_told_the_newest_only() -> None:
             channel.send(news(epoch), 8)
             await asyncio.sleep(0)
         peers.silent = set()
-        async with asyncio.timeout(60):
-            while not peers.asked or peers.asked[-1][1].topic_states[0].partition_states[0].leader_epoch != 99:
-                await asyncio.sleep(0.001)
+        await until(lambda: peers.asked and peers.asked[-1][1].topic_states[0].partition_states[0].leader_epoch == 99)
         assert len(peers.asked) < 20
         await channel.close()
 
@@ -430,9 +420,7 @@ def test_broker_that_falls_behind_is_told_in_an_order_that_it_understands() -> N
         for request in sent:
             channel.send(request, 8)
         peers.silent = set()
-        async with asyncio.timeout(60):
-            while not peers.asked or peers.asked[-1][1] != sent[-1]:
-                await asyncio.sleep(0.001)
+        await until(lambda: peers.asked and peers.asked[-1][1] == sent[-1])
         told = [request for _, request in peers.asked]
         assert told.index(brokers) < told.index(leads), "leaders are named when they are known"
         assert told.index(leads) < told.index(news(2)) < told.index(news(4, b"x" * 16))
@@ -470,7 +458,7 @@ def test_merged_news_hold_every_partition_once_and_not_two_topics_of_one_name() 
 def test_losing_candidate_watches_and_waits() -> None:
     async def scene() -> None:
         async with made(0, 1) as setup:
-            await setup.until(lambda: setup.control.in_office)
+            await until(lambda: setup.control.in_office)
             other = Control(
                 setup.store, setup.peers, Metadata(setup.metadata.static, Clock(), node_id=1), Clock(),
                 random_bytes=bytes,
@@ -490,6 +478,6 @@ class Stranger(engine.Office):
     async def seek(self) -> Any:
         try:
             await self._store.get(znodes.CONTROLLER)
-        except KeeperError:
+        except StoreError:
             return await super().seek()
         return None

@@ -21,14 +21,14 @@ from ottla.wire.messages.consumers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.coord.groups.group import Rules
+    from ottla.coord.groups.group import GroupRules
 
 FOLLOWS = ConsumerRules(session_ms=6000, heartbeat_ms=1000, assignment_interval_ms=0, pattern_refresh_ms=60_000)
 Owned = dict[str, set[int]]  # by topic name
 
 
 class ConsumerStage(Stage):
-    def __init__(self, rules: Rules = RULES, topics: dict[str, int] | None = None, **options: Any) -> None:
+    def __init__(self, rules: GroupRules = RULES, topics: dict[str, int] | None = None, **options: Any) -> None:
         self.image: Image = EMPTY
         self._topic_ids = itertools.count(1)
         for name, count in ({"t": 4} if topics is None else topics).items():

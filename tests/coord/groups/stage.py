@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ottla.coord.groups.group import Rules
+from ottla.coord.groups.group import GroupRules
 from ottla.coord.groups.machine import GroupMachine
 from ottla.coord.machine import NOBODY, Caller, Decision
 from ottla.errors import ErrorCode
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-RULES = Rules(
+RULES = GroupRules(
     session_ms_min=1000,
     session_ms_max=60_000,
     initial_delay_ms=3000,
@@ -68,7 +68,7 @@ class Ended(NamedTuple):
 
 
 class Stage:
-    def __init__(self, rules: Rules = RULES) -> None:
+    def __init__(self, rules: GroupRules = RULES) -> None:
         self.rules = rules
         self.now_ms = 1_000_000
         self.journal: list[Written | Ended] = []
@@ -78,7 +78,7 @@ class Stage:
         self._tokens = itertools.count(1)
         self._ids = itertools.count(1)
         self.machine = self._new_machine()
-        self.carry_out(self.machine.loaded(self.now_ms))
+        self.carry_out(self.machine.finish_load(self.now_ms))
 
     def _new_machine(self) -> GroupMachine:
         return GroupMachine(self.rules, lambda: str(next(self._ids)))
@@ -95,10 +95,10 @@ class Stage:
                     self._apply(self.machine, written)
                 break
             code = ErrorCode.NOT_COORDINATOR
-            if decision.failed is None:
+            if decision.on_failure is None:
                 decision = Decision(replies=[(token, code) for token, _ in decision.replies])
             else:
-                decision = decision.failed(code)
+                decision = decision.on_failure(code)
         for timer, due_ms in decision.timers:
             if due_ms is None:
                 self.timers.pop(timer, None)
@@ -110,7 +110,7 @@ class Stage:
 
     def _apply(self, machine: GroupMachine, entry: Written | Ended) -> None:
         if isinstance(entry, Ended):
-            machine.ended(entry.producer_id, committed=entry.committed)
+            machine.end_transaction(entry.producer_id, committed=entry.committed)
         else:
             machine.apply(
                 entry.key, entry.value, offset=entry.offset, timestamp=entry.timestamp, producer_id=entry.producer_id
@@ -140,11 +140,11 @@ class Stage:
             self.answers.setdefault(token, reply)
         self.machine = self.replayed()
         self.timers.clear()
-        self.carry_out(self.machine.loaded(self.now_ms))
+        self.carry_out(self.machine.finish_load(self.now_ms))
 
     def end(self, producer_id: int, *, committed: bool) -> None:
         self.journal.append(Ended(producer_id, committed))
-        self.machine.ended(producer_id, committed=committed)
+        self.machine.end_transaction(producer_id, committed=committed)
 
     # Requests. Each returns the token of its answer.
 

@@ -8,7 +8,15 @@ from random import Random
 import judge
 import pytest
 
-from ottla.coord.groups.assignors import ASSIGNORS, Part, Sizes, Spec, Specs, range_assignor, uniform_assignor
+from ottla.coord.groups.assignors import (
+    ASSIGNORS,
+    Assignment,
+    MemberSpec,
+    Sizes,
+    Specs,
+    range_assignor,
+    uniform_assignor,
+)
 
 ASSIGN = Path(__file__).parent / "java" / "Assignors.java"
 
@@ -17,11 +25,11 @@ def topic(number: int) -> bytes:
     return number.to_bytes(16)
 
 
-def spec(*topics: int, instance: str | None = None, part: dict[int, set[int]] | None = None) -> Spec:
-    return Spec(instance, frozenset(map(topic, topics)), parts(part or {}))
+def spec(*topics: int, instance: str | None = None, part: dict[int, set[int]] | None = None) -> MemberSpec:
+    return MemberSpec(instance, frozenset(map(topic, topics)), parts(part or {}))
 
 
-def parts(plain: dict[int, set[int]]) -> Part:
+def parts(plain: dict[int, set[int]]) -> Assignment:
     return {topic(number): frozenset(indexes) for number, indexes in plain.items()}
 
 
@@ -38,7 +46,7 @@ def a_group(random: Random) -> tuple[Specs, Sizes]:
             if owner is not None:
                 owned[owner].setdefault(name, set()).add(index)
     members = {
-        name: Spec(
+        name: MemberSpec(
             f"instance-{random.random()}" if random.random() < 0.3 else None,
             common if alike else frozenset(random.sample(sorted(sizes), random.randrange(0, len(sizes) + 1))),
             {key: frozenset(indexes) for key, indexes in owned[name].items()},
@@ -48,7 +56,7 @@ def a_group(random: Random) -> tuple[Specs, Sizes]:
     return members, sizes
 
 
-def flat(part: Part) -> set[tuple[bytes, int]]:
+def flat(part: Assignment) -> set[tuple[bytes, int]]:
     return {(name, index) for name, indexes in part.items() for index in indexes}
 
 
@@ -126,7 +134,7 @@ def test_apache_kafka_assigns_the_same(tmp_path: Path) -> None:
         assert answer.splitlines() == [f"{member} {text_of(made[member])}" for member in members], (name, members)
 
 
-def text_of(part: Part) -> str:
+def text_of(part: Assignment) -> str:
     return (
         ";".join(f"{int.from_bytes(key)}:{','.join(map(str, sorted(part[key])))}" for key in sorted(part) if part[key])
         or "-"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from coord.groups.stage import RULES, Stage, subscription
 
-from ottla.coord.groups.classic import State
+from ottla.coord.groups.classic import GroupState
 from ottla.errors import ErrorCode
 
 
@@ -124,7 +124,7 @@ def test_heartbeats_set_no_timers_and_the_one_timer_finds_out_itself() -> None:
         assert [stage.heartbeat(member, 1) for member in members] == [ErrorCode.NONE] * 3
         assert stage.timers == timers
     assert set(stage.timers) == set(before) == {("session", "g"), ("retention", "")}
-    assert stage.machine.groups["g"].state is State.STABLE
+    assert stage.machine.groups["g"].state is GroupState.STABLE
 
 
 def test_a_commit_is_a_sign_of_life() -> None:
@@ -213,7 +213,7 @@ def test_the_last_member_leaves_an_empty_group_behind() -> None:
     assert stage.commit(7, member, 1) is ErrorCode.NONE
     assert stage.leave(member) == [ErrorCode.NONE]
     group = stage.machine.groups["g"]
-    assert (group.state, group.generation, group.roster.leader, group.protocol) == (State.EMPTY, 2, None, None)
+    assert (group.state, group.generation, group.roster.leader, group.protocol) == (GroupState.EMPTY, 2, None, None)
     assert stage.fetched() == (7, ErrorCode.NONE)
     assert stage.heartbeat(member, 2) is ErrorCode.UNKNOWN_MEMBER_ID
     assert stage.code(stage.sync(member, 2)) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -235,9 +235,9 @@ def test_who_leaves_while_its_join_waits_is_told() -> None:
     member, join = stage.admitted()
     assert stage.leave(member) == [ErrorCode.NONE]
     assert stage.code(join) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert stage.machine.groups["g"].state is State.PREPARING
+    assert stage.machine.groups["g"].state is GroupState.PREPARING
     stage.advance(3000)
-    assert stage.machine.groups["g"].state is State.EMPTY
+    assert stage.machine.groups["g"].state is GroupState.EMPTY
 
 
 def test_an_invited_member_may_leave_and_disturbs_nobody() -> None:
@@ -280,7 +280,7 @@ def test_a_generation_that_cannot_be_written_does_not_begin() -> None:
     own = stage.sync(leader, 1, {leader: b"x", other: b"y"})
     assert stage.code(own) is stage.code(waiting) is ErrorCode.NOT_COORDINATOR
     stage.full = False
-    assert stage.machine.groups["g"].state is State.PREPARING
+    assert stage.machine.groups["g"].state is GroupState.PREPARING
     rejoins = [stage.join(leader), stage.join(other)]
     assert [stage.answer(join).generation_id for join in rejoins] == [2, 2]
     assert stage.code(stage.sync(leader, 2, {leader: b"x"})) is ErrorCode.NONE
@@ -292,7 +292,7 @@ def test_an_empty_group_that_cannot_be_written_still_answers() -> None:
     stage.full = True
     assert stage.leave(member) == [ErrorCode.NONE]
     stage.full = False
-    assert stage.machine.groups["g"].state is State.EMPTY
+    assert stage.machine.groups["g"].state is GroupState.EMPTY
     stage.restart()
     assert stage.heartbeat(member, 1) is ErrorCode.NONE, "the last that was written counts after a restart"
 
@@ -322,9 +322,9 @@ def test_a_rebalance_of_static_members_who_are_all_away_waits_for_their_sessions
     assert stage.leave(new) == [ErrorCode.NONE]
     assert stage.code(join) is ErrorCode.UNKNOWN_MEMBER_ID
     stage.advance(30_000)
-    assert stage.machine.groups["g"].state is State.PREPARING
+    assert stage.machine.groups["g"].state is GroupState.PREPARING
     stage.advance(30_000)
-    assert stage.machine.groups["g"].state is State.EMPTY
+    assert stage.machine.groups["g"].state is GroupState.EMPTY
 
 
 def test_a_second_join_of_the_same_member_takes_the_place_of_the_first() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from coord.groups.stage import RULES, Stage, done, subscription
 
-from ottla.coord.groups.classic import State
+from ottla.coord.groups.classic import GroupState
 from ottla.coord.groups.machine import FORGET_AGAIN_MS, RETENTION, SLICE
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.commits import (
@@ -23,7 +23,7 @@ def test_who_uses_groups_only_for_offsets_makes_a_group_without_members() -> Non
     assert stage.commit(42) is ErrorCode.NONE
     assert stage.fetched() == (42, ErrorCode.NONE)
     group = stage.machine.groups["g"]
-    assert (group.state, group.protocol_type, group.written) == (State.EMPTY, None, None)
+    assert (group.state, group.protocol_type, group.written) == (GroupState.EMPTY, None, None)
     stage.restart()
     assert stage.fetched() == (42, ErrorCode.NONE)
 
@@ -334,7 +334,7 @@ def test_a_stable_group_keeps_what_it_is_subscribed_to_and_nothing_else() -> Non
         stage.heartbeat(member, 1)
     assert stage.fetched() == (1, ErrorCode.NONE)
     assert stage.fetched(topic="u") == (-1, ErrorCode.NONE)
-    assert stage.machine.groups["g"].state is State.STABLE
+    assert stage.machine.groups["g"].state is GroupState.STABLE
 
 
 def test_a_group_whose_subscriptions_are_unknown_keeps_everything() -> None:

@@ -23,11 +23,11 @@ from ottla.coord.formats import (
     ConsumerGroupTargetAssignmentMetadataValue,
     TopicPartition,
     TopicPartitions,
-    written,
+    encode_record,
 )
-from ottla.coord.groups.consumer_member import State
+from ottla.coord.groups.consumer_member import MemberState
 from ottla.coord.groups.consumer_records import subscription
-from ottla.coord.groups.describing import described
+from ottla.coord.groups.describing import describe
 from ottla.coord.machine import Caller, Decision
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.commits import OffsetFetchRequestGroup, OffsetFetchRequestTopics
@@ -68,10 +68,10 @@ def test_a_member_lets_go_before_another_takes() -> None:
     stage.enter("a")
     newcomer = stage.enter("b")
     assert (newcomer.member_epoch, stage.part(newcomer)) == (3, {}), "all of its part is still held"
-    assert stage.group().members["b"].holding.state is State.UNRELEASED
+    assert stage.group().members["b"].holding.state is MemberState.UNRELEASED
     told = stage.beat("a", 2)
     assert (told.member_epoch, stage.part(told)) == (2, {"t": {0, 1}}), "it stays in its epoch until it has let go"
-    assert stage.group().members["a"].holding.state is State.UNREVOKED
+    assert stage.group().members["a"].holding.state is MemberState.UNREVOKED
     assert stage.part(stage.beat("b", 3)) is None
     assert stage.beat("a", 2, owned={"t": {0, 1, 2}}).member_epoch == 2, "one of the two is not all"
     done = stage.beat("a", 2, owned={"t": {0, 1}})
@@ -343,13 +343,13 @@ def test_a_member_lets_go_of_topics_that_it_is_no_longer_subscribed_to_before_a_
     stage.enter("a", "t", "u")
     answer = stage.beat("a", 2, topics=["u"])
     assert (answer.member_epoch, stage.part(answer), stage.group().target_epoch) == (2, {"u": {0, 1}}, 2)
-    assert stage.group().members["a"].holding.state is State.UNREVOKED
+    assert stage.group().members["a"].holding.state is MemberState.UNREVOKED
     again = stage.beat("a", 2, topics=[])
     assert stage.part(again) == {}, "while it lets go of one it may have to let go of more"
     stage.beat("a", 2, owned={})
     stage.now_ms += 10_000
     stage.settle("a")
-    assert stage.group().members["a"].holding.reconciled(stage.group().epoch)
+    assert stage.group().members["a"].holding.is_reconciled(stage.group().epoch)
 
 
 def test_new_partitions_and_new_topics_are_shared_out() -> None:
@@ -528,7 +528,7 @@ def test_such_groups_are_listed_described_and_deleted() -> None:
     old, new = stage.machine.describe("g", 5), stage.machine.describe("g", 6)
     assert (old.error_code, old.group_state) == (0, "Dead")
     assert (new.error_code, new.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group g is not a classic group.")
-    told = described(stage.group(), "g", stage.rules.consumer, stage.image)
+    told = describe(stage.group(), "g", stage.rules.consumer, stage.image)
     assert (told.group_epoch, told.assignment_epoch, told.assignor_name) == (2, 2, "uniform")
     (member,) = told.members
     assert (member.member_id, member.instance_id, member.rack_id, member.client_id) == ("a", "i", "r", "me")
@@ -548,7 +548,7 @@ def test_what_is_no_such_group_is_not_described() -> None:
     stage = ConsumerStage()
     for group, what in ((None, "not found"), (object(), "is not a consumer group")):
         with pytest.raises(BrokerError) as refused:
-            described(group, "g", stage.rules.consumer, stage.image)
+            describe(group, "g", stage.rules.consumer, stage.image)
         assert refused.value.message == f"Group g {what}."
 
 
@@ -648,7 +648,7 @@ def test_a_group_that_kafka_before_4_1_wrote_is_taken_over() -> None:
     stage = ConsumerStage(topics={"t": 2})
     topic = stage.image.topics["t"].id
     records = [
-        written(
+        encode_record(
             ConsumerGroupMemberMetadataKey(group_id="g", member_id="a"),
             ConsumerGroupMemberMetadataValue(
                 instance_id=None,
@@ -661,19 +661,19 @@ def test_a_group_that_kafka_before_4_1_wrote_is_taken_over() -> None:
                 server_assignor=None,
             ),
         ),
-        written(ConsumerGroupPartitionMetadataKey(group_id="g"), ConsumerGroupPartitionMetadataValue(topics=[])),
-        written(ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=4)),
-        written(
+        encode_record(ConsumerGroupPartitionMetadataKey(group_id="g"), ConsumerGroupPartitionMetadataValue(topics=[])),
+        encode_record(ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=4)),
+        encode_record(
             ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id="a"),
             ConsumerGroupTargetAssignmentMemberValue(
                 topic_partitions=[TopicPartition(topic_id=topic, partitions=[0, 1])]
             ),
         ),
-        written(
+        encode_record(
             ConsumerGroupTargetAssignmentMetadataKey(group_id="g"),
             ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=4),
         ),
-        written(
+        encode_record(
             ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="a"),
             ConsumerGroupCurrentMemberAssignmentValue(
                 member_epoch=4,
@@ -701,7 +701,7 @@ def test_tombstones_of_what_is_not_there_are_passed_over() -> None:
             ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member),
             ConsumerGroupMemberMetadataKey(group_id=group, member_id=member),
         ):
-            stage.machine.apply(written(key, None).key, None, offset=0, timestamp=0, producer_id=-1)
+            stage.machine.apply(encode_record(key, None).key, None, offset=0, timestamp=0, producer_id=-1)
     assert set(stage.machine.groups) == {"g"}
     assert set(stage.group().members) == {"a"}
 
@@ -709,7 +709,7 @@ def test_tombstones_of_what_is_not_there_are_passed_over() -> None:
 def test_a_member_in_a_state_of_the_future_must_begin_anew() -> None:
     stage = ConsumerStage()
     stage.enter("a")
-    record = written(
+    record = encode_record(
         ConsumerGroupCurrentMemberAssignmentKey(group_id="g", member_id="a"),
         ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=2,

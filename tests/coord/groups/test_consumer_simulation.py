@@ -25,7 +25,7 @@ from coord.groups.stage import RULES
 
 from ottla.coord.groups.classic import ClassicGroup
 from ottla.coord.groups.consumer import ConsumerGroup
-from ottla.coord.groups.embedded import read_assignment, read_subscription
+from ottla.coord.groups.consumer_protocol import read_assignment, read_subscription
 from ottla.errors import ErrorCode
 from ottla.wire import codec
 from ottla.wire.messages.groups import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from coord.groups.stage import RULES, Stage, subscription
 
-from ottla.coord.groups.classic import State
+from ottla.coord.groups.classic import GroupState
 from ottla.errors import ErrorCode
 
 A, B = subscription("a"), subscription("b")
@@ -266,4 +266,4 @@ def test_a_static_member_is_removed_by_its_instance() -> None:
     stage = Stage()
     static(stage, "i")
     assert stage.leave(instances=("j", "i")) == [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE]
-    assert stage.machine.groups["g"].state is State.EMPTY
+    assert stage.machine.groups["g"].state is GroupState.EMPTY

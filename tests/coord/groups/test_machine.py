@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 from coord.groups.stage import RULES, Stage, done, subscription
 
-from ottla.coord.formats import ConsumerGroupMetadataKey, GroupMetadataKey, GroupMetadataValue, MemberMetadata, written
-from ottla.coord.groups.classic import State
+from ottla.coord.formats import (
+    ConsumerGroupMetadataKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    encode_record,
+)
+from ottla.coord.groups.classic import GroupState
 from ottla.coord.groups.machine import GroupMachine
 from ottla.coord.machine import NOBODY, NOTHING, Decision
 from ottla.errors import ErrorCode
@@ -30,7 +36,7 @@ def test_a_group_lives_on_after_a_restart_with_all_its_members_and_their_parts()
     assert stage.fetched() == (7, ErrorCode.NONE)
     group = stage.machine.groups["g"]
     assert (group.state, group.roster.leader, group.protocol, group.protocol_type) == (
-        State.STABLE,
+        GroupState.STABLE,
         leader,
         "range",
         "consumer",
@@ -50,7 +56,7 @@ def test_a_rebalance_that_a_restart_cut_short_begins_again() -> None:
     stage.restart()
     assert stage.code(rejoin) is ErrorCode.NOT_COORDINATOR
     assert stage.heartbeat(leader, 1) is ErrorCode.NONE
-    assert stage.machine.groups["g"].state is State.STABLE
+    assert stage.machine.groups["g"].state is GroupState.STABLE
 
 
 def test_who_waits_is_sent_away_when_another_broker_takes_over() -> None:
@@ -85,19 +91,19 @@ def test_records_of_older_kafkas_load() -> None:
     )
     from ottla.wire import codec
 
-    key = written(GroupMetadataKey(group="g"), None).key
+    key = encode_record(GroupMetadataKey(group="g"), None).key
     machine.apply(key, b"\0\0" + codec.encode(value, 0), offset=0, timestamp=5, producer_id=NOBODY)
-    decision = machine.loaded(100)
+    decision = machine.finish_load(100)
     assert (("session", "g"), 7100) in decision.timers
     group = machine.groups["g"]
-    assert (group.state, group.generation, group.since_ms) == (State.STABLE, 4, None)
+    assert (group.state, group.generation, group.since_ms) == (GroupState.STABLE, 4, None)
     assert group.roster.members["m"].rebalance_ms == 7000
 
 
 def test_records_of_other_kinds_are_passed_over() -> None:
     machine = GroupMachine(RULES, lambda: "1")
     machine.apply(b"\x7f\xff", b"\0\0", offset=0, timestamp=0, producer_id=NOBODY)
-    tombstone = written(ConsumerGroupMetadataKey(group_id="k"), None)
+    tombstone = encode_record(ConsumerGroupMetadataKey(group_id="k"), None)
     machine.apply(tombstone.key, None, offset=1, timestamp=0, producer_id=NOBODY)
     assert machine.durable() == GroupMachine(RULES, lambda: "1").durable()
 
@@ -200,7 +206,7 @@ def test_a_heartbeat_decides_nothing_but_its_answer() -> None:
 def test_offsets_that_have_outlived_their_group_s_record_have_a_group_again() -> None:
     stage = Stage()
     stage.commit(5)
-    tombstone = written(GroupMetadataKey(group="g"), None)
+    tombstone = encode_record(GroupMetadataKey(group="g"), None)
     stage.carry_out(Decision([tombstone]))
     assert stage.machine.groups == {}
     stage.restart()

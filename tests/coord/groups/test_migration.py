@@ -8,11 +8,10 @@ import pytest
 from coord.groups.consumer_stage import ConsumerStage
 from coord.groups.stage import RULES
 
-from ottla.coord.groups.classic import ClassicGroup
-from ottla.coord.groups.classic import State as ClassicState
+from ottla.coord.groups.classic import ClassicGroup, GroupState
 from ottla.coord.groups.consumer import ConsumerGroup
-from ottla.coord.groups.consumer_member import State
-from ottla.coord.groups.embedded import read_assignment
+from ottla.coord.groups.consumer_member import MemberState
+from ottla.coord.groups.consumer_protocol import read_assignment
 from ottla.errors import ErrorCode
 from ottla.wire import codec
 from ottla.wire.messages.groups import (
@@ -223,7 +222,7 @@ def test_the_group_is_classic_again_when_the_last_member_of_the_new_protocol_lea
     assert stage.beat("new", -1).member_epoch == -1
     assert stage.kind is ClassicGroup
     stage.check_replay()
-    assert stage.machine.groups["g"].state is ClassicState.PREPARING
+    assert stage.machine.groups["g"].state is GroupState.PREPARING
     assert stage.heartbeat(old, 2) is ErrorCode.REBALANCE_IN_PROGRESS
     rejoined = stage.rejoin(old)
     assert (rejoined.generation_id, rejoined.leader) == (3, old)
@@ -449,7 +448,7 @@ def test_a_static_member_that_takes_the_place_of_the_last_new_one_makes_the_grou
     joined = stage.answer(stage.join(instance="i", protocols={"range": wants("t")}))
     assert (joined.error_code, joined.generation_id) == (0, 2)
     assert stage.kind is ClassicGroup
-    assert stage.machine.groups["g"].state is ClassicState.STABLE
+    assert stage.machine.groups["g"].state is GroupState.STABLE
     assert stage.synced(joined.member_id, 2, instance="i") == {"t": {0, 1, 2, 3}}
     stage.check_replay()
     stage.restart()
@@ -461,7 +460,7 @@ def test_with_another_subscription_it_makes_the_classic_group_rebalance() -> Non
     stage.enter("new", instance="i")
     joined = stage.answer(stage.join(instance="i", protocols={"range": wants("u")}))
     assert stage.kind is ClassicGroup
-    assert stage.machine.groups["g"].state is ClassicState.PREPARING
+    assert stage.machine.groups["g"].state is GroupState.PREPARING
     assert stage.heartbeat(joined.member_id, 2, instance="i") is ErrorCode.REBALANCE_IN_PROGRESS
     stage.check_replay()
 
@@ -495,4 +494,4 @@ def test_the_state_of_a_member_is_kept_when_it_changes_its_protocol() -> None:
     assert (answer.member_epoch, stage.part(answer)) == (1, {"t": {0, 1, 2, 3}})
     member = stage.group().members[old]
     assert member.subscription.classic is None
-    assert member.holding.state is State.STABLE
+    assert member.holding.state is MemberState.STABLE

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coord.groups.member import Member, Waiting
+from ottla.coord.groups.member import ClassicMember, Waiting
 from ottla.coord.groups.roster import Roster
 from ottla.errors import BrokerError, ErrorCode
 
 
-def member(name: str, *protocols: str, instance: str | None = None, rebalance_ms: int = 1) -> Member:
+def member(name: str, *protocols: str, instance: str | None = None, rebalance_ms: int = 1) -> ClassicMember:
     offered = tuple((protocol, name.encode()) for protocol in protocols or ("x",))
-    return Member(name, instance, "c", "/h", session_ms=1, rebalance_ms=rebalance_ms, protocols=offered)
+    return ClassicMember(name, instance, "c", "/h", session_ms=1, rebalance_ms=rebalance_ms, protocols=offered)
 
 
-def roster_of(*members: Member) -> Roster:
+def roster_of(*members: ClassicMember) -> Roster:
     roster = Roster()
     for one in members:
         roster.add(one)
@@ -88,5 +88,5 @@ def test_the_slowest_member_sets_the_time_of_a_rebalance() -> None:
 
 
 def test_what_a_member_says_for_a_protocol_that_it_no_longer_offers_is_what_it_says_for_its_favourite() -> None:
-    one = Member("a", None, "c", "/h", session_ms=1, rebalance_ms=1, protocols=(("x", b"1"), ("y", b"2")))
+    one = ClassicMember("a", None, "c", "/h", session_ms=1, rebalance_ms=1, protocols=(("x", b"1"), ("y", b"2")))
     assert [one.metadata(name) for name in ("x", "y", "z", None)] == [b"1", b"2", b"1", b"1"]

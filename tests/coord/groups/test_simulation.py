@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from coord.groups.stage import RULES, Stage
 
-from ottla.coord.groups.classic import State
+from ottla.coord.groups.classic import GroupState
 from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def test_a_group_keeps_its_promises_in_a_bad_world_and_settles_in_a_good_one(see
         world.check()
     for _ in good_days(world):
         world.check()
-        if settled(world) and world.stage.machine.groups["g"].state is State.STABLE:
+        if settled(world) and world.stage.machine.groups["g"].state is GroupState.STABLE:
             break
     else:
         raise AssertionError(f"not settled: {[reader.part for reader in world.readers]}")

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from waiting import until
 
 from ottla.cluster.image import EMPTY, NO_LEADER, Broker, Partition, Topic
 from ottla.cluster.peers import PeerError
 from ottla.coord.transactions import ending as module
 from ottla.coord.transactions.ending import Endings
-from ottla.coord.transactions.transaction import Markers
+from ottla.coord.transactions.transaction import WriteMarkers
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.transactions import (
     WritableTxnMarkerPartitionResult,
@@ -35,7 +36,7 @@ class World:
     def __init__(self) -> None:
         self.metadata: Any = SimpleNamespace(node_id=ME, image=EMPTY)
         self.machine: Any = SimpleNamespace(is_ending=lambda effect: effect not in self.over)
-        self.over: list[Markers] = []
+        self.over: list[WriteMarkers] = []
         self.told: list[str] = []
         self.sent: list[tuple[int, list[tuple[int, int, list[tuple[str, int]]]]]] = []
         self.answers: Callable[[int, str, int], int] = lambda broker, topic, index: 0
@@ -46,8 +47,8 @@ class World:
         self.closed: list[int] = []
         self.hanging: asyncio.Future[Any] | None = None
         self.lead({STATE: [ME]})
-        self.endings = Endings(self.metadata, self, self, STATE)  # type: ignore[arg-type]
-        self.endings.runtime = SimpleNamespace(peek=self.peek, epoch=lambda _: self.epoch, decide=self.decide)  # type: ignore[assignment]
+        runtime: Any = SimpleNamespace(peek=self.peek, epoch=lambda _: self.epoch, decide=self.decide)
+        self.endings = Endings(runtime, self.metadata, self, self, STATE)  # type: ignore[arg-type]
 
     def lead(self, topics: dict[str, list[int]], alive: tuple[int, ...] = (1, 2, 3)) -> None:
         brokers = {one: Broker(one, {}, None, one) for one in alive}
@@ -63,7 +64,7 @@ class World:
         return self.machine
 
     def decide(self, index: int, operation: Any) -> None:
-        noted = SimpleNamespace(marked=lambda name, *_: self.told.append(name))
+        noted = SimpleNamespace(complete=lambda name, *_: self.told.append(name))
         operation(noted, 0)
 
     def write(self, topic: str, index: int, marker: Any) -> Any:
@@ -115,13 +116,12 @@ class World:
             self.hanging.set_exception(PeerError("closed"))
 
     async def finished(self, *names: str) -> None:
-        while len(self.told) < len(names):
-            await asyncio.sleep(0.001)
+        await until(lambda: len(self.told) >= len(names))
         assert sorted(self.told) == sorted(names)
 
 
-def an_end(name: str, *places: tuple[str, int], producer_id: int = 7) -> Markers:
-    return Markers(name, producer_id, 3, commits=True, partitions=frozenset(places), version=0)
+def an_end(name: str, *places: tuple[str, int], producer_id: int = 7) -> WriteMarkers:
+    return WriteMarkers(name, producer_id, 3, commits=True, partitions=frozenset(places), version=0)
 
 
 def play(story: Callable[[World], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def play(story: Callable[[World], Awaitable[None]], monkeypatch: pytest.MonkeyPa
 def test_each_leader_gets_one_request_with_all_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(world: World) -> None:
         world.lead({STATE: [ME], "t": [1, 2, 3, 2]})
-        world.endings.perform(0, an_end("x", ("t", 0), ("t", 1), ("t", 2), ("t", 3)))
+        world.endings.write(0, an_end("x", ("t", 0), ("t", 1), ("t", 2), ("t", 3)))
         await world.finished("x")
         assert world.here == [("t", 0)]
         assert world.sent == [(2, [(7, 4, [("t", 1), ("t", 3)])]), (3, [(7, 4, [("t", 2)])])]
@@ -151,7 +151,7 @@ def test_what_comes_while_a_request_is_on_its_way_is_in_the_next(monkeypatch: py
         world.lead({STATE: [ME], "t": [2]})
         world.delay_s = 0.01
         for number in range(5):
-            world.endings.perform(0, an_end(f"x{number}", ("t", 0), producer_id=number))
+            world.endings.write(0, an_end(f"x{number}", ("t", 0), producer_id=number))
             await asyncio.sleep(0)
         await world.finished(*(f"x{number}" for number in range(5)))
         assert len(world.sent) == 2
@@ -177,9 +177,8 @@ def test_a_leader_that_refuses_has_not_written_and_the_next_one_is_asked(
     async def story(world: World) -> None:
         world.lead({STATE: [ME], "t": [2, 2]})
         world.answers = lambda broker, topic, index: code if broker == 2 and index == 0 else 0
-        world.endings.perform(0, an_end("x", ("t", 0), ("t", 1)))
-        while len(world.sent) < 3:
-            await asyncio.sleep(0.001)
+        world.endings.write(0, an_end("x", ("t", 0), ("t", 1)))
+        await until(lambda: len(world.sent) >= 3)
         assert world.told == []
         assert world.sent[1:] == [(2, [(7, 4, [("t", 0)])])] * (len(world.sent) - 1), "the other one is written"
         world.lead({STATE: [ME], "t": [3, 2]})
@@ -195,7 +194,7 @@ def test_a_partition_that_knows_a_newer_epoch_needs_none(code: int, monkeypatch:
     async def story(world: World) -> None:
         world.lead({STATE: [ME], "t": [2]})
         world.answers = lambda *_: code
-        world.endings.perform(0, an_end("x", ("t", 0)))
+        world.endings.write(0, an_end("x", ("t", 0)))
         await world.finished("x")
         assert len(world.sent) == 1
 
@@ -205,7 +204,7 @@ def test_a_partition_that_knows_a_newer_epoch_needs_none(code: int, monkeypatch:
 def test_partitions_without_a_leader_or_with_a_dead_one_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(world: World) -> None:
         world.lead({STATE: [ME], "t": [NO_LEADER, 3]}, alive=(1, 2))
-        world.endings.perform(0, an_end("x", ("t", 0), ("t", 1)))
+        world.endings.write(0, an_end("x", ("t", 0), ("t", 1)))
         await asyncio.sleep(0.03)
         assert (world.told, world.sent) == ([], [])
         world.lead({STATE: [ME], "t": [2, 3]})
@@ -226,7 +225,7 @@ def test_a_lost_connection_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None
             return await genuine(*arguments, **how)
 
         monkeypatch.setattr(world, "ask", ask)
-        world.endings.perform(0, an_end("x", ("t", 0)))
+        world.endings.write(0, an_end("x", ("t", 0)))
         await world.finished("x")
         assert not losses
 
@@ -238,7 +237,7 @@ def test_a_deleted_partition_needs_no_marker_but_an_unknown_cluster_is_not_a_del
 ) -> None:
     async def story(world: World) -> None:
         world.lead({})
-        world.endings.perform(0, an_end("x", ("t", 0), ("u", 5)))
+        world.endings.write(0, an_end("x", ("t", 0), ("u", 5)))
         await asyncio.sleep(0.03)
         assert world.told == []
         world.lead({STATE: [ME], "u": [2]})
@@ -253,7 +252,7 @@ def test_who_coordinates_no_more_stops(how: str, monkeypatch: pytest.MonkeyPatch
     async def story(world: World) -> None:
         world.lead({STATE: [ME], "t": [NO_LEADER]})
         effect = an_end("x", ("t", 0))
-        world.endings.perform(0, effect)
+        world.endings.write(0, effect)
         await asyncio.sleep(0)
         if how == "lost":
             world.machine = None
@@ -262,11 +261,10 @@ def test_who_coordinates_no_more_stops(how: str, monkeypatch: pytest.MonkeyPatch
         else:
             world.over.append(effect)
         world.lead({STATE: [ME], "t": [2]})
-        while world.endings._tasks:
-            await asyncio.sleep(0.001)
+        await until(lambda: not world.endings._tasks)
         assert (world.sent, world.told) == ([], [])
         world.machine = None
-        world.endings.perform(0, effect)
+        world.endings.write(0, effect)
         assert world.sent == []
 
     play(story, monkeypatch)
@@ -282,12 +280,11 @@ def test_a_marker_here_counts_when_it_is_committed(monkeypatch: pytest.MonkeyPat
             return commits[-1]
 
         world.writes = write
-        world.endings.perform(0, an_end("x", ("t", 0)))
+        world.endings.write(0, an_end("x", ("t", 0)))
         await asyncio.sleep(0.02)
         assert world.told == []
         commits[0].set_exception(BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        while len(commits) < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(commits) >= 2)
         commits[1].set_result(None)
         await world.finished("x")
 
@@ -304,11 +301,11 @@ def test_a_silent_leader_that_is_gone_is_waited_for_no_longer(monkeypatch: pytes
             return await (hanging if broker.id == 2 else genuine(broker, *arguments, **how))
 
         monkeypatch.setattr(world, "ask", ask)
-        world.endings.perform(0, an_end("x", ("t", 0)))
+        world.endings.write(0, an_end("x", ("t", 0)))
         await asyncio.sleep(0.005)
         world.lead({STATE: [ME], "t": [3]}, alive=(1, 3))
-        world.endings.lost(3)
-        world.endings.lost(2)
+        world.endings.drop_broker(3)
+        world.endings.drop_broker(2)
         await world.finished("x")
         assert world.closed == [2], "there is no channel to the other"
 
@@ -328,7 +325,7 @@ def test_the_end_of_a_large_transaction_lets_others_have_their_turns(monkeypatch
 
         world.writes = lambda topic, index: turns.append(turn)
         places = [*(("t", index) for index in range(1500)), *(("u", index) for index in range(300))]
-        world.endings.perform(0, an_end("x", *places))
+        world.endings.write(0, an_end("x", *places))
         await others()
         await world.finished("x")
         assert len(turns) == 1500, "once each"

@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.coord.transactions.machine import NEEDS_ID, Producer, Settings, TransactionMachine
-from ottla.coord.transactions.transaction import EPOCH_EXHAUSTED, EXPIRY, FOR_EVER_MS, TIMEOUT, Markers, State
+from ottla.coord.transactions.machine import NEEDS_ID, ProducerReply, TransactionMachine, TransactionRules
+from ottla.coord.transactions.transaction import (
+    EPOCH_EXHAUSTED,
+    EXPIRY,
+    FOR_EVER_MS,
+    TIMEOUT,
+    TransactionState,
+    WriteMarkers,
+)
 from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
     from ottla.coord.machine import Decision
 
-SETTINGS = Settings(timeout_ms_max=900_000, expiration_ms=10_000_000, timeout_check_ms=10_000, expiry_check_ms=60_000)
+RULES = TransactionRules(
+    timeout_ms_max=900_000, expiration_ms=10_000_000, timeout_check_ms=10_000, expiry_check_ms=60_000
+)
 A, B = ("a", 0), ("b", 1)
 TOKEN = 7
 
@@ -23,9 +32,9 @@ class World:
     """One machine and its log; markers are written when the test says so."""
 
     def __init__(self) -> None:
-        self.machine = TransactionMachine(SETTINGS)
+        self.machine = TransactionMachine(RULES)
         self.journal: list[tuple[bytes, bytes | None]] = []
-        self.markers: list[Markers] = []
+        self.markers: list[WriteMarkers] = []
         self.now_ms = 1_000_000
         self.next_id = 100
 
@@ -38,7 +47,7 @@ class World:
 
     def init(
         self, timeout_ms: int = 60_000, expected: tuple[int, int] | None = None, *, keep: bool = False
-    ) -> Producer:
+    ) -> ProducerReply:
         def attempt(fresh: int | None) -> Any:
             return self.carry_out(
                 self.machine.init("x", timeout_ms, expected, fresh, TOKEN, self.now_ms, keep_prepared=keep)
@@ -48,16 +57,16 @@ class World:
         if reply is NEEDS_ID:
             self.next_id += 1
             reply = attempt(self.next_id)
-        assert isinstance(reply, Producer)
+        assert isinstance(reply, ProducerReply)
         return reply
 
-    def add(self, producer: Producer, *partitions: tuple[str, int], version: int = 0) -> ErrorCode:
+    def add(self, producer: ProducerReply, *partitions: tuple[str, int], version: int = 0) -> ErrorCode:
         who = producer.producer_id, producer.epoch
         code = self.carry_out(self.machine.add("x", *who, frozenset(partitions), version, TOKEN, self.now_ms))
         assert isinstance(code, ErrorCode)
         return code
 
-    def end(self, producer: Producer, *, commit: bool, version: int = 0) -> Producer:
+    def end(self, producer: ProducerReply, *, commit: bool, version: int = 0) -> ProducerReply:
         def attempt(fresh: int | None) -> Any:
             who = producer.producer_id, producer.epoch
             return self.carry_out(self.machine.end("x", *who, version, fresh, TOKEN, self.now_ms, commit=commit))
@@ -66,20 +75,20 @@ class World:
         if reply is NEEDS_ID:
             self.next_id += 1
             reply = attempt(self.next_id)
-        assert isinstance(reply, Producer)
+        assert isinstance(reply, ProducerReply)
         return reply
 
     def mark(self) -> None:
         while self.markers:
             one = self.markers.pop(0)
-            self.carry_out(self.machine.marked(one.transactional_id, one.producer_id, one.epoch, self.now_ms))
+            self.carry_out(self.machine.complete(one.transactional_id, one.producer_id, one.epoch, self.now_ms))
 
     @property
-    def state(self) -> State:
+    def state(self) -> TransactionState:
         return self.machine.transactions["x"].state
 
     def replayed(self) -> TransactionMachine:
-        fresh = TransactionMachine(SETTINGS)
+        fresh = TransactionMachine(RULES)
         for key, value in self.journal:
             fresh.apply(key, value, offset=0, timestamp=0, producer_id=-1)
         return fresh
@@ -89,14 +98,14 @@ class World:
 def test_a_transaction_from_begin_to_end(commit: bool) -> None:
     world = World()
     producer = world.init()
-    assert producer == Producer(ErrorCode.NONE, 101, 0)
+    assert producer == ProducerReply(ErrorCode.NONE, 101, 0)
     assert world.add(producer, A) is ErrorCode.NONE
     assert world.add(producer, B) is ErrorCode.NONE
     assert world.end(producer, commit=commit) == producer
-    assert world.state is (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT)
-    assert world.markers == [Markers("x", 101, 0, commit, frozenset((A, B)), 0)]
+    assert world.state is (TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT)
+    assert world.markers == [WriteMarkers("x", 101, 0, commit, frozenset((A, B)), 0)]
     world.mark()
-    assert world.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+    assert world.state is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
     assert world.machine.transactions["x"].partitions == frozenset()
 
 
@@ -136,10 +145,10 @@ def test_a_new_producer_fences_the_old_one_and_aborts_what_it_left() -> None:
     old = world.init()
     world.add(old, A)
     assert world.init().code is ErrorCode.CONCURRENT_TRANSACTIONS, "the abort comes first"
-    assert world.markers == [Markers("x", 101, 1, False, frozenset((A,)), 0)]
+    assert world.markers == [WriteMarkers("x", 101, 1, False, frozenset((A,)), 0)]
     world.mark()
     new = world.init()
-    assert new == Producer(ErrorCode.NONE, 101, 2)
+    assert new == ProducerReply(ErrorCode.NONE, 101, 2)
     assert world.add(old, A) is ErrorCode.PRODUCER_FENCED
     assert world.end(old, commit=True).code is ErrorCode.PRODUCER_FENCED
     assert world.add(new, A) is ErrorCode.NONE
@@ -147,7 +156,7 @@ def test_a_new_producer_fences_the_old_one_and_aborts_what_it_left() -> None:
 
 def test_strangers_are_refused() -> None:
     world = World()
-    stranger = Producer(ErrorCode.NONE, 5, 0)
+    stranger = ProducerReply(ErrorCode.NONE, 5, 0)
     assert world.add(stranger, A) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert world.end(stranger, commit=True).code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     producer = world.init()
@@ -168,27 +177,27 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() 
     assert not world.machine.expire(TIMEOUT, world.now_ms).records, "not yet"
     world.now_ms += 1
     world.carry_out(world.machine.expire(TIMEOUT, world.now_ms))
-    assert world.markers == [Markers("x", 101, 1, False, frozenset((A,)), 0)]
+    assert world.markers == [WriteMarkers("x", 101, 1, False, frozenset((A,)), 0)]
     world.mark()
-    assert world.state is State.COMPLETE_ABORT
+    assert world.state is TransactionState.COMPLETE_ABORT
     assert world.end(producer, commit=True).code is ErrorCode.PRODUCER_FENCED
 
 
 def test_an_id_that_nobody_uses_is_forgotten_but_not_one_in_a_transaction() -> None:
     world = World()
     producer = world.init()
-    world.now_ms += SETTINGS.expiration_ms - 1
+    world.now_ms += RULES.expiration_ms - 1
     assert not world.machine.expire(EXPIRY, world.now_ms).records
     world.add(producer, A)
-    world.now_ms += 2 * SETTINGS.expiration_ms
+    world.now_ms += 2 * RULES.expiration_ms
     assert not world.machine.expire(EXPIRY, world.now_ms).records
     world.end(producer, commit=True)
     world.mark()
-    world.now_ms += SETTINGS.expiration_ms
+    world.now_ms += RULES.expiration_ms
     decision = world.machine.expire(EXPIRY, world.now_ms)
     world.carry_out(decision)
     assert world.machine.transactions == {}
-    assert dict(decision.timers)[EXPIRY] == world.now_ms + SETTINGS.expiry_check_ms
+    assert dict(decision.timers)[EXPIRY] == world.now_ms + RULES.expiry_check_ms
 
 
 def test_a_producer_that_asks_again_gets_the_next_epoch_and_the_same_one_for_a_retry() -> None:
@@ -210,8 +219,8 @@ def test_a_producer_that_starts_over_in_the_middle_of_its_own_transaction_is_not
     who = (producer.producer_id, producer.epoch)
     assert world.init(expected=who).code is ErrorCode.CONCURRENT_TRANSACTIONS, "its transaction is aborted first"
     world.mark()
-    assert world.init(expected=who) == Producer(ErrorCode.NONE, 101, 1)
-    assert world.init(expected=(101, 1)) == Producer(ErrorCode.NONE, 101, 2)
+    assert world.init(expected=who) == ProducerReply(ErrorCode.NONE, 101, 1)
+    assert world.init(expected=(101, 1)) == ProducerReply(ErrorCode.NONE, 101, 2)
     assert world.init(expected=who).code is ErrorCode.PRODUCER_FENCED
 
 
@@ -222,7 +231,7 @@ def test_a_producer_whose_transaction_timed_out_may_start_over() -> None:
     world.now_ms += 11
     world.carry_out(world.machine.expire(TIMEOUT, world.now_ms))
     world.mark()
-    assert world.init(expected=(producer.producer_id, producer.epoch)) == Producer(ErrorCode.NONE, 101, 1)
+    assert world.init(expected=(producer.producer_id, producer.epoch)) == ProducerReply(ErrorCode.NONE, 101, 1)
 
 
 def test_a_producer_that_missed_the_answer_to_its_end_may_start_over() -> None:
@@ -231,7 +240,7 @@ def test_a_producer_that_missed_the_answer_to_its_end_may_start_over() -> None:
     world.add(producer, A, version=2)
     world.end(producer, commit=True, version=2)
     world.mark()
-    assert world.init(expected=(producer.producer_id, producer.epoch)) == Producer(ErrorCode.NONE, 101, 1)
+    assert world.init(expected=(producer.producer_id, producer.epoch)) == ProducerReply(ErrorCode.NONE, 101, 1)
 
 
 def test_a_used_up_producer_id_is_replaced() -> None:
@@ -248,7 +257,7 @@ def test_the_last_epoch_is_for_fencing_and_never_a_producers() -> None:
     world = World()
     world.init(timeout_ms=10)
     world.machine.transactions["x"] = world.machine.transactions["x"]._replace(epoch=EPOCH_EXHAUSTED)
-    last = Producer(ErrorCode.NONE, 101, EPOCH_EXHAUSTED)
+    last = ProducerReply(ErrorCode.NONE, 101, EPOCH_EXHAUSTED)
     assert world.add(last, A) is ErrorCode.NONE
     world.now_ms += 11
     world.carry_out(world.machine.expire(TIMEOUT, world.now_ms))
@@ -258,7 +267,7 @@ def test_the_last_epoch_is_for_fencing_and_never_a_producers() -> None:
     assert (after.producer_id, after.epoch) == (102, 0)
     assert world.add(after, A) is ErrorCode.NONE
     assert world.init(expected=(101, EPOCH_EXHAUSTED)).code is ErrorCode.PRODUCER_FENCED, "a zombie"
-    assert world.state is State.ONGOING
+    assert world.state is TransactionState.ONGOING
 
 
 class TestEveryTransactionHasItsEpoch:
@@ -269,8 +278,8 @@ class TestEveryTransactionHasItsEpoch:
         producer = world.init()
         assert world.add(producer, A, version=2) is ErrorCode.NONE
         after = world.end(producer, commit=True, version=2)
-        assert after == Producer(ErrorCode.NONE, 101, 1)
-        assert world.markers == [Markers("x", 101, 1, True, frozenset((A,)), 2)]
+        assert after == ProducerReply(ErrorCode.NONE, 101, 1)
+        assert world.markers == [WriteMarkers("x", 101, 1, True, frozenset((A,)), 2)]
         world.mark()
         assert world.end(producer, commit=True, version=2) == after, "a retry with the old epoch"
         assert world.add(producer, A, version=2) is ErrorCode.PRODUCER_FENCED
@@ -285,7 +294,7 @@ class TestEveryTransactionHasItsEpoch:
         world.add(second, A, version=2)
         assert world.end(first, commit=True, version=2).code is ErrorCode.PRODUCER_FENCED
         assert world.end(first, commit=False, version=2).code is ErrorCode.PRODUCER_FENCED
-        assert world.state is State.ONGOING
+        assert world.state is TransactionState.ONGOING
 
     def test_aborting_when_nothing_is_open_takes_the_next_epoch(self) -> None:
         world = World()
@@ -293,14 +302,14 @@ class TestEveryTransactionHasItsEpoch:
         after = world.end(producer, commit=False, version=2)
         assert after.epoch == producer.epoch + 1
         world.mark()
-        assert world.state is State.COMPLETE_ABORT
+        assert world.state is TransactionState.COMPLETE_ABORT
         assert world.end(after, commit=True, version=2).code is ErrorCode.INVALID_TXN_STATE
 
     def test_a_used_up_producer_id_is_replaced_at_the_end(self) -> None:
         world = World()
         world.init()
         world.machine.transactions["x"] = world.machine.transactions["x"]._replace(epoch=EPOCH_EXHAUSTED)
-        last = Producer(ErrorCode.NONE, 101, EPOCH_EXHAUSTED)
+        last = ProducerReply(ErrorCode.NONE, 101, EPOCH_EXHAUSTED)
         world.add(last, A, version=2)
         after = world.end(last, commit=True, version=2)
         assert (after.producer_id, after.epoch) == (102, 0)
@@ -325,14 +334,14 @@ class TestTwoPhaseCommit:
         old = world.init(timeout_ms=FOR_EVER_MS)
         world.add(old, A, version=2)
         new = world.init(timeout_ms=FOR_EVER_MS, keep=True)
-        assert new == Producer(ErrorCode.NONE, 101, 1, ongoing_id=101, ongoing_epoch=0)
-        assert world.state is State.ONGOING
+        assert new == ProducerReply(ErrorCode.NONE, 101, 1, ongoing_id=101, ongoing_epoch=0)
+        assert world.state is TransactionState.ONGOING
         assert world.end(old, commit=commit, version=2).code is ErrorCode.PRODUCER_FENCED
         newest = world.init(timeout_ms=FOR_EVER_MS, keep=True)
         assert (newest.epoch, newest.ongoing_epoch) == (2, 0)
         assert world.replayed().transactions["x"].next_epoch == 2, "a restart of the coordinator remembers it"
         after = world.end(newest, commit=commit, version=2)
-        assert world.markers == [Markers("x", 101, 3, commit, frozenset((A,)), 2)]
+        assert world.markers == [WriteMarkers("x", 101, 3, commit, frozenset((A,)), 2)]
         world.mark()
         assert world.add(after, A, version=2) is ErrorCode.NONE
 
@@ -341,7 +350,7 @@ class TestTwoPhaseCommit:
         world.add(world.init(timeout_ms=FOR_EVER_MS), A)
         world.init(timeout_ms=FOR_EVER_MS, keep=True)
         assert world.init(timeout_ms=FOR_EVER_MS).code is ErrorCode.CONCURRENT_TRANSACTIONS
-        assert world.markers == [Markers("x", 101, 2, False, frozenset((A,)), 0)]
+        assert world.markers == [WriteMarkers("x", 101, 2, False, frozenset((A,)), 0)]
 
 
 def test_a_partition_is_verified_only_while_it_is_part_of_the_transaction() -> None:
@@ -363,7 +372,7 @@ def test_a_coordinator_that_finds_a_decision_writes_its_markers_again() -> None:
     producer = world.init()
     world.add(producer, A)
     world.end(producer, commit=True)
-    decision = world.replayed().loaded(world.now_ms)
+    decision = world.replayed().finish_load(world.now_ms)
     assert list(decision.effects) == world.markers
     assert dict(decision.timers).keys() == {TIMEOUT, EXPIRY}
 
@@ -372,7 +381,7 @@ def test_a_coordinator_that_finds_a_decision_writes_its_markers_again() -> None:
 def test_no_life_breaks_a_promise(seed: int) -> None:
     """Zombies and retries included: epochs never fall, a decision never changes, and the log tells the whole story."""
     random, world = Random(seed), World()
-    known: list[Producer] = [world.init()]
+    known: list[ProducerReply] = [world.init()]
     decided: dict[tuple[int, int], bool] = {}
     for _ in range(120):
         world.now_ms += random.randrange(20_000)
@@ -399,6 +408,6 @@ def test_no_life_breaks_a_promise(seed: int) -> None:
             assert verdict is marker.commits or marker.version < 2, "a decision is for ever"
         if before is not None and before.producer_id == after.producer_id:
             assert after.epoch >= before.epoch
-            if before.state is State.PREPARE_COMMIT:
-                assert after.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+            if before.state is TransactionState.PREPARE_COMMIT:
+                assert after.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
         assert world.replayed().durable() == world.machine.durable()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from coord.pair import on_loop, pair, parts_of, port_of
 from handlers.test_transactions import add, end, init, produce, read
 from handlers.wired import Wired
+from waiting import wait_until
 
 from ottla.errors import ErrorCode
 from ottla.wire.messages.commits import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -22,7 +22,7 @@ from ottla.wire.messages.transactions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from ottla import BrokerThread
 
@@ -46,13 +46,6 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.node.name)
 
 
-def until(what: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not what():
-        assert time.monotonic() < end_s, "it does not come true"
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("newer", [True, False])
 def test_markers_reach_a_partition_that_another_broker_leads(
@@ -68,9 +61,9 @@ def test_markers_reach_a_partition_that_another_broker_leads(
     assert read(far, "far", committed=True) == before, "it is open"
     assert end(near, name, producer, 5 if newer else 3, commit=commit).error_code == ErrorCode.NONE
     if commit:
-        until(lambda: read(far, "far", committed=True) == [*before, name.encode()])
+        wait_until(lambda: read(far, "far", committed=True) == [*before, name.encode()])
     else:
-        until(lambda: init(near, name).error_code == ErrorCode.NONE)
+        wait_until(lambda: init(near, name).error_code == ErrorCode.NONE)
         assert read(far, "far", committed=True) == before
 
 
@@ -148,7 +141,7 @@ def test_offsets_of_a_group_elsewhere_are_committed_with_the_transaction(
     )
     assert far.ask(wanted, 7).topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
     assert end(near, name, producer, 5 if version >= 5 else 3, commit=True).error_code == ErrorCode.NONE
-    until(lambda: far.ask(wanted, 7).topics[0].partitions[0].committed_offset == 7)
+    wait_until(lambda: far.ask(wanted, 7).topics[0].partitions[0].committed_offset == 7)
 
 
 def test_both_brokers_tell_of_both(brokers: tuple[BrokerThread, BrokerThread], wires: tuple[Wired, Wired]) -> None:

@@ -155,13 +155,13 @@ def test_a_marker_in_between_has_the_question_asked_again() -> None:
         first = asked.verification.admit(partition, "x", (7, 0), adds=False)
         assert not isinstance(first, ErrorCode)
         await asyncio.sleep(0.005)
-        asked.verification.ended(partition, 7)  # while the coordinator is being asked
+        asked.verification.end_transaction(partition, 7, True)  # while the coordinator is being asked
         asked.gate.set()
         await first
         second = asked.verification.admit(partition, "x", (7, 0), adds=False)
         assert not isinstance(second, ErrorCode)
         await second
-        asked.verification.ended(partition, 7)  # after it has answered
+        asked.verification.end_transaction(partition, 7, True)  # after it has answered
         asked.code = lambda *_: ErrorCode.TRANSACTION_ABORTABLE
         assert await asked.admitted(partition) is ErrorCode.TRANSACTION_ABORTABLE
         assert len(asked.requests) == 3
@@ -213,7 +213,7 @@ def test_a_coordinator_here_is_believed_when_what_it_says_is_committed() -> None
         place = ("t", 0)
         machine = SimpleNamespace(verify=lambda *_: {place: ErrorCode.NONE})
         asked.transactions.peek = lambda name: machine
-        asked.transactions.committed = lambda name, _: None if committed.done() else committed
+        asked.transactions.pending_commit = lambda name, _: None if committed.done() else committed
         waiting = asked.verification.admit(a_partition(), "x", (7, 0), adds=False)
         assert not isinstance(waiting, ErrorCode)
         committed.set_result(None)

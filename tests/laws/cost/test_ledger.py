@@ -25,4 +25,4 @@ def test_a_name_that_is_new_makes_nobody_look_at_the_other_logs(tmp_path: Path) 
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         ledger.write(name, [log])
     ledger.make_way(("new", 0), untouched())
-    assert ledger.ways({("new", 0), ("new", 1)}, untouched()) == []
+    assert ledger.plan_way({("new", 0), ("new", 1)}, untouched()) == []

@@ -53,13 +53,13 @@ def test_a_torn_topic_id_does_not_matter(tmp_path: Path) -> None:
 
 def test_the_limit_of_open_files_is_not_looked_at_for_each_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    left = descriptors.left
+    left = descriptors.count_free
 
     def counted() -> int:
         looks.append(left())
         return looks[-1]
 
-    monkeypatch.setattr(descriptors, "left", counted)
+    monkeypatch.setattr(descriptors, "count_free", counted)
 
     async def story() -> None:
         host = Host(tmp_path)

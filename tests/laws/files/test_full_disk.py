@@ -82,7 +82,7 @@ def test_an_aborted_transaction_is_known_although_its_index_could_not_be_written
     disk.full = True
     end_transaction(log, commit=False)
     assert log.directory.online
-    aborted = log.aborted(0, log.end)
+    aborted = log.list_aborted(0, log.end)
     assert aborted == [(7, 0)]
     with pytest.raises(BrokerError):
         log.flush(NOW_MS)
@@ -98,7 +98,7 @@ def test_an_aborted_transaction_is_known_although_its_index_could_not_be_written
         for path in (tmp_path / "copy").rglob("*.txnindex"):
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 34 * 34])
     found = a_store(tmp_path / "copy").logs["orders", 0]
-    assert found.aborted(0, found.end) == aborted
+    assert found.list_aborted(0, found.end) == aborted
 
 
 def test_it_is_said_once_and_so_is_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

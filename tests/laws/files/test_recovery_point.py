@@ -22,21 +22,21 @@ def test_it_does_no_harm(tmp_path: Path) -> None:
     assert [segment.base for segment in log.segments] == [1]
     append(log, produced())
     assert log.flush_due(NOW_MS) is None
-    assert log.unflushed() is not None
+    assert log.plan_flush() is not None
 
 
 def test_a_flush_that_began_before_another_failed_does_not_count(tmp_path: Path) -> None:
     """The kernel tells of bytes that it could not write once, to who asks first; the next is told all is well."""
     log = a_log(tmp_path)
     append(log, produced())
-    first, second = log.unflushed(), log.unflushed()
+    first, second = log.plan_flush(), log.plan_flush()
     assert first is not None
     assert second is not None
-    log.sync_failed(OSError(errno.ENOSPC, "No space left on device"))
-    log.flushed(second, NOW_MS)
+    log.fail_sync(OSError(errno.ENOSPC, "No space left on device"))
+    log.finish_flush(second, NOW_MS)
     assert log.recovery_point == 0
-    again = log.unflushed()
+    again = log.plan_flush()
     assert again is not None
     assert again.sizes, "everything is written again"
-    log.flushed(again, NOW_MS)
+    log.finish_flush(again, NOW_MS)
     assert log.recovery_point == log.end

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from cluster.control.test_driver import Setup, run
 from cluster.control.world import World
+from waiting import until
 
 from ottla.cluster import znodes
 from ottla.cluster.control import events
-from ottla.cluster.keeper import KeeperError, Set
+from ottla.cluster.metadata_store import Set, StoreError
 from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from ottla.cluster.keeper import Op
+    from ottla.cluster.metadata_store import Op
 
 
 def test_a_state_that_may_not_be_written_does_not_stop_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,8 +29,8 @@ def test_a_state_that_may_not_be_written_does_not_stop_its_neighbours(monkeypatc
     world.settle()
     bad, multi = znodes.state_path("t", 1), world.tree.multi
 
-    def refuse(ops: Sequence[Op]) -> KeeperError | None:
-        return KeeperError("not allowed") if any(isinstance(op, Set) and op.path == bad for op in ops) else multi(ops)
+    def refuse(ops: Sequence[Op]) -> StoreError | None:
+        return StoreError("not allowed") if any(isinstance(op, Set) and op.path == bad for op in ops) else multi(ops)
 
     monkeypatch.setattr(world.tree, "multi", refuse)
     world.unregister(0)
@@ -75,8 +76,7 @@ def test_a_client_that_leaves_before_it_is_refused_is_no_trouble(caplog: pytest.
     async def work(setup: Setup) -> None:
         engine = setup.control._engine
         asked = asyncio.ensure_future(engine.ask(events.TakeProducerIds(99, 5)))
-        while engine._current is None:
-            await asyncio.sleep(0)
+        await until(lambda: engine._current is not None)
         asked.cancel()
         for _ in range(20):
             await asyncio.sleep(0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from coord.test_runtime import Counter
 from log.making import TOPIC_ID, a_store, settings
+from waiting import until
 
 from ottla.clock import SystemClock
 from ottla.coord.runtime import Runtime
@@ -20,7 +21,7 @@ ERRORS = [OSError(24, "Too many open files"), MemoryError(), RuntimeError("nobod
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("place", ["read", "loaded"])
+@pytest.mark.parametrize("place", ["read", "finish_load"])
 def test_a_load_that_fails_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, place: str
 ) -> None:
@@ -42,15 +43,13 @@ def test_a_load_that_fails_is_tried_again(
         log = store.create("counts", 0, TOPIC_ID, settings(), 0)
         runtime = Runtime(lambda _: Counter(), SystemClock())
         partition = Partition("counts", 0, TOPIC_ID, log, 0)
-        runtime.elected(partition)
-        while runtime.loading:
-            await asyncio.sleep(0)
+        runtime.on_election(partition)
+        await until(lambda: not runtime.loading)
         runtime.run(0, lambda machine, token, _: machine.add(b"a", token))
         fail_at(log if place == "read" else Counter, place)
-        runtime.resigned(0)
-        runtime.elected(partition)
-        while failures or runtime.loading or not list(runtime.machines()):
-            await asyncio.sleep(0)
+        runtime.on_resignation(0)
+        runtime.on_election(partition)
+        await until(lambda: not failures and not runtime.loading and list(runtime.machines()))
         assert runtime.peek(0).counts == {b"a": 1}
         await runtime.stop()
 

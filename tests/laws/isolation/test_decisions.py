@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from handlers.test_transactions import add, end, init, produce, read
 from handlers.wired import Wired
+from waiting import wait_until
 
 from ottla import BrokerThread
 from ottla.coord.transactions import markers
@@ -18,9 +18,9 @@ from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.transactions import DescribeTransactionsRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 WAIT_S = 10.0
 
@@ -46,7 +46,7 @@ def wired(broker: BrokerThread) -> Iterator[Wired]:
         yield connected
 
 
-def store_of(broker: BrokerThread) -> Store:
+def store_of(broker: BrokerThread) -> LogStore:
     root = broker._broker._root
     assert root is not None
     return root._store
@@ -54,13 +54,6 @@ def store_of(broker: BrokerThread) -> Store:
 
 def full(*_: Any, **__: Any) -> Any:
     raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, "no space left on device")
-
-
-def until(what: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not what():
-        assert time.monotonic() < end_s, "it does not come true"
-        time.sleep(0.01)
 
 
 def state_of(wired: Wired, name: str) -> str:
@@ -86,7 +79,7 @@ def test_a_transaction_is_over_as_soon_as_that_can_be_written_down(
 
     log.append = append  # type: ignore[method-assign]
     assert end(wired, "x", producer, commit=commit).error_code == ErrorCode.NONE
-    until(lambda: state_of(wired, "x") == ("CompleteCommit" if commit else "CompleteAbort"))
+    wait_until(lambda: state_of(wired, "x") == ("CompleteCommit" if commit else "CompleteAbort"))
     assert len(calls) == 5
 
 
@@ -109,7 +102,7 @@ def test_a_marker_is_written_however_the_first_tries_end(
     genuine = markers.append
     monkeypatch.setattr(markers, "append", append)
     assert end(wired, "x", producer, commit=True).error_code == ErrorCode.NONE
-    until(lambda: state_of(wired, "x") == "CompleteCommit")
+    wait_until(lambda: state_of(wired, "x") == "CompleteCommit")
     assert read(wired, "t", committed=True) == [b"v"]
 
 
@@ -127,4 +120,4 @@ def test_groups_are_coordinated_as_soon_as_their_log_can_be_made(broker: BrokerT
         asked = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=topics)
         return bool(wired.ask(asked, 8).topics[0].partitions[0].error_code == ErrorCode.NONE)
 
-    until(committed)
+    wait_until(committed)

@@ -113,7 +113,7 @@ def test_converting_down_goes_in_portions(sound: bytes) -> None:
     for _ in range(3):
         answers: list[bytes] = []
         assert held(lambda: answers.append(legacy.down_convert(data, 1, seen))) < HELD_MAX  # noqa: B023
-        if not native.built():
+        if not native.is_built():
             assert answers == [], "so much is more than Python looks through"
             return
         offsets = [record.offset for record in batch.iterate(answers[0])]
@@ -209,7 +209,7 @@ def test_a_search_by_time_in_many_records(wired: Wired) -> None:
     body = tiny(299_999) + record(delta=299_999, time=5, value=varint(4 << 20) + b"x" * (4 << 20))
     data = wrap(compress(Codec.GZIP, body), NOW, codec=Codec.GZIP, count=300_000, max_timestamp=NOW + 5)
     stored = results(wired.ask(produce(data), 9))
-    if not native.built():
+    if not native.is_built():
         assert stored == [(ErrorCode.RECORD_LIST_TOO_LARGE, -1)], "so much is more than Python looks through"
         return
     assert stored == [(0, 0)]

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from handlers.wired import Wired
 from log.making import NOW_MS, TOPIC_ID, FaultyDisk, StillClock, a_store, append, keep_house, produced, settings
+from waiting import until
 
 from ottla import BrokerThread
 from ottla.disk import RealDisk
@@ -100,7 +101,7 @@ def test_a_flush_that_fails_is_told_to_those_who_wait(tmp_path: Path) -> None:
         log = store.create("orders", 0, TOPIC_ID, settings(flush_messages=1), 0)
         append(log, produced())
         disk.broken = 5
-        outcomes = await asyncio.gather(*(store.flusher.flushed(log, 1) for _ in range(3)), return_exceptions=True)
+        outcomes = await asyncio.gather(*(store.flusher.wait_for(log, 1) for _ in range(3)), return_exceptions=True)
         assert [one.code for one in outcomes if isinstance(one, BrokerError)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 3
 
     asyncio.run(story())
@@ -222,15 +223,13 @@ def test_a_move_holds_up_no_housekeeping(tmp_path: Path, monkeypatch: pytest.Mon
 
         monkeypatch.setattr(move, "copy", slow_copy)
         task = asyncio.create_task(store.run())
-        while not begun.is_set():
-            await asyncio.sleep(0)
+        await until(lambda: begun.is_set())
         while old.start < 8 or not (tmp_path / "a" / "recovery-point-offset-checkpoint").exists():
             clock.ms += 60_000
             await asyncio.sleep(0)
         assert log.directory is not target
         release.set()
-        while log.directory is not target:
-            await asyncio.sleep(0)
+        await until(lambda: log.directory is target)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from net.test_connection import answer, frame, listener, port_of
+from waiting import until
 
 from ottla.net.turns import TURN_S, Lane, Turns
 
@@ -84,8 +85,7 @@ def test_those_who_wait_get_a_turn_each() -> None:
 
         turns.add(lambda: turn("a", 3))
         turns.add(lambda: turn("b", 3))
-        while len(turns):
-            await asyncio.sleep(0)
+        await until(lambda: not len(turns))
 
     asyncio.run(scene())
     assert order == ["a", "b"] * 4
@@ -96,8 +96,7 @@ def test_a_turn_that_fails_is_one_turn(caplog: pytest.LogCaptureFixture) -> None
         turns, done = Turns(), list[int]()
         turns.add(lambda: [][0])
         turns.add(lambda: done.append(1))
-        while len(turns):
-            await asyncio.sleep(0)
+        await until(lambda: not len(turns))
         return len(done)
 
     assert asyncio.run(scene()) == 1

@@ -9,6 +9,7 @@ import pytest
 from handlers.conftest import port_of
 from handlers.wired import Wired
 from net.test_connection import answer, frame, play
+from waiting import until
 
 from ottla.embed import BrokerThread
 from ottla.errors import ErrorCode
@@ -102,8 +103,7 @@ def test_an_answer_that_is_worked_out_holds_back_the_next_request() -> None:
     async def story(_: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(frame(b"request") * 3)
         for number in range(3):
-            while len(late) <= number:
-                await asyncio.sleep(0.001)
+            await until(lambda number=number: len(late) > number)
             await asyncio.sleep(0.005)
             assert len(late) == number + 1
             late[number].set_result(b"%d" % number)

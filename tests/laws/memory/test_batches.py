@@ -27,7 +27,7 @@ CHECK = """
 import resource, sys
 from ottla.records import native
 from ottla.records.check import Limits, Rules
-native.built()
+native.is_built()
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 data = open(sys.argv[1], "rb").read()
@@ -36,7 +36,7 @@ before = peak()
 for release in (False, True):
     verdict = native.check(data, rules, Limits(1 << 30, 1 << 31), release=release)
     native.transcode(data, rules, Limits(1 << 30, 1 << 31), codec=4, level=None, size_max=1 << 20, release=release)
-print(native.built(), verdict[0], peak() - before)
+print(native.is_built(), verdict[0], peak() - before)
 """
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from coord.test_runtime import Counter
 from replica.making import Host, state
 from replica.test_partition import play
+from waiting import until
 
 from ottla.clock import SystemClock
 from ottla.coord.runtime import Runtime
@@ -31,9 +32,8 @@ def test_requests_that_waited_too_long_leave_nothing(tmp_path: Path, monkeypatch
     async def story(host: Host) -> None:
         partition = host.assign(state())  # its followers never come
         runtime: Runtime[Counter] = Runtime(lambda _: Counter(), SystemClock(), patience_s=0.01)
-        runtime.elected(partition)
-        while runtime.loading:
-            await asyncio.sleep(0)
+        runtime.on_election(partition)
+        await until(lambda: not runtime.loading)
         decided: list[weakref.ref[Decided]] = []
         for _ in range(ROUNDS):
             asked = []

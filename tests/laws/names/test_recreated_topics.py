@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from replica.cluster import World, alike, append, play, until
+from replica.cluster import World, alike, append, play
+from waiting import until
 
 from ottla.wire.messages.fetch import FetchRequest
 

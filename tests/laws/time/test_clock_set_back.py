@@ -9,13 +9,14 @@ import pytest
 from coord.groups.stage import RULES, subscription
 from coord.transactions.test_machine import World
 from log.making import NOW_MS, TOPIC_ID, StillClock, a_store, append, keep_house, produced, settings
+from waiting import until
 
 from ottla.clock import SystemClock
 from ottla.coord.groups.machine import GroupMachine
 from ottla.coord.machine import Caller, Moment
 from ottla.coord.runtime import Runtime
 from ottla.coord.transactions.machine import TIMEOUT
-from ottla.coord.transactions.transaction import State
+from ottla.coord.transactions.transaction import TransactionState
 from ottla.replica.partition import Partition
 from ottla.wire.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
 
@@ -93,7 +94,7 @@ def test_a_silent_member_leaves(tmp_path: Path) -> None:
         log = store.create("__consumer_offsets", 0, TOPIC_ID, settings(), 0)
         rules = RULES._replace(session_ms_min=1, initial_delay_ms=0)
         runtime: Runtime[GroupMachine] = Runtime(lambda _: GroupMachine(rules, lambda: "1"), clock)
-        runtime.elected(Partition("__consumer_offsets", 0, TOPIC_ID, log, 0))
+        runtime.on_election(Partition("__consumer_offsets", 0, TOPIC_ID, log, 0))
         request = JoinGroupRequest(
             group_id="g",
             session_timeout_ms=300,
@@ -114,8 +115,7 @@ def test_a_silent_member_leaves(tmp_path: Path) -> None:
         group = runtime.peek(0).groups["g"]
         assert not group.empty
         clock.shift_ms = -HOUR_MS
-        while not group.empty:
-            await asyncio.sleep(0.02)
+        await until(lambda: group.empty)
         await runtime.stop()
 
     asyncio.run(asyncio.wait_for(story(), 20))
@@ -129,10 +129,10 @@ def test_a_transaction_that_nobody_ends_times_out(restarted: bool) -> None:
     world.add(producer, ("t", 0))
     assert world.machine.transactions["x"].started_ms == NOW_MS, "what is written down is wall time"
     if restarted:  # the steady time begins again, at another number
-        world.machine.loaded(Moment.of(100, NOW_MS - HOUR_MS))
+        world.machine.finish_load(Moment.of(100, NOW_MS - HOUR_MS))
         world.now_ms = Moment.of(100, NOW_MS - HOUR_MS)
     begin = int(world.now_ms)
-    for passed_ms, state in ((59_000, State.ONGOING), (61_000, State.PREPARE_ABORT)):
+    for passed_ms, state in ((59_000, TransactionState.ONGOING), (61_000, TransactionState.PREPARE_ABORT)):
         world.now_ms = Moment.of(begin + passed_ms, NOW_MS - HOUR_MS + passed_ms)
         world.carry_out(world.machine.expire(TIMEOUT, world.now_ms))
         assert world.state is state

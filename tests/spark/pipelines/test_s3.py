@@ -20,13 +20,16 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from s3 import S3
-from spark.pipelines.test_activity import framed, in_order, made_up, tables
+from spark.pipelines.activity.test_activity import framed, in_order, made_up, tables
 
 from ottla.client.failure import Failed
-from ottla.spark.pipeline import Pipeline, Run
-from ottla.spark.pipelines import activity, export, logs, restore
-from ottla.spark.pipelines.daily import Daily
+from ottla.spark.pipelines.activity import pipeline as activity
+from ottla.spark.pipelines.export import pipeline as export
+from ottla.spark.pipelines.logs import pipeline as logs
+from ottla.spark.pipelines.restore import pipeline as restore
+from ottla.spark.runner import Pipeline, Run
 from ottla.spark.storage import delta
+from ottla.spark.storage.daily import Daily
 from ottla.spark.storage.store import Store
 
 if TYPE_CHECKING:
@@ -196,18 +199,18 @@ def test_activity(runs: Runs, ottla: Ottla, fresh: Callable[[str], str], format:
 def test_two_drivers_and_what_is_refused(runs: Runs, ottla: Ottla, s3: S3, fresh: Callable[[str], str]) -> None:
     """The number of a commit goes to one of two; a table that has other files in it is not replaced."""
     from ottla.client.cluster import TopicPartition
-    from ottla.spark.export.exporting import Shape
-    from ottla.spark.export.ledger import FolderLedger, Reached
+    from ottla.spark.pipelines.export.exporting import TableShape
+    from ottla.spark.pipelines.export.ledger import FolderLedger, TableProgress
 
     place = s3.location(f"{BUCKET}/two")
-    first, second = (FolderLedger(place, Shape()) for _ in range(2))
+    first, second = (FolderLedger(place, TableShape()) for _ in range(2))
     where = TopicPartition("t", 0)
-    first.commit([], Reached("c", {where: 1}, {"t": "id"}))
+    first.commit([], TableProgress("c", {where: 1}, {"t": "id"}))
     with pytest.raises(Failed, match=r"^another run writes to the table at s3://tables/two: stop one of them"):
-        second.commit([], Reached("c", {where: 2}, {"t": "id"}))
+        second.commit([], TableProgress("c", {where: 2}, {"t": "id"}))
     first.close()
     second.close()
-    assert FolderLedger(place, Shape()).reached({}).offsets == {where: 1}
+    assert FolderLedger(place, TableShape()).read_progress({}).offsets == {where: 1}
     Store(place).put("notes.txt", b"mine")
     with pytest.raises(Failed, match=r"^s3://tables/two has notes.txt in it, which is of no table"):
         runs.once(restore.PIPELINE, "two", topic=fresh("nothing"))

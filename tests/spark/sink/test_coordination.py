@@ -18,7 +18,7 @@ from ottla.client.failure import Failed, Refused
 from ottla.client.transaction import end, enlist, identify, ongoing
 from ottla.spark.sink import coordination, exactly_once
 from ottla.spark.sink.coordination import ClusterPort, place
-from ottla.spark.sink.decisions import Decision, Part, Prepared, Ticket, attempts, decide, decode, driver
+from ottla.spark.sink.decisions import Decision, Prepared, TaskPart, Ticket, attempts, decide, decode, driver
 from ottla.spark.sink.options import SinkOptions
 from ottla.spark.sink.producers import Producer
 from ottla.spark.sink.tally import Tally
@@ -146,7 +146,7 @@ class Stopping(ClusterPort):
         self.count("last")
         return super().last(query, surely=surely)
 
-    def states(self, names: Sequence[str]) -> dict[str, exactly_once.State]:
+    def states(self, names: Sequence[str]) -> dict[str, exactly_once.IdState]:
         self.count("states")
         return super().states(names)
 
@@ -381,7 +381,7 @@ def test_what_is_about_to_time_out_is_not_decided(cluster: Cluster, query: Query
     messages = [query.attempt(0, 0, ["a"])]
 
     class Later(ClusterPort):
-        def states(self, names: Sequence[str]) -> dict[str, exactly_once.State]:
+        def states(self, names: Sequence[str]) -> dict[str, exactly_once.IdState]:
             found, fence = super().states(names), driver(query.name)
             return {**found, fence: found[fence]._replace(started_ms=found[fence].started_ms + 50_000)}
 
@@ -439,7 +439,7 @@ def test_an_enlisted_partition_without_rows_is_no_matter(cluster: Cluster, query
 
 
 def test_decisions_are_written_as_they_are_read() -> None:
-    part = Part(3, Ticket(5, 7), "ottla-sink/q/1/3.5.7", 9, 2)
+    part = TaskPart(3, Ticket(5, 7), "ottla-sink/q/1/3.5.7", 9, 2)
     for decision in (Decision(1, (part, part._replace(task=4, producer_id=-1, epoch=-1))), Decision(2, (), void=True)):
         assert decode(decision.encode()) == decision
     with pytest.raises(Failed, match="format 2"):

@@ -16,7 +16,7 @@ from spark.sink_model import QUERY, Cluster, World
 
 from ottla.client.failure import Refused
 from ottla.spark.sink import exactly_once
-from ottla.spark.sink.decisions import Attempt, Decision, Part, Prepared, Ticket, attempts, decide, driver, made_in
+from ottla.spark.sink.decisions import Attempt, Decision, Prepared, TaskPart, Ticket, attempts, decide, driver, epoch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -138,19 +138,19 @@ def sweep_the_younger_too(standing: Decision, query: str, names: Iterable[str]) 
 
 
 def sweep_what_is_decided(standing: Decision, query: str, names: Iterable[str]) -> list[str]:
-    return [name for name in names if (made_in(query, name) or 0) <= standing.epoch]
+    return [name for name in names if (epoch_of(query, name) or 0) <= standing.epoch]
 
 
 def take_over_without_a_ticket(last: Decision | None, me: Attempt) -> str:
-    parts: Sequence[Part] = last.parts if last is not None else ()
+    parts: Sequence[TaskPart] = last.parts if last is not None else ()
     return next((part.name for part in parts if part.task == me.task), me.name)
 
 
-def names_without_tickets(port: Port, query: str, epoch: int, task: int) -> Part | None:
+def names_without_tickets(port: Port, query: str, epoch: int, task: int) -> TaskPart | None:
     last = port.last(query, surely=False)
     if last is not None and last.closes(epoch):
         return None
-    return Part(task, Ticket(0, 0), Attempt(query, epoch, task, Ticket(0, 0)).name)
+    return TaskPart(task, Ticket(0, 0), Attempt(query, epoch, task, Ticket(0, 0)).name)
 
 
 # What is broken, and whether transactions time out.
@@ -162,7 +162,7 @@ MUTANTS: Final[list[tuple[str, Any, bool]]] = [
     ("finish", finish_quietly, True),
     ("dead", sweep_the_younger_too, False),
     ("dead", sweep_what_is_decided, False),
-    ("chosen", take_over_without_a_ticket, False),
+    ("choose_id", take_over_without_a_ticket, False),
     ("begin", names_without_tickets, False),
 ]
 

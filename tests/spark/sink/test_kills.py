@@ -24,6 +24,7 @@ from judge import Kafka
 from process import Ottla
 from spark.copies import content
 from spark.topics import Topics, delivered
+from waiting import wait_until
 
 from ottla.client.cluster import Cluster
 from ottla.client.transaction import ongoing
@@ -144,11 +145,12 @@ def kill(victim: str, broker: Broker, driver: Driver, chance: random.Random) -> 
 
 
 def wait(driver: Driver, true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert driver.alive, driver.log.read_text()[-3000:]
-        assert time.monotonic() < deadline, f"no progress in {PATIENCE_S} s: {driver.log.read_text()[-3000:]}"
-        time.sleep(0.02)
+    def reached() -> bool:
+        done = true()
+        assert done or driver.alive, driver.log.read_text()[-3000:]
+        return done
+
+    wait_until(reached, lambda: driver.log.read_text()[-3000:], PATIENCE_S)
 
 
 class Source:

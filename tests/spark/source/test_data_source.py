@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from ottla.client.failure import Failed
-from ottla.spark.source.data_source import OttlaDataSource, checked, columns
+from ottla.spark.source.data_source import OttlaDataSource, check_schema, columns
 from ottla.spark.source.options import SourceOptions
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "visits"}
@@ -88,4 +88,4 @@ def test_a_wrong_option_is_found_before_anything_is_planned() -> None:
 )
 def test_other_columns_are_refused(schema: StructType) -> None:
     with pytest.raises(Failed, match="the columns of a topic are fixed"):
-        checked(schema, SourceOptions.load(GIVEN))
+        check_schema(schema, SourceOptions.load(GIVEN))

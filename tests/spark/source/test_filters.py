@@ -30,7 +30,7 @@ from ottla.client.producing import Sender
 from ottla.records.batch import Record, build
 from ottla.spark.source.batch import OttlaReader, PushingReader
 from ottla.spark.source.data_source import COLUMNS, OttlaDataSource
-from ottla.spark.source.filters import Bounds, Interval, bounds, narrow, pushed
+from ottla.spark.source.filters import Bounds, Interval, bounds, is_pushdown, narrow
 from ottla.spark.source.options import SourceOptions
 from ottla.spark.source.planning import Range, Split
 
@@ -192,7 +192,7 @@ def test_only_what_is_needed_is_planned(broker: Broker) -> None:
 
 
 def test_filters_are_taken_where_spark_hands_them_over_and_nowhere_else() -> None:
-    assert not pushed()
+    assert not is_pushdown()
     options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "any"}
     reader = OttlaDataSource(options).reader(COLUMNS)
     assert type(reader) is OttlaReader, "Spark refuses any other while filters are switched off"

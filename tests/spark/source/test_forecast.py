@@ -15,7 +15,7 @@ from spark.topics import Topics, numbers
 
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.records.compress import CorruptError
-from ottla.spark.source.forecast import Retention, Sample, alarming, left_s, recent, retention
+from ottla.spark.source.forecast import PartitionSample, Retention, alarming, recent, retention, time_left_s
 from ottla.spark.source.watch import WARN_S, Watch, peek
 
 if TYPE_CHECKING:
@@ -40,37 +40,42 @@ def test_how_long_records_are_kept(configs: dict[str, str], kept: Retention) -> 
 
 
 def test_a_query_that_stands_still_loses_the_record_it_stands_at() -> None:
-    stands = [Sample(at, 10, 0, 100, record_s=0.0) for at in (50.0, 60.0)]
-    assert left_s(stands, Retention(100_000, None)) == 40.0
-    assert left_s(stands, Retention(30_000, None)) == 0.0
-    assert left_s(stands, Retention(None, None)) is None
+    stands = [PartitionSample(at, 10, 0, 100, record_s=0.0) for at in (50.0, 60.0)]
+    assert time_left_s(stands, Retention(100_000, None)) == 40.0
+    assert time_left_s(stands, Retention(30_000, None)) == 0.0
+    assert time_left_s(stands, Retention(None, None)) is None
 
 
 def test_a_query_that_falls_behind_slowly_has_longer() -> None:
-    falls = [Sample(50.0, 10, 0, 100, record_s=0.0), Sample(60.0, 15, 0, 110, record_s=5.0)]
-    assert left_s(falls, Retention(100_000, None)) == 45.0 / 0.5
+    falls = [PartitionSample(50.0, 10, 0, 100, record_s=0.0), PartitionSample(60.0, 15, 0, 110, record_s=5.0)]
+    assert time_left_s(falls, Retention(100_000, None)) == 45.0 / 0.5
 
 
 def test_a_query_that_catches_up_loses_nothing() -> None:
-    catches = [Sample(50.0, 10, 0, 100, 0.0, 10.0), Sample(60.0, 60, 0, 110, 50.0, 10.0)]
-    assert left_s(catches, Retention(100_000, 1500)) is None
+    catches = [PartitionSample(50.0, 10, 0, 100, 0.0, 10.0), PartitionSample(60.0, 60, 0, 110, 50.0, 10.0)]
+    assert time_left_s(catches, Retention(100_000, 1500)) is None
 
 
 def test_bytes_that_are_written_push_out_those_that_are_not_read() -> None:
-    falls = [Sample(50.0, 10, 0, 100, offset_bytes=10.0), Sample(60.0, 10, 0, 110, offset_bytes=10.0)]
-    assert left_s(falls, Retention(None, 1500)) == 50.0, "5 offsets more would be 1050 bytes, one a second"
+    falls = [PartitionSample(50.0, 10, 0, 100, offset_bytes=10.0), PartitionSample(60.0, 10, 0, 110, offset_bytes=10.0)]
+    assert time_left_s(falls, Retention(None, 1500)) == 50.0, "5 offsets more would be 1050 bytes, one a second"
 
 
 def test_a_log_that_moves_shows_what_it_keeps() -> None:
-    falls = [Sample(50.0, 90, 0, 100), Sample(60.0, 90, 50, 120), Sample(70.0, 90, 50, 140)]
-    assert left_s(falls, Retention(None, None)) == (70 - 50) / 2
+    falls = [PartitionSample(50.0, 90, 0, 100), PartitionSample(60.0, 90, 50, 120), PartitionSample(70.0, 90, 50, 140)]
+    assert time_left_s(falls, Retention(None, None)) == (70 - 50) / 2
 
 
 def test_samples_from_before_the_query_was_at_the_end_do_not_count() -> None:
-    samples = [Sample(1.0, 0, 0, 9), Sample(2.0, 9, 0, 9), Sample(3.0, 9, 0, 12), Sample(9.0, 9, 0, 15)]
+    samples = [
+        PartitionSample(1.0, 0, 0, 9),
+        PartitionSample(2.0, 9, 0, 9),
+        PartitionSample(3.0, 9, 0, 12),
+        PartitionSample(9.0, 9, 0, 15),
+    ]
     assert recent(samples) == samples[2:]
     assert recent([]) == []
-    assert left_s(samples[:1], Retention(1, 1)) is None
+    assert time_left_s(samples[:1], Retention(1, 1)) is None
 
 
 @pytest.mark.parametrize(
@@ -112,10 +117,10 @@ class Log:
         left = (len(self.times) - self.earliest - self.roll) * self.size
         return old or (self.kept.bytes is not None and left >= self.kept.bytes)
 
-    def sample(self, now: float) -> Sample:
+    def sample(self, now: float) -> PartitionSample:
         at = int(self.position)
         time_s = self.times[at] if at < len(self.times) else None
-        return Sample(now, at, self.earliest, len(self.times), time_s, float(self.size))
+        return PartitionSample(now, at, self.earliest, len(self.times), time_s, float(self.size))
 
 
 @pytest.mark.parametrize("kind", ["age", "size"])
@@ -126,7 +131,7 @@ def test_the_loss_comes_after_the_warning_and_not_long_after_its_time(seed: int,
     log = Log(
         Retention(600_000, None) if kind == "age" else Retention(None, 600 * rate * 100), random.randint(50, 500), 100
     )
-    samples: list[Sample] = []
+    samples: list[PartitionSample] = []
     told: list[tuple[float, float]] = []
     for second in range(20_000):
         log.write(float(second), rate)
@@ -135,7 +140,7 @@ def test_the_loss_comes_after_the_warning_and_not_long_after_its_time(seed: int,
         log.position = min(log.position + rate * speed, len(log.times))
         if second % 10 == 0:
             samples.append(log.sample(float(second)))
-            left = left_s(samples, log.kept)
+            left = time_left_s(samples, log.kept)
             if left is not None:
                 told.append((second, second + left))
     else:
@@ -151,14 +156,14 @@ def test_a_query_that_keeps_up_is_left_alone(seed: int) -> None:
     random = Random(seed)
     rate, batch_s = random.randint(5, 20), random.choice([1, 7, 30])
     log = Log(Retention(600_000, 400 * rate * 100), random.randint(50, 500), 100)
-    samples: list[Sample] = []
+    samples: list[PartitionSample] = []
     for second in range(3000):
         log.write(float(second), rate)
         if second % batch_s == 0:
             log.position = len(log.times) - rate
         if second % 10 == 3:
             samples.append(log.sample(float(second)))
-            assert not alarming(left_s(samples, log.kept), log.kept, 3_600_000)
+            assert not alarming(time_left_s(samples, log.kept), log.kept, 3_600_000)
 
 
 # --- a real topic --------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def options(**given: str) -> SourceOptions:
     ],
 )
 def test_partitions_are_chosen(cluster: Cluster, given: dict[str, str], expected: list[TopicPartition]) -> None:
-    found = positions.wanted(cluster, options(**given))
+    found = positions.select_partitions(cluster, options(**given))
     assert found.partitions == expected
     assert found.ids.keys() == {where.topic for where in expected}
     assert all(found.ids.values())
@@ -73,7 +73,7 @@ def test_partitions_are_chosen(cluster: Cluster, given: dict[str, str], expected
 def test_a_pattern_never_means_the_topics_of_the_cluster_itself(cluster: Cluster, broker: Ottla | Kafka) -> None:
     with Cluster(broker.bootstrap) as other:
         other.coordinator("some-group", 0)  # now __consumer_offsets exists
-    found = positions.wanted(cluster, options(subscribePattern=".*")).partitions
+    found = positions.select_partitions(cluster, options(subscribePattern=".*")).partitions
     assert PLACES[0] in found
     assert not [where for where in found if where.topic.startswith("__")]
 
@@ -89,7 +89,7 @@ def test_a_pattern_never_means_the_topics_of_the_cluster_itself(cluster: Cluster
 )
 def test_what_is_not_there_is_named(cluster: Cluster, given: dict[str, str], sentence: str) -> None:
     with pytest.raises(Failed) as caught:
-        positions.wanted(cluster, options(**given))
+        positions.select_partitions(cluster, options(**given))
     assert sentence in str(caught.value)
 
 

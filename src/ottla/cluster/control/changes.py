@@ -12,19 +12,16 @@ from typing import TYPE_CHECKING
 from ottla.cluster import alterations, plans, znodes
 from ottla.cluster.control.awaiting import Awaiting
 from ottla.cluster.image import EVERY_BROKER
-from ottla.cluster.keeper import Create, Delete, KeeperError, NodeExists, NoNode, Set, Unavailable
-from ottla.config.broker import OPTIONS as BROKER_OPTIONS
-from ottla.config.group import OPTIONS as GROUP_OPTIONS
-from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
+from ottla.cluster.metadata_store import Create, Delete, NodeExists, NoNode, Set, StoreError, Unavailable
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ottla.cluster.alterations import Change
+    from ottla.cluster.alterations import OptionChange
     from ottla.cluster.image import Image, Topic
-    from ottla.cluster.keeper import Keeper, Op
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.metadata_store import MetadataStore, Op
     from ottla.cluster.plans import NewTopic
 
 KNOWN_S = 5.0  # how long an answer waits for this broker to hear of its own change
@@ -32,7 +29,7 @@ LEADER_S = 2.0  # how long a client that had a topic made by asking for it waits
 
 
 class Changes:
-    def __init__(self, store: Keeper, metadata: Metadata, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, store: MetadataStore, metadata: Metadata, random_bytes: Callable[[int], bytes]) -> None:
         self._store = store
         self._metadata = metadata
         self._random_bytes = random_bytes
@@ -48,76 +45,70 @@ class Changes:
     # Options
 
     async def alter_topic(
-        self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, name: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change a topic's options; with `replace` those not mentioned go back to their defaults."""
         async with self._deciding:
             await self._metadata.turns.pause()
-            present = self._metadata.image.topic(name).configs
-            config = self._metadata.config
-            after = alterations.changed_configs(
-                {} if replace else present, changes, TOPIC_OPTIONS, alterations.topic_defaults(config)
-            )
-            alterations.check_topic_configs(config, after)
-            if validate_only or after == present:
+            before, after = alterations.alter_topic(self._metadata, name, changes, replace=replace)
+            if validate_only or after == before:
                 return
             await self._write_options("topics", name, znodes.topic_config_path(name), after)
 
-        def known(image: Image) -> bool:
+        def is_known(image: Image) -> bool:
             topic = image.topics.get(name)
             return topic is None or topic.configs == after
 
-        await self._awaiting.until(known, KNOWN_S, [name])
+        await self._awaiting.until(is_known, KNOWN_S, [name])
 
     async def alter_broker(
-        self, broker: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, broker: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change options of one broker, or of EVERY_BROKER, while they run."""
         async with self._deciding:
             await self._metadata.turns.pause()
-            present = self._metadata.image.broker_configs.get(broker, {})
-            after = alterations.changed_configs(
-                {} if replace else present,
-                changes,
-                BROKER_OPTIONS,
-                alterations.broker_defaults(self._metadata.config),
-            )
-            alterations.check_broker_configs(self._metadata.static, broker, present, after)
-            if validate_only or after == present:
+            before, after = alterations.alter_broker(self._metadata, broker, changes, replace=replace)
+            if validate_only or after == before:
                 return
             name = znodes.DEFAULT_ENTITY if broker == EVERY_BROKER else broker
             await self._write_options("brokers", name, znodes.broker_config_path(broker), after)
         await self._awaiting.until(lambda image: image.broker_configs.get(broker, {}) == after, KNOWN_S)
 
     async def alter_group(
-        self, group: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, group: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change options of a group, whether there is one of that name or not."""
         async with self._deciding:
             await self._metadata.turns.pause()
-            present = self._metadata.image.group_configs.get(group, {})
-            after = alterations.changed_configs({} if replace else present, changes, GROUP_OPTIONS, {})
-            alterations.check_group_configs(self._metadata.config, after)
-            if validate_only or after == present:
+            before, after = alterations.alter_group(self._metadata, group, changes, replace=replace)
+            if validate_only or after == before:
                 return
             await self._write_options("groups", group, znodes.group_config_path(group), after)
         await self._awaiting.until(lambda image: image.group_configs.get(group, {}) == after, KNOWN_S)
 
     async def alter_client_metrics(
-        self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, name: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change a subscription to clients' metrics; one without options is gone."""
+        """Change a subscription to clients' metrics. One without options does not exist."""
         async with self._deciding:
             await self._metadata.turns.pause()
-            present = self._metadata.image.client_metrics.get(name, {})
-            after = alterations.changed_configs(
-                {} if replace else present, changes, {}, {}
-            )  # no lists to append to, as in Kafka
-            alterations.check_client_metrics(after)
-            if validate_only or after == present:
+            before, after = alterations.alter_client_metrics(self._metadata, name, changes, replace=replace)
+            if validate_only or after == before:
                 return
             await self._write_options("client-metrics", name, znodes.client_metrics_path(name), after)
         await self._awaiting.until(lambda image: image.client_metrics.get(name, {}) == after, KNOWN_S)
+
+    async def alter_user(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change what is kept of a user. Its node stays, as in Kafka: there may be others below it."""
+        async with self._deciding:
+            await self._metadata.turns.pause()
+            present = self._metadata.image.users.get(name, {})
+            after = alterations.change_user(present, changes)
+            if after == present:
+                return
+            path = znodes.user_config_path(name)
+            await self._write_options("users", path.removeprefix(f"{znodes.USER_CONFIGS}/"), path, after)
+        await self._awaiting.until(lambda image: image.users.get(name, {}) == after, KNOWN_S)
 
     async def _write_options(self, kind: str, name: str, path: str, pairs: Mapping[str, str]) -> None:
         """Write options and the notice of them. The node may be missing, and that of a group, or of a subscription to
@@ -135,7 +126,7 @@ class Changes:
                 continue
             except Unavailable as error:
                 raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata cannot be written: {error}") from error
-            except KeeperError as error:
+            except StoreError as error:
                 raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__} {error.path}") from error
 
     # Topics
@@ -146,7 +137,7 @@ class Changes:
         The leaders are the controller's to choose: LEADER_NOT_AVAILABLE when it takes long, and the client asks again.
         """
         if not self._metadata.image.brokers:
-            # We have only just started. INVALID_REPLICATION_FACTOR would be a client's last word.
+            # We have only just started. After INVALID_REPLICATION_FACTOR a client would not try again.
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "the controller has not said yet which brokers there are")
         wish = wish or plans.NewTopic(name, configs=plans.INTERNAL_CONFIGS.get(name, {}))
         plans.check_total(self._metadata.config, [wish])

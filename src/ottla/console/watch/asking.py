@@ -9,15 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ottla.client.cluster import TopicPartition
-from ottla.client.failure import check
+from ottla.client.failure import Refused, check
+from ottla.client.groups import Committed, fetch_committed
 from ottla.console.watch.snapshot import Disk, Member, Move, Transaction
 from ottla.errors import ErrorCode
 from ottla.wire import codec
-from ottla.wire.messages.commits import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-)
 from ottla.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
 from ottla.wire.messages.consumers import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ottla.wire.messages.folders import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -42,12 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ottla.console.watch.links import Link
+    from ottla.wire.messages.consumers import Member as ConsumerMember
+    from ottla.wire.messages.groups import DescribedGroupMember
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-OFFSET_FETCH: Final = 9
-OFFSETS_BY_NAME: Final = 9  # version of OffsetFetch; later ones say topics by id
-OFFSETS_OF_MANY: Final = 8
 CONSUMER_DESCRIBE: Final = 69
 LIST_TRANSACTIONS: Final = 66
 LOG_DIRS: Final = 35
@@ -58,14 +53,10 @@ TOPICS_AT_ONCE: Final = 500
 TRANSACTIONS_MAX: Final = 1000
 TOPIC: Final = 2
 WANTED: Final = ["min.insync.replicas", "cleanup.policy", "retention.ms"]
+READING: Final = ("classic", "consumer")  # kinds of groups that commit offsets
 OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 T = TypeVar("T")
-
-
-class Commit(NamedTuple):
-    offset: int
-    metadata: str
 
 
 class GroupFacts(NamedTuple):
@@ -74,7 +65,7 @@ class GroupFacts(NamedTuple):
     state: str
     protocol: str
     members: tuple[Member, ...] = ()
-    commits: dict[TopicPartition, Commit] | None = None
+    commits: dict[TopicPartition, Committed] | None = None
 
 
 def metadata(link: Link) -> MetadataResponse:
@@ -130,16 +121,15 @@ def groups(link: Link) -> list[GroupFacts]:
         one.group_id: GroupFacts(one.group_id, kind(one.group_type), one.group_state, one.protocol_type)
         for one in listed.groups
     }
-    for some in portions([name for name, one in facts.items() if one.kind == "classic"], GROUPS_AT_ONCE):
-        facts |= described(link, some)
-    newer = [name for name, one in facts.items() if one.kind == "consumer"]
-    if newer and link.speaks(CONSUMER_DESCRIBE):
-        for some in portions(newer, GROUPS_AT_ONCE):
-            facts |= described_newer(link, some)
-    reading = [name for name, one in facts.items() if one.kind in ("classic", "consumer")]
-    for some in portions(reading, GROUPS_AT_ONCE):
-        for name, commits in committed(link, some).items():
-            facts[name] = facts[name]._replace(commits=commits)
+    for which in READING:
+        if which == "consumer" and not link.speaks(CONSUMER_DESCRIBE):
+            continue
+        for some in portions([name for name, one in facts.items() if one.kind == which], GROUPS_AT_ONCE):
+            facts |= describe(link, some, which)
+    for some in portions([name for name, one in facts.items() if one.kind in READING], GROUPS_AT_ONCE):
+        for name, commits in fetch_committed(link, some, stable=False).items():
+            if not isinstance(commits, Refused):
+                facts[name] = facts[name]._replace(commits=commits)
     return list(facts.values())
 
 
@@ -147,29 +137,47 @@ def kind(said: str) -> str:
     return said.lower() or "classic"
 
 
-def described(link: Link, names: list[str]) -> dict[str, GroupFacts]:
-    answer = link.ask(DescribeGroupsRequest(groups=names), DescribeGroupsResponse)
-    found = {}
-    for one in answer.groups:
-        if one.error_code:
-            continue
-        members = tuple(
-            Member(
-                each.member_id,
-                each.client_id,
-                each.client_host.lstrip("/"),
-                each.group_instance_id,
-                assigned(bytes(each.member_assignment)),
+def describe(link: Link, names: list[str], kind: str) -> dict[str, GroupFacts]:
+    """State and members of groups of one kind; those that have gone meanwhile are left out."""
+    if kind == "consumer":
+        newer = ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
+        return {
+            one.group_id: GroupFacts(
+                one.group_id,
+                kind,
+                one.group_state,
+                one.assignor_name,
+                tuple(member(each, each.instance_id, list_partitions(each)) for each in one.members),
             )
-            for each in one.members
+            for one in link.ask(newer, ConsumerGroupDescribeResponse).groups
+            if not one.error_code
+        }
+    return {
+        one.group_id: GroupFacts(
+            one.group_id,
+            kind,
+            one.group_state,
+            one.protocol_data or one.protocol_type,
+            tuple(
+                member(each, each.group_instance_id, read_assignment(bytes(each.member_assignment)))
+                for each in one.members
+            ),
         )
-        found[one.group_id] = GroupFacts(
-            one.group_id, "classic", one.group_state, one.protocol_data or one.protocol_type, members
-        )
-    return found
+        for one in link.ask(DescribeGroupsRequest(groups=names), DescribeGroupsResponse).groups
+        if not one.error_code
+    }
 
 
-def assigned(data: bytes) -> tuple[TopicPartition, ...]:
+def member(one: DescribedGroupMember | ConsumerMember, instance: str | None, has: tuple[TopicPartition, ...]) -> Member:
+    return Member(one.member_id, one.client_id, one.client_host.lstrip("/"), instance, has)
+
+
+def list_partitions(one: ConsumerMember) -> tuple[TopicPartition, ...]:
+    parts = one.assignment.topic_partitions
+    return tuple(TopicPartition(topic.topic_name, index) for topic in parts for index in topic.partitions)
+
+
+def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """What a consumer's assignment says; members of other kinds put there what they like."""
     if len(data) < 2:
         return ()
@@ -181,63 +189,6 @@ def assigned(data: bytes) -> tuple[TopicPartition, ...]:
     except codec.DecodeError:
         return ()
     return tuple(TopicPartition(one.topic, index) for one in told.assigned_partitions for index in one.partitions)
-
-
-def described_newer(link: Link, names: list[str]) -> dict[str, GroupFacts]:
-    request = ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False)
-    found = {}
-    for one in link.ask(request, ConsumerGroupDescribeResponse).groups:
-        if one.error_code:
-            continue
-        members = tuple(
-            Member(
-                each.member_id,
-                each.client_id,
-                each.client_host.lstrip("/"),
-                each.instance_id,
-                tuple(
-                    TopicPartition(topic.topic_name, index)
-                    for topic in each.assignment.topic_partitions
-                    for index in topic.partitions
-                ),
-            )
-            for each in one.members
-        )
-        found[one.group_id] = GroupFacts(one.group_id, "consumer", one.group_state, one.assignor_name, members)
-    return found
-
-
-def committed(link: Link, names: list[str]) -> dict[str, dict[TopicPartition, Commit]]:
-    if not link.speaks(OFFSET_FETCH, OFFSETS_OF_MANY):
-        return {name: committed_by_one(link, name) for name in names}
-    request = OffsetFetchRequest(
-        group_id="",
-        topics=None,
-        groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in names],
-        require_stable=False,
-    )
-    answer = link.ask(request, OffsetFetchResponse, newest=OFFSETS_BY_NAME)
-    return {
-        said.group_id: {
-            TopicPartition(topic.name, one.partition_index): Commit(one.committed_offset, one.metadata or "")
-            for topic in said.topics
-            for one in topic.partitions
-            if not one.error_code and one.committed_offset >= 0
-        }
-        for said in answer.groups
-        if not said.error_code
-    }
-
-
-def committed_by_one(link: Link, name: str) -> dict[TopicPartition, Commit]:
-    request = OffsetFetchRequest(group_id=name, topics=None, groups=[], require_stable=False)
-    answer = link.ask(request, OffsetFetchResponse, newest=OFFSETS_OF_MANY - 1)
-    return {
-        TopicPartition(topic.name, one.partition_index): Commit(one.committed_offset, one.metadata or "")
-        for topic in answer.topics
-        for one in topic.partitions
-        if not one.error_code and one.committed_offset >= 0
-    }
 
 
 def transactions(link: Link, node: int) -> list[Transaction]:

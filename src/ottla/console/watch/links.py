@@ -48,11 +48,11 @@ class Link:
         """Do this in the link's thread. Only for a link that is not busy: nothing may pile up behind a silence."""
         assert not self.busy, "the broker has not answered the last call"
         self._since = time.monotonic()
-        future = self._pool.submit(self._done, work)
+        future = self._pool.submit(self._attempt, work)
         self._work = future  # type: ignore[assignment]
         return future
 
-    def _done(self, work: Callable[[Link], T]) -> T:
+    def _attempt(self, work: Callable[[Link], T]) -> T:
         try:
             result = work(self)
         except Unreachable as error:
@@ -80,6 +80,13 @@ class Link:
                 self.address, self.timeout_s, security=self._security, client_id="ottla-console"
             )
         return self._connection
+
+    @property
+    def name(self) -> str:
+        return self.connection.name
+
+    def version(self, key: int, newest: int | None = None) -> int:
+        return self.connection.version(key, newest)
 
     def speaks(self, key: int, least: int = 0) -> bool:
         try:

@@ -54,7 +54,7 @@ class Plot:
         if points is None:
             return
         for series, (_, value) in zip(self.chart.options["series"], self._lines, strict=True):
-            series["data"] = [[point.at * 1000, rounded(value(point))] for point in points]
+            series["data"] = [[point.at * 1000, round_value(value(point))] for point in points]
         self._nothing.set_visibility(len(points) < 2)
         self.chart.update()
 
@@ -80,7 +80,12 @@ class Plot:
             "xAxis": {
                 "type": "time",
                 "axisLine": {"lineStyle": {"color": LINE}},
-                "axisLabel": {"color": GREY, "hideOverlap": True, "formatter": {"day": "{MMM} {d}"}},
+                "axisLabel": {
+                    "color": GREY,
+                    "hideOverlap": True,
+                    "alignMinLabel": "left",  # or it would lie on the 0 of the other axis
+                    "formatter": {"day": "{MMM} {d}"},
+                },
             },
             "yAxis": {
                 "type": "value",
@@ -107,5 +112,5 @@ class Plot:
         }
 
 
-def rounded(value: float | None) -> float | None:
+def round_value(value: float | None) -> float | None:
     return None if value is None else round(value, 2)

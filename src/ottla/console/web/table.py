@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from nicegui import ui
 
+from ottla.console.web import units
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -38,6 +40,18 @@ class Column(Generic[T]):
     tone: Callable[[T], str] | None = None
 
 
+def numeric(
+    label: str,
+    value: Callable[[T], float | None],
+    show: Callable[[Any], str] = units.number,
+    *,
+    wide: bool = False,
+    tone: Callable[[T], str] | None = None,
+) -> Column[T]:
+    """A column of numbers: they stand to the right, and those that are not known are sorted as 0."""
+    return Column(label, lambda one: show(value(one)), lambda one: value(one) or 0, right=True, wide=wide, tone=tone)
+
+
 class Paged(Generic[T]):
     def __init__(
         self,
@@ -61,6 +75,7 @@ class Paged(Generic[T]):
         self._key = key
         self._find = find
         self._text = ""
+        self._total = 0
         self._shown: dict[str, T] = {}
         self._chosen: dict[str, T] = {}
         self.page, self.size, self.sort, self.descending = 1, size, sort, descending
@@ -71,18 +86,7 @@ class Paged(Generic[T]):
         bar.set_visibility(find is not None or tools is not None)
         self.table = ui.table(
             rows=[],
-            columns=[
-                {
-                    "name": str(place),
-                    "field": str(place),
-                    "label": column.label,
-                    "sortable": column.sort is not None,
-                    "align": "right" if column.right else "left",
-                    "classes": "o-wide" if column.wide else "o-grow" if column.grow else "",
-                    "headerClasses": "o-wide" if column.wide else "",
-                }
-                for place, column in enumerate(columns)
-            ],
+            columns=[describe(place, column) for place, column in enumerate(columns)],
             row_key="__key",
             pagination={"page": 1, "rowsPerPage": size, "rowsNumber": 0, "sortBy": str(sort), "descending": descending},
             selection="multiple" if selection else None,
@@ -93,6 +97,7 @@ class Paged(Generic[T]):
         self.table.props("binary-state-sort flat rows-per-page-label=Rows").classes("w-full").props(f"data-mark={mark}")
         self.table.add_slot("body-cell", CELL)
         self.table.on("request", self._request, ["pagination"])
+        self.table.on_pagination_change(self._restore)
         if selection:
             self.table.on_select(self._select)
         if on_click is not None:
@@ -140,6 +145,12 @@ class Paged(Generic[T]):
         self.descending = bool(asked.get("descending"))
         self.update()
 
+    def _restore(self, event: Any) -> None:
+        """A browser repeats the first state it was given, sometimes after a newer one was sent: then send it again."""
+        told = event.value.get("rowsNumber") if isinstance(event.value, dict) else None
+        if told != self._total:
+            self.update()
+
     def update(self) -> None:
         """Show what there is now."""
         items = self._items()
@@ -154,6 +165,7 @@ class Paged(Generic[T]):
         page = items[(self.page - 1) * self.size : self.page * self.size]
         self._shown = {self._key(one): one for one in page}
         rows = [self._row(key, one) for key, one in self._shown.items()]
+        self._total = len(items)
         state = {
             "page": self.page,
             "rowsPerPage": self.size,
@@ -176,3 +188,16 @@ class Paged(Generic[T]):
             if column.tone is not None:
                 row[f"{place}__tone"] = column.tone(one)
         return row
+
+
+def describe(place: int, column: Column[Any]) -> dict[str, Any]:
+    """A column as Quasar's table takes it."""
+    return {
+        "name": str(place),
+        "field": str(place),
+        "label": column.label,
+        "sortable": column.sort is not None,
+        "align": "right" if column.right else "left",
+        "classes": "o-wide" if column.wide else "o-grow" if column.grow else "",
+        "headerClasses": "o-wide" if column.wide else "",
+    }

@@ -5,17 +5,12 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
+from ottla.size import format_size
+
 
 def size(count: float | None) -> str:
     """Bytes."""
-    if count is None or count < 0:
-        return "—"
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            return f"{value:,.0f} {unit}" if unit == "B" or value >= 100 else f"{value:,.1f} {unit}"
-        value /= 1024
-    raise AssertionError
+    return "—" if count is None or count < 0 else format_size(count)
 
 
 def number(count: float | None) -> str:

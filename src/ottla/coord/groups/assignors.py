@@ -1,47 +1,47 @@
-"""Who gets which partitions of a consumer group: the broker's own assignors, `uniform` and `range`.
+"""The broker's own assignors for consumer groups, `uniform` and `range`.
 
     range     each topic is cut into runs of neighbouring partitions, one run per member; topics with equally many
-              partitions are cut alike, so that the same member has the same numbers of each
+              partitions are cut alike, so that a member has the same numbers of each
     uniform   members have equally many partitions, give or take one, and keep as many as possible of those they have
 
-Both are functions of the members, of what they had, and of the sizes of topics; they look at no clock and no order but
-that of the members' ids, so any broker comes to the same result. Racks are not considered.
+Both are pure functions of the members, their former assignments and the sizes of the topics, so any broker computes the
+same. Racks are not considered.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla.coord.groups.balance import balanced
+from ottla.coord.groups.balance import Balance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-Part = dict[bytes, frozenset[int]]  # topic id → partitions; topics without any are left out
-NO_PART: Final[Part] = {}
+Assignment = dict[bytes, frozenset[int]]  # topic id → partitions; topics without any are left out
+NO_ASSIGNMENT: Final[Assignment] = {}
 
 
-class Spec(NamedTuple):
-    """What an assignor is told of a member."""
+class MemberSpec(NamedTuple):
+    """What an assignor knows of a member."""
 
     instance: str | None  # of a static member
     topics: frozenset[bytes]  # it is subscribed to; all of them exist
-    part: Part  # that it was to have until now
+    part: Assignment  # its assignment until now
 
 
-Specs = dict[str, Spec]  # by member id
+Specs = dict[str, MemberSpec]  # by member id
 Sizes = dict[bytes, int]  # topic id → number of partitions
 
 
-def range_assignor(members: Specs, sizes: Sizes) -> dict[str, Part]:
+def range_assignor(members: Specs, sizes: Sizes) -> dict[str, Assignment]:
     subscribers: dict[bytes, int] = {}
     for spec in members.values():
         for topic in spec.topics:
             subscribers[topic] = subscribers.get(topic, 0) + 1
     served = dict.fromkeys(subscribers, 0)  # topic → members that have their run
-    parts: dict[str, Part] = {}
+    parts: dict[str, Assignment] = {}
     for member in sorted(members, key=lambda one: _rank(one, members[one].instance)):
-        part: Part = {}
+        part: Assignment = {}
         for topic in members[member].topics:
             share, extra = divmod(sizes[topic], subscribers[topic])
             turn = served[topic]
@@ -55,21 +55,21 @@ def range_assignor(members: Specs, sizes: Sizes) -> dict[str, Part]:
 
 
 def _rank(member: str, instance: str | None) -> tuple[bool, str]:
-    """Static members come first: their names stay, so their runs do."""
+    """Static members come first: their ids stay, and so do their runs."""
     return (instance is None, member if instance is None else instance)
 
 
-def uniform_assignor(members: Specs, sizes: Sizes) -> dict[str, Part]:
+def uniform_assignor(members: Specs, sizes: Sizes) -> dict[str, Assignment]:
     if not members:
         return {}
     first = next(iter(members.values())).topics
     if all(spec.topics == first for spec in members.values()):
         return _uniform(members, {topic: sizes[topic] for topic in sorted(first)})
-    return balanced(members, sizes)
+    return Balance(members, sizes).run()
 
 
-def _uniform(members: Specs, sizes: Mapping[bytes, int]) -> dict[str, Part]:
-    """All are subscribed to the same: what a member has beyond its share goes to those who have less."""
+def _uniform(members: Specs, sizes: Mapping[bytes, int]) -> dict[str, Assignment]:
+    """All are subscribed to the same topics: partitions beyond a member's share go to those who have less."""
     taken = {topic: {index for spec in members.values() for index in spec.part.get(topic, ())} for topic in sizes}
     free = [(topic, index) for topic, size in sizes.items() for index in range(size) if index not in taken[topic]]
     share, extra = divmod(sum(sizes.values()), len(members))
@@ -86,7 +86,7 @@ def _uniform(members: Specs, sizes: Mapping[bytes, int]) -> dict[str, Part]:
             free += [(topic, index) for index in ordered[room:]]
             room -= min(room, len(ordered))
         if room and one_more and len(members) - turn > extra:
-            one_more, room = False, room - 1  # somebody after it may hold so many already
+            one_more, room = False, room - 1  # a later member may already hold that many
         extra -= one_more
         parts[member] = kept
         if room:
@@ -100,7 +100,7 @@ def _uniform(members: Specs, sizes: Mapping[bytes, int]) -> dict[str, Part]:
     return {member: {topic: frozenset(indexes) for topic, indexes in part.items()} for member, part in parts.items()}
 
 
-ASSIGNORS: Final[Mapping[str, Callable[[Specs, Sizes], dict[str, Part]]]] = {
+ASSIGNORS: Final[Mapping[str, Callable[[Specs, Sizes], dict[str, Assignment]]]] = {
     "uniform": uniform_assignor,
     "range": range_assignor,
 }

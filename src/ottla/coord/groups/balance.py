@@ -1,13 +1,13 @@
-"""The uniform assignor when members are subscribed to different topics: balance first, then keep what was.
+"""The uniform assignor when members are subscribed to different topics: balance first, then stickiness.
 
 1. A member keeps what it has of the topics it is still subscribed to.
-2. What nobody has goes to the least loaded subscriber of its topic, hardest topics (most partitions for a subscriber)
-   first.
-3. Topic by topic, the most loaded subscribers give to the least loaded ones until they differ by one at most; again
-   and again over all topics until a whole round moves nothing. Subscriptions that overlap in part can make that slow,
-   so the rounds are counted.
+2. Unassigned partitions go to the least loaded subscriber of their topic, hardest topics (most partitions per
+   subscriber) first.
+3. Topic by topic, the most loaded subscribers give to the least loaded ones until they differ by one at most; this is
+   repeated over all topics until a round moves nothing. Subscriptions that overlap in part can make that slow, so the
+   number of rounds is bounded.
 
-Members are worked with as numbers, their places in the group.
+Members are numbers here: their positions in the group.
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.coord.groups.assignors import Part, Sizes, Specs
+    from ottla.coord.groups.assignors import Assignment, Sizes, Specs
 
 NOBODY: Final = -1
 ROUNDS_MAX: Final = 16  # a round about halves the imbalance
-
-
-def balanced(members: Specs, sizes: Sizes) -> dict[str, Part]:
-    return Balance(members, sizes).run()
 
 
 class Balance:
@@ -42,7 +38,7 @@ class Balance:
                     self.owners[topic][index] = number
                 self.loads[number] += len(spec.part[topic])
 
-    def run(self) -> dict[str, Part]:
+    def run(self) -> dict[str, Assignment]:
         for topic in self._hardest_first(self.subscribers):
             self._give_out(topic)
         self._level([topic for topic in self.subscribers if len(self.subscribers[topic]) > 1])
@@ -80,7 +76,7 @@ class Balance:
                     last = place
 
     def _level_topic(self, topic: bytes) -> int:
-        """Move partitions of one topic from those who have most to those who have least; how many were moved."""
+        """Move partitions of one topic from the most to the least loaded. Returns how many were moved."""
         ladder = Ladder(self.subscribers[topic], self.loads)
         if ladder.spread <= 1:
             return 0
@@ -110,12 +106,12 @@ class Balance:
 class Ladder:
     """Members by load, with a range of the least loaded at one end and of the most loaded at the other.
 
-    Within a range all begin with the same load. Who is taken from a range is assumed to gain or lose one; when all of
-    a range were taken its level moves by one, and it takes in the neighbours that it has come level with.
+    All members of a range begin with the same load. A member that is taken from a range is assumed to gain or lose one;
+    when all of a range were taken its level moves by one, and the range grows by the neighbours of that level.
     """
 
     def __init__(self, members: list[int], loads: list[int]) -> None:
-        assert members, "somebody is subscribed"
+        assert members, "a topic here has subscribers"
         self.loads = loads  # as they are: partitions change hands meanwhile
         self.members = sorted(members, key=lambda number: (loads[number], number))
         lowest, highest = loads[self.members[0]], loads[self.members[-1]]
@@ -139,7 +135,7 @@ class Ladder:
         return number
 
     def most(self) -> int:
-        """Who is to give next; NOBODY when all were excluded."""
+        """The member that gives next; NOBODY when all were excluded."""
         if self.high_next < self.high_start:
             if self.high_end <= self.high_start and self.high_start > 0:
                 self.high_level = self.loads[self.members[self.high_start - 1]]  # the range was emptied by exclusions
@@ -155,7 +151,7 @@ class Ladder:
         return number
 
     def exclude(self) -> None:
-        """The one that was just named has nothing to give."""
+        """The member that `most` just returned has nothing to give."""
         place, last = self.high_next + 1, self.high_end - 1
         self.members[place], self.members[last] = self.members[last], self.members[place]
         self.high_end -= 1

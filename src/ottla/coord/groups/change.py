@@ -1,12 +1,11 @@
-"""A member of a consumer group has come, or says something new: what that does to the group, as records.
+"""How a new member or a new subscription changes a consumer group, as records.
 
-1. The subscription is written down if it is another one. Regular expressions that nobody has asked for before are
-   looked up, those that nobody asks for any more are dropped.
-2. The group epoch rises if the group now wants other topics, or if something about its topics has changed.
-3. A target is computed for the new epoch, unless the last one is too young: then a later heartbeat does it.
+1. A changed subscription is recorded. New regular expressions are looked up, unused ones are dropped.
+2. The group epoch rises if the set of subscribed topics, or something about these topics, has changed.
+3. A target is computed for the new epoch, unless the last one is too recent: then a later heartbeat does it.
 4. The member takes its next step towards the target.
 
-The group itself is left as it is until the records are applied; what it will be is kept here meanwhile.
+The group itself does not change until the records are applied; what it will be is kept here meanwhile.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from ottla.coord.groups import consumer_records as records
-from ottla.coord.groups.assignors import ASSIGNORS, NO_PART, Part, Spec
-from ottla.coord.groups.consumer_member import ConsumerMember, Holding, State, Subscription
+from ottla.coord.groups.assignors import ASSIGNORS, NO_ASSIGNMENT, Assignment, MemberSpec
+from ottla.coord.groups.consumer_member import ConsumerMember, Holding, MemberState, Subscription
 from ottla.coord.groups.consumer_records import Resolved
 from ottla.coord.groups.reconciliation import Goal, Owned, reconcile
 from ottla.coord.groups.topics import ids, matching, metadata_hash
@@ -29,10 +28,10 @@ if TYPE_CHECKING:
     from ottla.coord.groups.group import ConsumerRules
     from ottla.coord.groups.outcome import Outcome
 
-PATTERNS_REST_MS: Final = 10_000  # regular expressions are not looked up again before that
+PATTERNS_REST_MS: Final = 10_000  # the least time between two lookups of regular expressions
 
 
-class Change:
+class GroupChange:
     def __init__(self, group: ConsumerGroup, rules: ConsumerRules, image: Image, now_ms: int, out: Outcome) -> None:
         self.group = group
         self.rules = rules
@@ -43,24 +42,24 @@ class Change:
         self.epoch = group.epoch
         self.target_epoch = group.target_epoch
         self.patterns = group.patterns
-        self.former: str | None = None  # the id of a static member whose place is taken
-        self.subscribed = False  # the member has asked for other topics than before
+        self.former: str | None = None  # the id of a static member that is replaced
+        self.subscribed = False  # the member has changed its subscription
 
     def replace(self, former: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member is back: it takes over what the former one held, as a rule under another id."""
+        """A static member is back: it takes over what the former one held, usually under a new id."""
         member = former._replace(id=member_id, holding=former.holding._replace(epoch=0, previous_epoch=0))
         self.former = former.id
-        if former.id != member_id:  # else its tombstone would take its deadlines, too
+        if former.id != member_id:  # else the tombstone would remove its deadlines, too
             self.out.records += records.without_member(self.group.id, former.id)
         self.out.records += [
             records.subscription(self.group.id, member_id, member.subscription),
-            records.target(self.group.id, member_id, self.group.target.get(former.id, NO_PART)),
+            records.target(self.group.id, member_id, self.group.target.get(former.id, NO_ASSIGNMENT)),
             records.holding(self.group.id, member_id, member.holding),
         ]
         return member
 
     def subscribe(self, member: ConsumerMember, wanted: Subscription) -> ConsumerMember:
-        """The member with its new subscription; the group's epoch rises if it must. BrokerError for a bad pattern."""
+        """The member with its new subscription; raises the group's epoch if needed. BrokerError for a bad pattern."""
         group, before = self.group, member.subscription
         if wanted != before:
             self.out.records.append(records.subscription(group.id, member.id, wanted))
@@ -76,7 +75,7 @@ class Change:
         return updated
 
     def _change_pattern(self, before: str, wanted: str) -> bool:
-        """The member's regular expression is another one. Whether that changes what the group is subscribed to."""
+        """The member has another regular expression. Returns whether that changes the group's topics."""
         group = self.group
         if before and group.pattern_counts[before] == 1:
             self._drop(before)
@@ -87,7 +86,7 @@ class Change:
         return True
 
     def _refresh_patterns(self, updated: ConsumerMember) -> bool:
-        """Look up what is due, all at once so that the group is assigned once. Whether anything has changed."""
+        """Look up all patterns if that is due, so that the group is assigned once. Returns whether any changed."""
         group, topics = self.group, self.image.topics
         if topics.grown > group.seen:
             group.patterns_due_ms = min(group.patterns_due_ms, group.patterns_ms + PATTERNS_REST_MS)
@@ -97,17 +96,18 @@ class Change:
         used = {text for member in self._members(updated) if (text := member.subscription.pattern)}
         if sum(self._resolve(text, self._matching(text)) for text in sorted(used)):
             return True
-        group.patterns_due_ms = self.now_ms + self.rules.pattern_refresh_ms  # a change that got lost is found before
+        # Only now, so that a change that could not be written is found again.
+        group.patterns_due_ms = self.now_ms + self.rules.pattern_refresh_ms
         return False
 
     def _matching(self, text: str) -> frozenset[str]:
         try:
             return matching(self.image, text)
         except BrokerError:
-            return frozenset()  # another broker has let it in
+            return frozenset()  # another broker accepted it
 
     def _resolve(self, text: str, topics: frozenset[str]) -> bool:
-        """A regular expression was looked up. Whether it stands for other topics than before."""
+        """Note the topics of a regular expression. Returns whether they are others than before."""
         before = self.patterns.get(text)
         if before is not None and before.topics == topics:
             return False
@@ -132,7 +132,7 @@ class Change:
             if group.partition_metadata:
                 self.out.records.append(records.no_partition_metadata(group.id))
         else:
-            # Only now: after a change that could not be written it is tried again.
+            # Only now, so that a change that could not be written is tried again.
             group.seen = self.image.topics.version
 
     def _members(self, updated: ConsumerMember) -> list[ConsumerMember]:
@@ -145,14 +145,14 @@ class Change:
     def _names(self) -> dict[str, frozenset[str]]:
         return {text: resolved.topics for text, resolved in self.patterns.items()}
 
-    def assign(self, updated: ConsumerMember) -> Part:
-        """The member's part of the target, which is computed anew if the group's epoch has risen and time allows."""
+    def assign(self, updated: ConsumerMember) -> Assignment:
+        """The target of the member. Computes a new one if the group's epoch has risen and the interval is over."""
         group, rules = self.group, self.rules
         rest_ms = rules.assignment_interval_ms
         passed_ms = wall_ms(self.now_ms) - group.target_ms  # below 0 if the clock was set back since
         due = group.target_ms == 0 or rest_ms == 0 or not 0 <= passed_ms < rest_ms
         if self.epoch <= group.target_epoch or not due:
-            return group.target.get(self.former or updated.id, NO_PART)
+            return group.target.get(self.former or updated.id, NO_ASSIGNMENT)
         members, names = self._members(updated), self._names()
         known: dict[frozenset[str], frozenset[bytes]] = {}
         specs = {}
@@ -161,14 +161,14 @@ class Change:
             topics = known.get(wanted)
             if topics is None:
                 topics = known[wanted] = ids(self.image, wanted)
-            part = group.target.get(self.former if self.former and member is updated else member.id, NO_PART)
-            specs[member.id] = Spec(member.subscription.instance, topics, part)
+            part = group.target.get(self.former if self.former and member is updated else member.id, NO_ASSIGNMENT)
+            specs[member.id] = MemberSpec(member.subscription.instance, topics, part)
         sizes = {
             topic: len(self.image.topics[self.image.names_by_id[topic]].partitions)
             for topics in known.values()
             for topic in topics
         }
-        made = ASSIGNORS[preferred(members, rules)](specs, sizes)
+        made = ASSIGNORS[choose_assignor(members, rules)](specs, sizes)
         for name, part in made.items():
             written = group.target.get(self.former if self.former and name == updated.id else name)
             if written != part:
@@ -177,13 +177,13 @@ class Change:
         self.target_epoch = self.epoch
         return made[updated.id]
 
-    def reconcile(self, updated: ConsumerMember, part: Part, owned: Owned | None) -> ConsumerMember:
-        """The member after its next step towards its part of the target."""
+    def reconcile(self, updated: ConsumerMember, part: Assignment, owned: Owned | None) -> ConsumerMember:
+        """The member after its next step towards its target."""
         group, holding = self.group, updated.holding
-        if not self.subscribed and holding.reconciled(self.target_epoch):
+        if not self.subscribed and holding.is_reconciled(self.target_epoch):
             return updated
         goal = Goal(self.target_epoch, part, ids(self.image, updated.names(self._names())))
-        now = reconcile(holding, goal, owned=owned, taken=group.taken, changed=self.subscribed)
+        now = reconcile(holding, goal, owned=owned, is_taken=group.is_taken, changed=self.subscribed)
         if now == holding:
             return updated
         self.out.records.append(records.holding(group.id, updated.id, now))
@@ -193,13 +193,13 @@ class Change:
 
     def _give_time(self, member: ConsumerMember, now: Holding) -> None:
         deadlines = self.group.deadlines
-        if now.state is State.UNREVOKED:
+        if now.state is MemberState.UNREVOKED:
             deadlines.revoke(member.id, now.epoch, self.now_ms + member.subscription.rebalance_ms, self.out)
         else:
             deadlines.revocations.pop(member.id, None)
 
 
-def preferred(members: list[ConsumerMember], rules: ConsumerRules) -> str:
-    """The assignor that most members name; the first of those that are offered if they name none."""
+def choose_assignor(members: list[ConsumerMember], rules: ConsumerRules) -> str:
+    """The assignor that most members name; the broker's first one if they name none."""
     named = Counter(one.subscription.assignor for one in members if one.subscription.assignor in ASSIGNORS)
     return max(ASSIGNORS, key=lambda name: named[name]) if named else rules.assignors[0]

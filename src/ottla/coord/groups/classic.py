@@ -1,16 +1,17 @@
-"""A classic group: members join, one of them (the leader) shares out the work, the others are told their part.
+"""A classic group: members join, one of them (the leader) assigns the partitions, and syncs fetch the assignment.
 
     Empty ──join──► PreparingRebalance ──all joined, or time is up──► CompletingRebalance ──leader's sync──► Stable
                         │      ▲                                             │                                  │
                         │      └──── somebody joins, leaves or falls silent ─┴──────────────────────────────────┘
                         └──── all have left ──► Empty
 
-Every pass through CompletingRebalance is a generation, and only members of the current one may commit. Joins wait for
-the other members, syncs wait for the leader's. The group is written down when it becomes stable and when it becomes
-empty: `written` is that record, all of the group that outlives the broker. The rest is soft: who waits, who is due.
+Every pass through CompletingRebalance is a generation, and only members of the current one may commit. A join waits for
+the other members, a sync for the leader's sync. A record of the group is written when it becomes stable and when it
+becomes empty: `written` is the last one, and all that survives the broker. The rest is in memory: who waits, and the
+deadlines.
 
-A member's deadline moves with each sign of life; the group's one timer is set for the earliest and finds out when it
-fires whether that has moved. So a heartbeat costs no more than an assignment.
+A heartbeat only moves the member's deadline. The group has one timer, set for the earliest deadline; when it fires and
+the deadline has moved, it is set again.
 """
 
 from __future__ import annotations
@@ -18,35 +19,29 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from ottla.coord.formats import GroupMetadataKey, GroupMetadataValue, MemberMetadata, written
-from ottla.coord.groups.member import NEVER, Member
+from ottla.coord.formats import GroupMetadataKey, GroupMetadataValue, MemberMetadata, encode_record
+from ottla.coord.groups.consumer_protocol import CONSUMER, read_topics
+from ottla.coord.groups.member import NEVER, ClassicMember
 from ottla.coord.groups.offsets import NO_EXPIRY
 from ottla.coord.groups.outcome import Outcome
 from ottla.coord.groups.roster import Roster
 from ottla.coord.machine import wall_ms
 from ottla.errors import BrokerError, ErrorCode
-from ottla.wire.codec import DecodeError, decoder
-from ottla.wire.messages.groups import (
-    ConsumerProtocolSubscription,
-    JoinGroupResponse,
-    JoinGroupResponseMember,
-    SyncGroupResponse,
-)
+from ottla.wire.messages.groups import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.coord.groups.group import Rules
-    from ottla.coord.groups.offsets import Committed
+    from ottla.coord.groups.group import GroupRules
+    from ottla.coord.groups.offsets import CommittedOffset
     from ottla.coord.machine import Decision, Record, Token
     from ottla.wire.messages.groups import SyncGroupRequest
 
-CONSUMER = "consumer"  # the protocol type of consumers, the one whose subscriptions can be read
 PROTOCOL_NULLABLE = 7  # the first version of JoinGroup in which an answer may have no protocol
 NO_TIME = -1
 
 
-class State(StrEnum):
+class GroupState(StrEnum):
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
@@ -56,26 +51,25 @@ class State(StrEnum):
 class ClassicGroup:
     kind = "classic"
 
-    def __init__(self, group_id: str, rules: Rules, now_ms: int | None = None) -> None:
+    def __init__(self, group_id: str, rules: GroupRules, now_ms: int | None = None) -> None:
         self.id = group_id
         self.written: GroupMetadataValue | None = None
         self.rules = rules
-        self.state = State.EMPTY
-        self.since_ms = (
-            None if now_ms is None else wall_ms(now_ms)
-        )  # when it came into this state; None: from before that was recorded
+        self.state = GroupState.EMPTY
+        # Since when it is in this state; None: an older broker did not record it.
+        self.since_ms = None if now_ms is None else wall_ms(now_ms)
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.generation = 0
         self.roster = Roster()
-        self.invited: dict[str, int] = {}  # member ids that were given out and are not joined with yet → until when
-        self.unsynced: set[str] = set()  # members that have not fetched their part of this generation
-        self.first = False  # in a rebalance that began with nobody: it waits a while for more to come
-        self.grown = False  # somebody new has come since that wait began
-        self.wait_ms = self.wait_left_ms = 0  # the present length of that wait, and how much may be added to it
+        self.invited: dict[str, int] = {}  # member ids that were given out and have not joined yet → until when
+        self.unsynced: set[str] = set()  # members that have not fetched their assignment in this generation
+        self.first = False  # in a rebalance of an empty group, which waits a while for more members
+        self.grown = False  # a new member has joined since that wait began
+        self.wait_ms = self.wait_left_ms = 0  # the length of that wait, and how much may be added to it
         self.armed_ms = NEVER  # what the session timer is set for
-        self._subscriptions: list[bytes] | None = None  # of the members of this generation; None before the first one
-        self._topics: tuple[list[bytes], frozenset[str] | None] | None = None  # which topics those are to, once read
+        self._subscriptions: list[bytes] | None = None  # of the members of this generation; None before the first
+        self._topics: tuple[list[bytes], frozenset[str] | None] | None = None  # the topics in those, once decoded
 
     @property
     def phase(self) -> str:
@@ -83,10 +77,10 @@ class ClassicGroup:
 
     @property
     def empty(self) -> bool:
-        return self.state is State.EMPTY
+        return self.state is GroupState.EMPTY
 
     def wake(self, now_ms: int, out: Outcome) -> None:
-        """Live on after a load, as the record says, every member with its whole session before it."""
+        """Continue after a load from the record. Every member gets a whole session timeout."""
         value = self.written
         if value is None:
             return
@@ -94,14 +88,14 @@ class ClassicGroup:
         self.protocol, self.generation = value.protocol, value.generation
         self.since_ms = None if value.current_state_timestamp == NO_TIME else value.current_state_timestamp
         for one in value.members:
-            member = Member.written(value.protocol, one)
+            member = ClassicMember.from_record(value.protocol, one)
             self.roster.add(member)
             self.expect(member, now_ms + member.session_ms, out)
         self.roster.leader = value.leader if value.leader in self.roster.members else self.roster.leader
         self._subscriptions = [one.subscription for one in value.members]
         if value.members:
-            self.state = State.STABLE
-        if len(value.members) > self.rules.size_max:  # lowered since: let consumers commit, then sort it out
+            self.state = GroupState.STABLE
+        if len(value.members) > self.rules.size_max:  # lowered since: consumers may commit first
             self.prepare(now_ms, out)
 
     # What the machine asks of any group.
@@ -109,75 +103,75 @@ class ClassicGroup:
     def check_commit(
         self, member_id: str, instance: str | None, epoch: int, *, version: int, transactional: bool
     ) -> None:
-        if epoch < 0 and self.state is State.EMPTY:
-            return  # somebody who only keeps offsets here
+        if epoch < 0 and self.state is GroupState.EMPTY:
+            return  # a client that only stores offsets here
         if epoch >= 0 or member_id or instance is not None:
             self.roster.check(member_id, instance)
             if epoch != self.generation:
                 raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
         elif not transactional:
             raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if self.state is State.COMPLETING and not transactional:
+        if self.state is GroupState.COMPLETING and not transactional:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def committed(self, member_id: str, now_ms: int) -> None:
+    def note_commit(self, member_id: str, now_ms: int) -> None:
         member = self.roster.members.get(member_id)
-        if member is not None and self.state is not State.COMPLETING:
+        if member is not None and self.state is not GroupState.COMPLETING:
             member.deadline_ms = now_ms + member.session_ms
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Anybody may."""
 
     def check_deletion(self) -> None:
-        if self.state is not State.EMPTY:
+        if self.state is not GroupState.EMPTY:
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
     def check_offset_deletion(self) -> None:
-        if self.state is not State.EMPTY and self.protocol_type != CONSUMER:
+        if self.state is not GroupState.EMPTY and self.protocol_type != CONSUMER:
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
     def subscribes(self, topic: str) -> bool:
         topics = self.topics
         return self.protocol_type == CONSUMER if topics is None else topic in topics
 
-    def expired(self, one: Committed, now_ms: int, retention_ms: int) -> bool:
+    def has_expired(self, one: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
         if self.protocol_type is None:
             base = one.time_ms
-        elif self.state is State.EMPTY:
+        elif self.state is GroupState.EMPTY:
             base = one.time_ms if self.since_ms is None else self.since_ms
-        elif self.state is State.STABLE and self.topics is not None:
+        elif self.state is GroupState.STABLE and self.topics is not None:
             base = one.time_ms
         else:
             return False
         return now_ms >= one.expires_ms if one.expires_ms != NO_EXPIRY else now_ms - base >= retention_ms
 
     def tombstones(self) -> list[Record]:
-        return [written(GroupMetadataKey(group=self.id), None)]
+        return [encode_record(GroupMetadataKey(group=self.id), None)]
 
     @property
     def topics(self) -> frozenset[str] | None:
-        """What the members are subscribed to; None when that cannot be told, for their protocol is not consumers'."""
+        """The topics that the members are subscribed to; None when their protocol is not the consumer protocol."""
         if self.protocol_type != CONSUMER or self._subscriptions is None:
             return None
         if self._topics is None or self._topics[0] is not self._subscriptions:
-            self._topics = self._subscriptions, topics_of(self._subscriptions)
+            self._topics = self._subscriptions, read_topics(self._subscriptions)
         return self._topics[1]
 
     # Rebalances.
 
     def rebalance(self, now_ms: int, out: Outcome) -> None:
-        """The members are others than before, or want something else: begin a rebalance, or go on with the present."""
-        if self.state is not State.PREPARING:
+        """Members or subscriptions have changed: begin a rebalance, or complete the current one."""
+        if self.state is not GroupState.PREPARING:
             self.prepare(now_ms, out)
         elif not self.first and self.all_joined:
             self.complete(now_ms, out)
 
     def prepare(self, now_ms: int, out: Outcome) -> None:
-        if self.state is State.COMPLETING:
+        if self.state is GroupState.COMPLETING:
             self._refuse_syncs(ErrorCode.REBALANCE_IN_PROGRESS, now_ms, out)
         self._stop_waiting_for_syncs(out)
-        self.first = self.state is State.EMPTY
-        self._become(State.PREPARING, now_ms)
+        self.first = self.state is GroupState.EMPTY
+        self._become(GroupState.PREPARING, now_ms)
         if self.first:
             self.wait_ms = self.rules.initial_delay_ms
             self.wait_left_ms = max(self.roster.rebalance_ms - self.wait_ms, 0)
@@ -188,7 +182,7 @@ class ClassicGroup:
             out.timer(("join", self.id), now_ms + self.roster.rebalance_ms)
 
     def join_time_is_up(self, now_ms: int, out: Outcome) -> None:
-        if self.state is not State.PREPARING:
+        if self.state is not GroupState.PREPARING:
             return
         if self.first and self.grown and self.wait_left_ms:
             self.grown = False
@@ -199,13 +193,13 @@ class ClassicGroup:
             self.complete(now_ms, out)
 
     def complete(self, now_ms: int, out: Outcome) -> None:
-        """Go on with those who have joined: the next generation, or none if nobody is left."""
+        """End the join phase. Those that have joined are the next generation; without any the group is empty."""
         out.timer(("join", self.id), None)
         roster = self.roster
         for member in [one for one in roster.members.values() if one.join is None and one.instance is None]:
             self.remove(member.id)
         if not roster.elect() and roster.members:
-            # Static members alone, and none of them has come: wait until their sessions end, or one of them comes.
+            # Only static members, and none of them has joined: wait until one joins or their sessions end.
             out.timer(("join", self.id), now_ms + roster.rebalance_ms)
             return
         self.first = self.grown = False
@@ -214,13 +208,13 @@ class ClassicGroup:
         self._subscriptions = []
         if not roster.members:
             self.protocol = None
-            self._become(State.EMPTY, now_ms)
+            self._become(GroupState.EMPTY, now_ms)
             out.records.append(self.record({}))
-            out.failed = out.without_records  # nobody is in a generation that is empty: an older record does no harm
+            out.on_failure = out.without_records  # an older record does no harm: nobody is in an empty generation
             return
         self.protocol = roster.choose()
         self._subscriptions = [member.metadata(self.protocol) for member in roster.members.values()]
-        self._become(State.COMPLETING, now_ms)
+        self._become(GroupState.COMPLETING, now_ms)
         for member in roster.members.values():
             self.answer_join(member, out)
             self.expect(member, now_ms + member.session_ms, out)
@@ -228,13 +222,13 @@ class ClassicGroup:
             self.unsynced.add(member.id)
         out.timer(("sync", self.id), now_ms + roster.rebalance_ms)
 
-    def answer_join(self, member: Member, out: Outcome, *, skip_assignment: bool = False) -> None:
-        """Tell a member that waits about the generation; the leader also who is in it."""
+    def answer_join(self, member: ClassicMember, out: Outcome, *, skip_assignment: bool = False) -> None:
+        """Answer a member's join with the generation; the leader also gets the members."""
         waiting = self.roster.wait(member, None)
         if waiting is not None:
             out.reply(waiting.token, self.generation_for(member, skip_assignment=skip_assignment))
 
-    def generation_for(self, member: Member, *, skip_assignment: bool = False) -> JoinGroupResponse:
+    def generation_for(self, member: ClassicMember, *, skip_assignment: bool = False) -> JoinGroupResponse:
         leads = member.id == self.roster.leader
         return JoinGroupResponse(
             error_code=0,
@@ -259,13 +253,13 @@ class ClassicGroup:
         self.invited.pop(member_id, None)
         self.unsynced.discard(member_id)
 
-    def dismiss(self, member: Member, out: Outcome) -> None:
-        """Remove a member. One whose join waits is told, so that it can come again."""
+    def dismiss(self, member: ClassicMember, out: Outcome) -> None:
+        """Remove a member. If its join waits it gets an error, so that it can join again."""
         waiting = self.roster.wait(member, None)
         if waiting is not None:
-            out.reply(waiting.token, refused_join(waiting.version, "", ErrorCode.UNKNOWN_MEMBER_ID))
+            out.reply(waiting.token, refuse_join(waiting.version, "", ErrorCode.UNKNOWN_MEMBER_ID))
         if member.sync is not None:
-            out.reply(member.sync, refused_sync(ErrorCode.UNKNOWN_MEMBER_ID))
+            out.reply(member.sync, refuse_sync(ErrorCode.UNKNOWN_MEMBER_ID))
             member.sync = None
         self.remove(member.id)
 
@@ -273,7 +267,7 @@ class ClassicGroup:
     def all_joined(self) -> bool:
         return self.roster.joined == len(self.roster.members) and not self.invited
 
-    def _become(self, state: State, now_ms: int) -> None:
+    def _become(self, state: GroupState, now_ms: int) -> None:
         self.state, self.since_ms = state, wall_ms(now_ms)
 
     # Syncs.
@@ -284,30 +278,30 @@ class ClassicGroup:
             raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
         if _differ(request.protocol_type, self.protocol_type) or _differ(request.protocol_name, self.protocol):
             raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
         self.unsynced.discard(member.id)
         if not self.unsynced:
             out.timer(("sync", self.id), None)
-        if self.state is State.STABLE:
+        if self.state is GroupState.STABLE:
             out.reply(token, self._part_of(member))
             return
         if member.sync is not None:
-            out.reply(member.sync, refused_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # asked again, for whatever reason
+            out.reply(member.sync, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS))  # it asked again
         member.sync = token
         if member.id == self.roster.leader:
             self._settle({one.member_id: one.assignment for one in request.assignments}, now_ms, out)
 
     def _settle(self, parts: Mapping[str, bytes], now_ms: int, out: Outcome) -> None:
-        """The leader has shared out the work: write it down, then tell everybody who has asked."""
+        """The leader has sent the assignment: write it, and answer every sync that waits."""
         if sum(len(parts.get(member, b"")) for member in self.roster.members) > self.rules.record_size_max:
-            self._refuse_syncs(ErrorCode.UNKNOWN_SERVER_ERROR, now_ms, out)  # no log takes it: make no copy of it
+            self._refuse_syncs(ErrorCode.UNKNOWN_SERVER_ERROR, now_ms, out)  # too large for the log
             self.prepare(now_ms, out)
             return
         out.records.append(self.record(parts))
         for member in self.roster.members.values():
             member.assignment = parts.get(member.id, b"")
-        self._become(State.STABLE, now_ms)
+        self._become(GroupState.STABLE, now_ms)
         waiting = [member for member in self.roster.members.values() if member.sync is not None]
         for member in waiting:
             assert member.sync is not None
@@ -317,18 +311,18 @@ class ClassicGroup:
         for member in waiting:
             member.sync = None
 
-        def failed(code: ErrorCode) -> Decision:
+        def undo(code: ErrorCode) -> Decision:
             for member, token in tokens:
                 member.sync = token
-            self._become(State.COMPLETING, now_ms)
+            self._become(GroupState.COMPLETING, now_ms)
             instead = Outcome()
             self._refuse_syncs(code, now_ms, instead)
             self.prepare(now_ms, instead)
             return instead.decision()
 
-        out.failed = failed
+        out.on_failure = undo
 
-    def _part_of(self, member: Member) -> SyncGroupResponse:
+    def _part_of(self, member: ClassicMember) -> SyncGroupResponse:
         return SyncGroupResponse(
             error_code=0,
             protocol_type=self.protocol_type,
@@ -340,7 +334,7 @@ class ClassicGroup:
         for member in self.roster.members.values():
             member.assignment = b""
             if member.sync is not None:
-                out.reply(member.sync, refused_sync(code))
+                out.reply(member.sync, refuse_sync(code))
                 member.sync = None
                 self.expect(member, now_ms + member.session_ms, out)
 
@@ -350,22 +344,22 @@ class ClassicGroup:
             out.timer(("sync", self.id), None)
 
     def sync_time_is_up(self, now_ms: int, out: Outcome) -> None:
-        """Members that joined this generation and never asked for their part are gone."""
-        if self.state in (State.COMPLETING, State.STABLE) and self.unsynced:
+        """Remove members that joined this generation and did not sync in time."""
+        if self.state in (GroupState.COMPLETING, GroupState.STABLE) and self.unsynced:
             for member_id in list(self.unsynced):
                 self.remove(member_id)
             self.prepare(now_ms, out)
 
-    # Signs of life.
+    # Heartbeats.
 
     def heartbeat(self, member_id: str, instance: str | None, generation: int, now_ms: int) -> ErrorCode:
         member = self.roster.check(member_id, instance)
         if generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
         member.deadline_ms = now_ms + member.session_ms
-        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else ErrorCode.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else ErrorCode.NONE
 
-    def expect(self, member: Member, deadline_ms: int, out: Outcome) -> None:
+    def expect(self, member: ClassicMember, deadline_ms: int, out: Outcome) -> None:
         member.deadline_ms = deadline_ms
         self.arm(deadline_ms, out)
 
@@ -375,7 +369,7 @@ class ClassicGroup:
             out.timer(("session", self.id), deadline_ms)
 
     def sessions_are_due(self, now_ms: int, out: Outcome) -> None:
-        """Remove who has been silent for too long, and set the timer for whoever is next."""
+        """Remove members whose session has expired, and set the timer for the next deadline."""
         self.armed_ms = NEVER
         for member_id, deadline_ms in list(self.invited.items()):
             if deadline_ms <= now_ms:
@@ -388,7 +382,7 @@ class ClassicGroup:
                 member.deadline_ms = NEVER  # until it is answered
                 continue
             self.dismiss(member, out)
-            if self.state is State.PREPARING:
+            if self.state is GroupState.PREPARING:
                 self._go_on(now_ms, out)
             else:
                 self.prepare(now_ms, out)
@@ -396,14 +390,14 @@ class ClassicGroup:
         self.arm(min([*deadlines, *self.invited.values()], default=NEVER), out)
 
     def _go_on(self, now_ms: int, out: Outcome) -> None:
-        """Somebody that a rebalance waited for is gone."""
-        if self.state is State.PREPARING and self.all_joined:
+        """A member that a rebalance waited for is gone: complete it if all others have joined."""
+        if self.state is GroupState.PREPARING and self.all_joined:
             self.complete(now_ms, out)
 
     # Leaving.
 
     def leave(self, member_id: str, instance: str | None, out: Outcome) -> bool:
-        """Let a member go; by its instance alone, if it names no id. False: it had not joined yet."""
+        """Remove a member, by its instance id if it gives no member id. False: it had not joined yet."""
         if member_id in self.invited:
             del self.invited[member_id]
             return False
@@ -413,8 +407,8 @@ class ClassicGroup:
         return True
 
     def after_leaving(self, left: bool, now_ms: int, out: Outcome) -> None:
-        """Once for all who left with one request."""
-        if left and self.state is not State.EMPTY:
+        """Called once for all members that left with one request."""
+        if left and self.state is not GroupState.EMPTY:
             self.rebalance(now_ms, out)
         elif not self.first:
             self._go_on(now_ms, out)
@@ -424,21 +418,21 @@ class ClassicGroup:
         return self.roster.static
 
     def unload(self) -> list[tuple[Token, JoinGroupResponse | SyncGroupResponse]]:
-        """What to tell those who wait when another broker takes over."""
+        """Replies for joins and syncs that wait when another broker takes over."""
         replies: list[tuple[Token, JoinGroupResponse | SyncGroupResponse]] = []
         for member in self.roster.members.values():
             if member.join is not None:
-                refusal = refused_join(member.join.version, member.id, ErrorCode.NOT_COORDINATOR)
+                refusal = refuse_join(member.join.version, member.id, ErrorCode.NOT_COORDINATOR)
                 replies.append((member.join.token, refusal))
             if member.sync is not None:
-                replies.append((member.sync, refused_sync(ErrorCode.NOT_COORDINATOR)))
+                replies.append((member.sync, refuse_sync(ErrorCode.NOT_COORDINATOR)))
         return replies
 
     # Writing.
 
     def record(self, parts: Mapping[str, bytes]) -> Record:
-        """The group as it is written down, with this assignment."""
-        return written(
+        """The record of the group with this assignment."""
+        return encode_record(
             GroupMetadataKey(group=self.id),
             GroupMetadataValue(
                 protocol_type=self.protocol_type or "",
@@ -463,16 +457,7 @@ class ClassicGroup:
         )
 
 
-def topics_of(subscriptions: list[bytes]) -> frozenset[str] | None:
-    """The topics that consumers are subscribed to; None when one of them speaks otherwise."""
-    read = decoder(ConsumerProtocolSubscription, 0)  # whose fields every later version begins with
-    try:
-        return frozenset(topic for one in subscriptions for topic in read(one, 2)[0].topics)
-    except DecodeError:
-        return None
-
-
-def refused_join(version: int, member_id: str, code: ErrorCode) -> JoinGroupResponse:
+def refuse_join(version: int, member_id: str, code: ErrorCode) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=code,
         protocol_name=None if version >= PROTOCOL_NULLABLE else "",
@@ -482,7 +467,7 @@ def refused_join(version: int, member_id: str, code: ErrorCode) -> JoinGroupResp
     )
 
 
-def refused_sync(code: ErrorCode) -> SyncGroupResponse:
+def refuse_sync(code: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=code, assignment=b"")
 
 

@@ -1,4 +1,4 @@
-"""The operations on committed offsets: commit, commit in a transaction, fetch, delete, and let them expire."""
+"""The operations on committed offsets: commit, commit in a transaction, fetch, delete, expire."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable
 
     from ottla.coord.groups.machine import GroupMachine
-    from ottla.coord.groups.offsets import Committed
+    from ottla.coord.groups.offsets import CommittedOffset
     from ottla.coord.groups.outcome import Outcome
     from ottla.coord.machine import Caller, Record, Token
     from ottla.wire.messages.commits import (
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     )
     from ottla.wire.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 
-NOW = -1  # a commit time or a retention that was not given
-NOT_FOUND_SINCE = 9  # from this version of OffsetCommit on a missing group is told from a wrong generation
+NOW = -1  # no commit time or retention was given
+NOT_FOUND_SINCE = 9  # the first version of OffsetCommit with GROUP_ID_NOT_FOUND
 NOTHING_COMMITTED = -1
-REPEATED_SIZE_MAX = 64  # a longer text beside an offset is told once in an answer, however often it is asked for
+REPEATED_SIZE_MAX = 64  # longer metadata is in an answer once, however often it is asked for
 
 
 def commit(
@@ -66,9 +66,9 @@ def commit(
                 member_id, request.group_instance_id, epoch, version=caller.version, transactional=False
             )
             check_each(machine, check, request.topics, missing)
-            group.committed(member_id, now_ms)
+            group.note_commit(member_id, now_ms)
     except BrokerError as error:
-        return Decision(replies=[(token, refused_commit(request, error.code, missing))])
+        return Decision(replies=[(token, refuse_commit(request, error.code, missing))])
     retention_ms = request.retention_time_ms
     expires_ms = NO_EXPIRY if retention_ms == NOW else wall_ms(now_ms) + retention_ms
     size_max = machine.rules.metadata_size_max
@@ -99,7 +99,7 @@ def check_each(
     topics: Iterable[OffsetCommitRequestTopic] | Iterable[TxnOffsetCommitRequestTopic],
     missing: Collection[tuple[str, int]],
 ) -> None:
-    """BrokerError if the group's check, when it has one, finds fault with a partition: then none is committed."""
+    """BrokerError if the group's check, when it has one, refuses a partition: then none is committed."""
     if check is None:
         return
     known = machine.image().topics
@@ -113,10 +113,10 @@ def check_each(
                 raise BrokerError(code)
 
 
-def refused_commit(
+def refuse_commit(
     request: OffsetCommitRequest, code: ErrorCode, missing: Collection[tuple[str, int]] = ()
 ) -> OffsetCommitResponse:
-    """The same error for every partition there is."""
+    """The same error for every partition that exists."""
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -160,7 +160,7 @@ def commit_in_transaction(
             )
             check_each(machine, check, request.topics, missing)
     except BrokerError as error:
-        return Decision(replies=[(token, refused_in_transaction(request, error.code, missing))])
+        return Decision(replies=[(token, refuse_in_transaction(request, error.code, missing))])
     records: list[Record] = []
     topics = []
     for topic in request.topics:
@@ -183,7 +183,7 @@ def commit_in_transaction(
     return Decision(records, [reply], producer=(request.producer_id, request.producer_epoch))
 
 
-def refused_in_transaction(
+def refuse_in_transaction(
     request: TxnOffsetCommitRequest, code: ErrorCode, missing: Collection[tuple[str, int]] = ()
 ) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
@@ -208,14 +208,14 @@ def refused_in_transaction(
 def fetch(
     machine: GroupMachine, request: OffsetFetchRequestGroup, *, stable: bool
 ) -> Generator[None, None, OffsetFetchResponseGroup]:
-    """A group's offsets; all of them when the request names no topics. BrokerError when the member may not ask."""
+    """The offsets of a group; all of them when the request names no topics. BrokerError when the member may not ask."""
     group = machine.groups.get(request.group_id)
     if group is not None:
         group.check_fetch(request.member_id, request.member_epoch)
     offsets, name = machine.offsets, request.group_id
     known = offsets.by_group.get(name, {})
 
-    def found(topic: str, index: int, one: Committed | None) -> OffsetFetchResponsePartitions:
+    def describe(topic: str, index: int, one: CommittedOffset | None) -> OffsetFetchResponsePartitions:
         if stable and name in offsets.open and offsets.unstable(name, topic, index):
             return no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         if one is None:
@@ -233,7 +233,7 @@ def fetch(
         for topic, partitions in tuple(known.items()):
             results = []
             for index, one in tuple(partitions.items()):
-                results.append(found(topic, index, one))
+                results.append(describe(topic, index, one))
                 yield
             topics.append(OffsetFetchResponseTopics(name=topic, partitions=results))
         return OffsetFetchResponseGroup(group_id=name, topics=topics)
@@ -248,7 +248,7 @@ def fetch(
                 if (wanted.name, index) in told:  # a few bytes could ask for the same text a million times
                     offset = offset._replace(metadata="")
                 told.add((wanted.name, index))
-            results.append(found(wanted.name, index, offset))
+            results.append(describe(wanted.name, index, offset))
             yield
         topics.append(OffsetFetchResponseTopics(name=wanted.name, topic_id=wanted.topic_id, partitions=results))
         yield
@@ -262,7 +262,7 @@ def no_offset(index: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
 
 
 def _of_another(committed: bytes, wanted: bytes) -> bool:
-    """Whether an offset was committed for a former topic of the same name."""
+    """Whether an offset was committed for an earlier topic of the same name."""
     return committed != wanted and committed != ZERO_UUID and wanted != ZERO_UUID
 
 
@@ -299,9 +299,9 @@ def delete(
 
 
 def expire(machine: GroupMachine, name: str, now_ms: int, out: Outcome) -> int:
-    """Remove a group's offsets that have been kept long enough, and the group if it is empty and has none left.
+    """Remove the expired offsets of a group, and the group if it is empty and has no offsets left.
 
-    Returns how much work that was: to remove an offset takes as long as to look at ten.
+    Returns how much work that was: removing an offset counts as checking ten.
     """
     offsets, retention_ms, now_ms = machine.offsets, machine.rules.retention_ms, wall_ms(now_ms)
     group = machine.groups.get(name)
@@ -311,7 +311,7 @@ def expire(machine: GroupMachine, name: str, now_ms: int, out: Outcome) -> int:
     for topic, partitions in offsets.by_group.get(name, {}).items():
         subscribed = group.subscribes(topic)
         for index, one in partitions.items():
-            kept = subscribed or not group.expired(one, now_ms, retention_ms)
+            kept = subscribed or not group.has_expired(one, now_ms, retention_ms)
             if kept or offsets.unstable(name, topic, index):
                 left = True
                 work += 1

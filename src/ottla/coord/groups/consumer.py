@@ -1,14 +1,14 @@
-"""A consumer group (KIP-848): the broker decides who gets what, and each member comes to it at its own pace.
+"""A consumer group (KIP-848): the broker assigns the partitions, and each member adopts that at its own pace.
 
-    group epoch     counts what the group wants: members, their subscriptions, the topics there are
-    target          who is to have what, computed for a group epoch
-    member epoch    how far a member has come towards the target
+    group epoch     rises when members, subscriptions or topics change
+    target          the assignment that was computed for a group epoch
+    member epoch    the epoch whose target a member has reached
 
-    Empty ──► Assigning ──target computed──► Reconciling ──all members have come to it──► Stable
+    Empty ──► Assigning ──target computed──► Reconciling ──all members have reached it──► Stable
               a newer group epoch leads back to Assigning
 
-Everything here but the deadlines follows from records, and `apply` is the only way to change it. What is decided, and
-why, is in the files around this one.
+Everything here but the deadlines comes from records, and `apply` is the only way to change it. The decisions are in the
+files around this one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ottla.coord.formats import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 from ottla.coord.groups import consumer_records as records
-from ottla.coord.groups.consumer_member import LEAVING, ConsumerMember, Holding, State
+from ottla.coord.groups.consumer_member import LEAVING, ConsumerMember, Holding, MemberState
 from ottla.coord.groups.consumer_records import Resolved
 from ottla.coord.groups.deadlines import Deadlines
 from ottla.coord.groups.offsets import NO_EXPIRY
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.cluster.image import Image
-    from ottla.coord.groups.assignors import Part
-    from ottla.coord.groups.offsets import Committed
+    from ottla.coord.groups.assignors import Assignment
+    from ottla.coord.groups.offsets import CommittedOffset
     from ottla.coord.groups.outcome import Outcome
     from ottla.coord.machine import Record, Token
 
@@ -61,23 +61,23 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self.id = group_id
-        # What the records say.
+        # From records.
         self.epoch = 1
         self.metadata_hash = 0
         self.members: dict[str, ConsumerMember] = {}
-        self.target: dict[str, Part] = {}
+        self.target: dict[str, Assignment] = {}
         self.target_epoch = 0
         self.target_ms = 0  # when the target was computed; 0: never, or by an older broker
         self.patterns: dict[str, Resolved] = {}
-        self.partition_metadata = False  # whether there is a record 4 that Kafka before 4.1 wrote
-        # What follows from it.
+        self.partition_metadata = False  # whether there is a record of type 4, which Kafka before 4.1 wrote
+        # Derived from that.
         self.static: dict[str, str] = {}  # group.instance.id → member id
-        self.owners: dict[tuple[bytes, int], str] = {}  # who holds a partition, or has yet to let go of it
+        self.owners: dict[tuple[bytes, int], str] = {}  # who holds a partition, or has yet to revoke it
         self.pattern_counts: Counter[str] = Counter()  # members subscribed to each regular expression
-        self.classic_counts: Counter[str] = Counter()  # members with the classic protocol that speak each protocol
-        # What is in memory alone.
+        self.classic_counts: Counter[str] = Counter()  # members with the classic protocol that offer each assignor
+        # In memory only.
         self.deadlines = Deadlines(group_id)
-        self.seen = 0  # the version of the image's topics when they were last looked at
+        self.seen = 0  # the version of the image's topics when they were last checked
         self.patterns_ms = 0  # when the regular expressions were last looked up
         self.patterns_due_ms = 0  # and when they are to be again
 
@@ -89,7 +89,7 @@ class ConsumerGroup:
             return "Empty"
         if self.epoch > self.target_epoch:
             return "Assigning"
-        reconciled = all(one.holding.reconciled(self.target_epoch) for one in self.members.values())
+        reconciled = all(one.holding.is_reconciled(self.target_epoch) for one in self.members.values())
         return "Stable" if reconciled else "Reconciling"
 
     @property
@@ -99,8 +99,8 @@ class ConsumerGroup:
     def check_commit(
         self, member_id: str, instance: str | None, epoch: int, *, version: int, transactional: bool
     ) -> Callable[[bytes, int], ErrorCode] | None:
-        """BrokerError unless this member may commit. A member that is behind may commit what it has had for so long:
-        then what comes back tells for each partition."""
+        """BrokerError unless this member may commit. A member with an older epoch may commit what it has held since
+        then: for it, returns a check of each partition."""
         if epoch < 0 and not self.members:
             return None
         if transactional and epoch == LEAVING and not member_id and instance is None:
@@ -122,8 +122,8 @@ class ConsumerGroup:
 
         return check
 
-    def committed(self, member_id: str, now_ms: int) -> None:
-        """Heartbeats alone are signs of life."""
+    def note_commit(self, member_id: str, now_ms: int) -> None:
+        """Only heartbeats count."""
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         if member_id is None and epoch < 0:
@@ -138,28 +138,28 @@ class ConsumerGroup:
             raise BrokerError(ErrorCode.NON_EMPTY_GROUP)
 
     def check_offset_deletion(self) -> None:
-        """Always, unless members are subscribed to the topic."""
+        """Allowed, unless members are subscribed to the topic."""
 
     def subscribes(self, topic: str) -> bool:
         names = self.names_by_pattern()
         return any(topic in one.names(names) for one in self.members.values())
 
-    def expired(self, one: Committed, now_ms: int, retention_ms: int) -> bool:
+    def has_expired(self, one: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
         return now_ms >= one.expires_ms if one.expires_ms != NO_EXPIRY else now_ms - one.time_ms >= retention_ms
 
     def tombstones(self) -> list[Record]:
         return records.without_group(self.id, self.members, self.patterns)
 
     def wake(self, now_ms: int, out: Outcome, session_ms: int) -> None:
-        """Live on after a load, every member with its whole time before it."""
+        """Continue after a load. Every member gets its whole timeouts."""
         for member in self.members.values():
             classic, holding = member.subscription.classic, member.holding
             self.deadlines.silence(member.id, now_ms + (classic.session_ms if classic else session_ms), out)
-            if holding.state is State.UNREVOKED and not classic:
+            if holding.state is MemberState.UNREVOKED and not classic:
                 self.deadlines.revoke(member.id, holding.epoch, now_ms + member.subscription.rebalance_ms, out)
 
     def unload(self) -> list[tuple[Token, Any]]:
-        return []  # every request was answered at once
+        return []  # no request waits
 
     def durable(self) -> object:
         return (
@@ -178,8 +178,8 @@ class ConsumerGroup:
     def static_member(self, instance: str | None) -> ConsumerMember | None:
         return self.members.get(self.static.get(instance, "")) if instance is not None else None
 
-    def unsettled_patterns(self, image: Image, now_ms: int) -> list[str]:
-        """The patterns that the next heartbeat may look up: none, while nothing changes."""
+    def unresolved_patterns(self, image: Image, now_ms: int) -> list[str]:
+        """The patterns that the next heartbeat may have to look up: none, while no topics change."""
         if not self.pattern_counts or (self.seen == image.topics.version and now_ms < self.patterns_due_ms):
             return []
         return [text for text, count in self.pattern_counts.items() if count > 0]
@@ -187,7 +187,7 @@ class ConsumerGroup:
     def names_by_pattern(self) -> dict[str, frozenset[str]]:
         return {text: resolved.topics for text, resolved in self.patterns.items()}
 
-    def taken(self, topic: bytes, index: int) -> bool:
+    def is_taken(self, topic: bytes, index: int) -> bool:
         return (topic, index) in self.owners
 
     @property
@@ -197,7 +197,7 @@ class ConsumerGroup:
     # The journal.
 
     def apply(self, key: Any, value: Any) -> None:
-        """A record of this group, of any kind but the tombstone of the group itself."""
+        """Apply a record of this group, of any type but the tombstone of the group itself."""
         if isinstance(key, ConsumerGroupCurrentMemberAssignmentKey):
             self._hold(key.member_id, value)
         elif isinstance(key, ConsumerGroupTargetAssignmentMemberKey):

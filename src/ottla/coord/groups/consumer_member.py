@@ -1,13 +1,13 @@
-"""One member of a consumer group, as its records say: what it wants, and what it holds.
+"""One member of a consumer group, as in its records: its subscription, and the partitions it holds.
 
-    Subscription   what the member told us; changes make the group assign anew
-    Holding        the partitions it holds, and how far it has come towards what it is to hold
+    Subscription   what the member sent; a change makes the group assign again
+    Holding        the partitions it holds, and its epoch
 
-    STABLE               it holds what it is to hold in its epoch
-    UNREVOKED            it has yet to let go of some partitions; until it says so it stays in its epoch
-    UNRELEASED           it has come to the group's epoch, but others still hold some of its partitions
+    STABLE               it holds its target assignment
+    UNREVOKED            it must revoke some partitions first; until it confirms that it stays in its epoch
+    UNRELEASED           it has reached the group's epoch, but other members still hold some of its partitions
 
-All of it is immutable: an operation makes the member that it wants, and the records carry it over.
+All of it is immutable: an operation makes a new member and writes its records.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ LEAVING: Final = -1
 LEAVING_FOR_NOW: Final = -2  # of a static member that will be back
 
 
-class State(IntEnum):
+class MemberState(IntEnum):
     STABLE = 0
     UNREVOKED = 1
     UNRELEASED = 2
-    UNKNOWN = 127  # of a future that we were downgraded from
+    UNKNOWN = 127  # written by a newer broker
 
 
-class ClassicPart(NamedTuple):
-    """What a member that speaks the classic protocol has told beside its subscription."""
+class ClassicMetadata(NamedTuple):
+    """What a member with the classic protocol has sent beside its subscription."""
 
     session_ms: int
     protocols: tuple[tuple[str, bytes], ...]  # the preferred one first
@@ -57,20 +57,20 @@ class Subscription(NamedTuple):
     pattern: str = ""  # a regular expression, if there is one
     rebalance_ms: int = -1
     assignor: str | None = None
-    classic: ClassicPart | None = None
+    classic: ClassicMetadata | None = None
 
 
 class Holding(NamedTuple):
     epoch: int = JOINING
     previous_epoch: int = JOINING
-    state: State = State.STABLE
+    state: MemberState = MemberState.STABLE
     assigned: Held = NOTHING_HELD
     revoking: Held = NOTHING_HELD
 
-    def reconciled(self, epoch: int) -> bool:
-        return self.state is State.STABLE and self.epoch == epoch
+    def is_reconciled(self, epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == epoch
 
-    def moved(self, epoch: int, state: State, assigned: Held, revoking: Held = NOTHING_HELD) -> Holding:
+    def move_to(self, epoch: int, state: MemberState, assigned: Held, revoking: Held = NOTHING_HELD) -> Holding:
         return Holding(epoch, self.epoch, state, assigned, revoking)
 
 
@@ -84,7 +84,7 @@ class ConsumerMember(NamedTuple):
         return self.holding.epoch
 
     def names(self, patterns: Mapping[str, frozenset[str]]) -> frozenset[str]:
-        """The names of topics it is subscribed to; `patterns` has what each regular expression stands for."""
+        """The topics that it is subscribed to; `patterns` has the topics of each regular expression."""
         wanted = self.subscription
         if not wanted.pattern:
             return wanted.topics

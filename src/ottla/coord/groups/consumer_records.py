@@ -1,14 +1,14 @@
-"""The records of a consumer group, there and back.
+"""The records of a consumer group: encoded from values, and decoded into them.
 
     3   the group: its epoch, and a hash of the topics it is subscribed to
-    4   the same topics in full, as Kafka before 4.1 wrote them; only its tombstone is written
-    5   a member: what it told us
+    4   the same topics in full, as Kafka before 4.1 wrote them; we only write its tombstone
+    5   a member: its subscription
     6   the target assignment: its epoch
-    7   a member's part of the target assignment
-    8   what a member holds
-    16  the topics that a regular expression stands for
+    7   the target assignment of a member
+    8   the partitions that a member holds
+    16  the topics that match a regular expression
 
-A group is removed from its parts to the whole, so that no reader meets a part of a group that is not there.
+Tombstones of the members come before that of the group, so that no reader meets a member of a group that is gone.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from ottla.coord.formats import (
     ConsumerGroupTargetAssignmentMetadataValue,
     TopicPartition,
     TopicPartitions,
-    written,
+    encode_record,
 )
-from ottla.coord.groups.consumer_member import ClassicPart, Held, Holding, State, Subscription
+from ottla.coord.groups.consumer_member import ClassicMetadata, Held, Holding, MemberState, Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ottla.coord.groups.assignors import Part
+    from ottla.coord.groups.assignors import Assignment
     from ottla.coord.machine import Record
 
-NO_VERSION = 0  # of the metadata that a regular expression was looked up in: we go by the time
+NO_VERSION = 0  # of the metadata in which a regular expression was looked up: we use the time instead
 
 
 class Resolved(NamedTuple):
-    """What a regular expression stands for, and since when."""
+    """The topics that match a regular expression, and when they were looked up."""
 
     topics: frozenset[str]
     time_ms: int
@@ -55,11 +55,11 @@ class Resolved(NamedTuple):
 
 def epoch(group: str, number: int, metadata_hash: int) -> Record:
     value = ConsumerGroupMetadataValue(epoch=number, metadata_hash=metadata_hash)
-    return written(ConsumerGroupMetadataKey(group_id=group), value)
+    return encode_record(ConsumerGroupMetadataKey(group_id=group), value)
 
 
 def no_partition_metadata(group: str) -> Record:
-    return written(ConsumerGroupPartitionMetadataKey(group_id=group), None)
+    return encode_record(ConsumerGroupPartitionMetadataKey(group_id=group), None)
 
 
 def subscription(group: str, member: str, wanted: Subscription) -> Record:
@@ -80,7 +80,7 @@ def subscription(group: str, member: str, wanted: Subscription) -> Record:
             supported_protocols=[ClassicProtocol(name=name, metadata=data) for name, data in classic.protocols],
         ),
     )
-    return written(ConsumerGroupMemberMetadataKey(group_id=group, member_id=member), value)
+    return encode_record(ConsumerGroupMemberMetadataKey(group_id=group, member_id=member), value)
 
 
 def read_subscription(value: ConsumerGroupMemberMetadataValue) -> Subscription:
@@ -96,7 +96,7 @@ def read_subscription(value: ConsumerGroupMemberMetadataValue) -> Subscription:
         assignor=value.server_assignor,
         classic=None
         if classic is None
-        else ClassicPart(
+        else ClassicMetadata(
             classic.session_timeout_ms, tuple((one.name, one.metadata) for one in classic.supported_protocols)
         ),
     )
@@ -104,17 +104,17 @@ def read_subscription(value: ConsumerGroupMemberMetadataValue) -> Subscription:
 
 def target_epoch(group: str, number: int, time_ms: int) -> Record:
     value = ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=number, assignment_timestamp=time_ms)
-    return written(ConsumerGroupTargetAssignmentMetadataKey(group_id=group), value)
+    return encode_record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group), value)
 
 
-def target(group: str, member: str, part: Part) -> Record:
+def target(group: str, member: str, part: Assignment) -> Record:
     value = ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[TopicPartition(topic_id=topic, partitions=sorted(part[topic])) for topic in sorted(part)]
     )
-    return written(ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member), value)
+    return encode_record(ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member), value)
 
 
-def read_target(value: ConsumerGroupTargetAssignmentMemberValue) -> Part:
+def read_target(value: ConsumerGroupTargetAssignmentMemberValue) -> Assignment:
     return {one.topic_id: frozenset(one.partitions) for one in value.topic_partitions if one.partitions}
 
 
@@ -123,13 +123,13 @@ def holding(group: str, member: str, now: Holding) -> Record:
         member_epoch=now.epoch,
         previous_member_epoch=now.previous_epoch,
         state=now.state,
-        assigned_partitions=_held(now.assigned),
-        partitions_pending_revocation=_held(now.revoking),
+        assigned_partitions=_list_held(now.assigned),
+        partitions_pending_revocation=_list_held(now.revoking),
     )
-    return written(ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member), value)
+    return encode_record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member), value)
 
 
-def _held(held: Held) -> list[TopicPartitions]:
+def _list_held(held: Held) -> list[TopicPartitions]:
     ordered = [(topic, sorted(held[topic].items())) for topic in sorted(held)]
     return [
         TopicPartitions(
@@ -153,7 +153,7 @@ def read_holding(value: ConsumerGroupCurrentMemberAssignmentValue) -> Holding:
     return Holding(
         epoch=value.member_epoch,
         previous_epoch=value.previous_member_epoch,
-        state=State(value.state) if value.state in State.__members__.values() else State.UNKNOWN,
+        state=MemberState(value.state) if value.state in MemberState.__members__.values() else MemberState.UNKNOWN,
         assigned=read(value.assigned_partitions),
         revoking=read(value.partitions_pending_revocation),
     )
@@ -163,29 +163,29 @@ def pattern(group: str, text: str, resolved: Resolved) -> Record:
     value = ConsumerGroupRegularExpressionValue(
         topics=sorted(resolved.topics), version=NO_VERSION, timestamp=resolved.time_ms
     )
-    return written(ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=text), value)
+    return encode_record(ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=text), value)
 
 
 def no_pattern(group: str, text: str) -> Record:
-    return written(ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=text), None)
+    return encode_record(ConsumerGroupRegularExpressionKey(group_id=group, regular_expression=text), None)
 
 
 def without_member(group: str, member: str) -> list[Record]:
     return [
-        written(ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member), None),
-        written(ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member), None),
-        written(ConsumerGroupMemberMetadataKey(group_id=group, member_id=member), None),
+        encode_record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=member), None),
+        encode_record(ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=member), None),
+        encode_record(ConsumerGroupMemberMetadataKey(group_id=group, member_id=member), None),
     ]
 
 
 def without_group(group: str, members: Iterable[str], patterns: Iterable[str]) -> list[Record]:
     named = list(members)
     return [
-        *(written(ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=one), None) for one in named),
-        *(written(ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=one), None) for one in named),
-        written(ConsumerGroupTargetAssignmentMetadataKey(group_id=group), None),
-        *(written(ConsumerGroupMemberMetadataKey(group_id=group, member_id=one), None) for one in named),
+        *(encode_record(ConsumerGroupCurrentMemberAssignmentKey(group_id=group, member_id=one), None) for one in named),
+        *(encode_record(ConsumerGroupTargetAssignmentMemberKey(group_id=group, member_id=one), None) for one in named),
+        encode_record(ConsumerGroupTargetAssignmentMetadataKey(group_id=group), None),
+        *(encode_record(ConsumerGroupMemberMetadataKey(group_id=group, member_id=one), None) for one in named),
         *(no_pattern(group, text) for text in patterns),
         no_partition_metadata(group),
-        written(ConsumerGroupMetadataKey(group_id=group), None),
+        encode_record(ConsumerGroupMetadataKey(group_id=group), None),
     ]

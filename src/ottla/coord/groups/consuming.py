@@ -1,12 +1,12 @@
-"""What members of a consumer group say in heartbeats, and what they are told: join, stay, let go, leave.
+"""Heartbeats of a consumer group and their answers: join, stay, revoke, leave.
 
-    epoch 0    the member joins, or comes back after it was fenced; it owns nothing
-    epoch n    it is in epoch n; a full request tells all about it, others only what is new
+    epoch 0    the member joins, or joins again after it was fenced; it owns nothing
+    epoch n    it is in epoch n; a full request has all fields, others only what has changed
     epoch -1   it leaves
-    epoch -2   it is static and leaves for now: its part is kept for as long as a session lasts
+    epoch -2   it is static and leaves for now: its assignment is kept for a session timeout
 
-A member in another epoch than ours is fenced: it must give up all and join again. Only if it is one epoch behind and
-owns nothing that it should not, we assume that our last answer was lost.
+A member whose epoch is not ours is fenced: it must give up all partitions and join again. But if it is one epoch behind
+and owns only what it may own, we assume that our last answer was lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla.coord.groups import consumer_records as records
 from ottla.coord.groups import migration
-from ottla.coord.groups.change import Change
+from ottla.coord.groups.change import GroupChange
 from ottla.coord.groups.consumer import ConsumerGroup
 from ottla.coord.groups.consumer_member import (
     JOINING,
@@ -55,29 +55,29 @@ def heartbeat(
     machine: GroupMachine, request: ConsumerGroupHeartbeatRequest, caller: Caller, token: Token, now_ms: int
 ) -> Decision:
     group = machine.groups.get(request.group_id)
-    if isinstance(group, ConsumerGroup) and (idle := _idle(machine, group, request, caller, now_ms)):
+    if isinstance(group, ConsumerGroup) and (idle := _answer_idle(machine, group, request, caller, now_ms)):
         return Decision(replies=((token, idle),))
     out = Outcome()
     try:
         check(request, caller.version, machine.consumer_rules(request.group_id))
         answer = _run(machine, request, caller, now_ms, out)
     except BrokerError as error:
-        return Decision(replies=[(token, refused(error.code, error.message))])
+        return Decision(replies=[(token, refuse(error.code, error.message))])
     out.reply(token, answer)
-    out.failed = migration.undone(out, lambda code: (token, refused(code)))
+    out.on_failure = migration.plan_undo(out, lambda code: (token, refuse(code)))
     return out.decision()
 
 
-def refused(code: ErrorCode, message: str = "") -> ConsumerGroupHeartbeatResponse:
+def refuse(code: ErrorCode, message: str = "") -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         error_code=code, error_message=message or None, member_epoch=0, heartbeat_interval_ms=0
     )
 
 
-def _idle(
+def _answer_idle(
     machine: GroupMachine, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: int
 ) -> ConsumerGroupHeartbeatResponse | None:
-    """The answer to a member that has nothing to say, in a group that has nothing to tell it: nearly all of them."""
+    """The answer when neither the member nor the group has anything new, as in nearly all heartbeats; else None."""
     member = group.members.get(request.member_id)
     epoch = group.epoch
     if (
@@ -110,7 +110,7 @@ def _idle(
 
 
 def check(request: ConsumerGroupHeartbeatRequest, version: int, rules: ConsumerRules) -> None:
-    """BrokerError for a request that makes no sense, whatever the group."""
+    """BrokerError for a request that is invalid for any group."""
     epoch = request.member_epoch
     if (version >= OWN_IDS or epoch > JOINING or epoch == LEAVING) and not request.member_id:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
@@ -153,10 +153,10 @@ def _run(
     group = migration.consumer_group(machine, request.group_id, joining=joining, now_ms=now_ms, out=out)
     member_id = request.member_id or machine.new_id()
     check_room(group, member_id, rules)
-    change = Change(group, rules, machine.image(), now_ms, out)
-    owned = owned_by(request)
+    change = GroupChange(group, rules, machine.image(), now_ms, out)
+    owned = read_owned(request)
     member = _find(change, request, member_id, owned)
-    wanted = _wanted(member.subscription, request, caller)
+    wanted = _update_subscription(member.subscription, request, caller)
     updated = change.subscribe(member, wanted)
     part = change.assign(updated)
     updated = change.reconcile(updated, part, owned)
@@ -184,7 +184,7 @@ def check_room(group: ConsumerGroup, member_id: str, rules: ConsumerRules) -> No
         )
 
 
-def owned_by(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
+def read_owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
     if request.topic_partitions is None:
         return None
     owned: Owned = {}
@@ -194,9 +194,9 @@ def owned_by(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
 
 
 def _find(
-    change: Change, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Owned | None
+    change: GroupChange, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Owned | None
 ) -> ConsumerMember:
-    """The member that speaks, a new one, or the successor of a static one."""
+    """The member of the request: a known one, a new one, or the successor of a static one."""
     group, instance = change.group, request.instance_id
     joining = request.member_epoch == JOINING
     if instance is None:
@@ -250,8 +250,8 @@ def _within(owned: Owned, held: Held) -> bool:
     return all(topic in held and indexes <= held[topic].keys() for topic, indexes in owned.items())
 
 
-def _wanted(before: Subscription, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Subscription:
-    """The subscription after this request; what it does not mention stays."""
+def _update_subscription(before: Subscription, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Subscription:
+    """The subscription after this request. Fields that are not set stay as they are."""
     return Subscription(
         instance=before.instance if request.instance_id is None else request.instance_id,
         rack=before.rack if request.rack_id is None else request.rack_id,
@@ -316,21 +316,21 @@ def fence(
     out.records.append(records.epoch(group.id, group.epoch + 1, metadata_hash(machine.image(), wanted)))
 
 
-def due(machine: GroupMachine, group: ConsumerGroup, now_ms: int, out: Outcome) -> None:
-    """The group's timer has fired: remove who is late, and set it for whoever is next."""
+def fence_late(machine: GroupMachine, group: ConsumerGroup, now_ms: int, out: Outcome) -> None:
+    """The group's timer has fired: remove members that are late, and set it for the next deadline."""
     deadlines = group.deadlines
     late = []
     for name, epoch in sorted(deadlines.due(now_ms).items()):
         member = group.members.get(name)
         if member is None:
-            deadlines.forget(name)  # it never came to be: its join could not be written
+            deadlines.forget(name)  # its join could not be written
         elif epoch is not None and member.epoch != epoch:
-            del deadlines.revocations[name]  # it has gone on since
+            del deadlines.revocations[name]  # it has advanced since
         else:
             late.append(member)
             deadlines.forget(name)
-            deadlines.sessions[name] = now_ms + AGAIN_MS  # in case that it cannot be written down
+            deadlines.sessions[name] = now_ms + AGAIN_MS  # in case the removal cannot be written
     deadlines.rearm(out)
     if late:
         fence(machine, group, late, now_ms, out)
-    out.failed = migration.undone(out)
+    out.on_failure = migration.plan_undo(out)

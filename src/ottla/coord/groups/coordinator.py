@@ -1,4 +1,4 @@
-"""The coordinator of groups: the machines of `__consumer_offsets`, told when topics go."""
+"""The group coordinator: the machines of `__consumer_offsets`, which forget the offsets of deleted topics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ottla.config import ConfigError
 from ottla.config.group import group_config
 from ottla.coord.coordinator import Coordinator, Shape
-from ottla.coord.groups.group import ConsumerRules, Rules
+from ottla.coord.groups.group import ConsumerRules, GroupRules
 from ottla.coord.groups.machine import GroupMachine
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Image, Topic
     from ottla.cluster.metadata import Metadata
     from ottla.config import BrokerConfig
+    from ottla.replica.partition import Partition
     from ottla.replica.replicas import Replicas
 
 TOPIC = "__consumer_offsets"
@@ -45,7 +46,7 @@ class Groups(Coordinator[GroupMachine]):
         super().__init__(shape_of(config), make, metadata, controller, replicas, clock, patience_s=patience_s)
 
     def consumer_rules(self, group_id: str) -> ConsumerRules:
-        """The rules of a consumer group as of now: some options of the broker and of groups change while it runs."""
+        """The rules of a consumer group now: some options of brokers and groups may change at runtime."""
         config = self._metadata.config
         if self._rules[0] is not config:
             self._rules = config, consumer_rules_of(config)
@@ -59,7 +60,7 @@ class Groups(Coordinator[GroupMachine]):
         return known[1]
 
     def apply(self, old: Image | None, new: Image) -> None:
-        """Topics have come and gone: what was committed for those that are gone goes, too."""
+        """Topics have changed: remove the offsets of those that were deleted."""
         if old is None:
             return
         changed = new.topics_changed_since(old)
@@ -68,12 +69,17 @@ class Groups(Coordinator[GroupMachine]):
             for partition in self.runtime.partitions():
                 self._forget(partition.index, gone, partition.log.end)
 
+    def end_transaction(self, partition: Partition, producer_id: int, commits: bool) -> None:
+        """A marker was written: offsets that the transaction committed to a partition of ours count from now on."""
+        if partition.topic == self.topic:
+            self.runtime.end_transaction(partition.index, producer_id, committed=commits)
+
     def _forget(self, index: int, topics: set[str], end: int) -> None:
         self.runtime.decide(index, lambda machine, now_ms: machine.forget(topics, end, now_ms))
 
 
 def is_gone(before: Topic, after: Topic | None) -> bool:
-    """Whether a topic was deleted, be there a new one of its name or not. One without an id may be given one."""
+    """Whether a topic was deleted, even if there is a new one of its name. A topic without an id may be given one."""
     return after is None or (before.id != after.id and any(before.id) and any(after.id))
 
 
@@ -86,8 +92,8 @@ def shape_of(config: BrokerConfig) -> Shape:
     )
 
 
-def rules_of(config: BrokerConfig) -> Rules:
-    return Rules(
+def rules_of(config: BrokerConfig) -> GroupRules:
+    return GroupRules(
         session_ms_min=config.group_min_session_timeout_ms,
         session_ms_max=config.group_max_session_timeout_ms,
         initial_delay_ms=config.group_initial_rebalance_delay_ms,
@@ -119,7 +125,7 @@ def own_rules(config: BrokerConfig, overrides: Mapping[str, str], base: Consumer
     try:
         own = group_config(config, overrides)
     except ConfigError:
-        return base  # the broker's bounds are others than when they were set
+        return base  # the broker's bounds have changed since they were set
     return base._replace(
         session_ms=own.consumer_session_timeout_ms,
         heartbeat_ms=own.consumer_heartbeat_interval_ms,

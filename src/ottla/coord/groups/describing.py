@@ -1,11 +1,11 @@
-"""A consumer group as ConsumerGroupDescribe tells it."""
+"""A consumer group as ConsumerGroupDescribe shows it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.coord.groups.assignors import NO_PART
-from ottla.coord.groups.change import preferred
+from ottla.coord.groups.assignors import NO_ASSIGNMENT
+from ottla.coord.groups.change import choose_assignor
 from ottla.coord.groups.consumer import ConsumerGroup
 from ottla.coord.groups.reconciliation import union
 from ottla.errors import BrokerError, ErrorCode
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CLASSIC, CONSUMER = 0, 1  # the protocol that a member speaks
 
 
-def described(group: object, name: str, rules: ConsumerRules, image: Image) -> DescribedGroup:
+def describe(group: object, name: str, rules: ConsumerRules, image: Image) -> DescribedGroup:
     if not isinstance(group, ConsumerGroup):
         what = "not found" if group is None else "is not a consumer group"
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {name} {what}.")
@@ -37,12 +37,12 @@ def described(group: object, name: str, rules: ConsumerRules, image: Image) -> D
         group_state=group.phase,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
-        assignor_name=preferred(members, rules),
+        assignor_name=choose_assignor(members, rules),
         members=[_member(group, one, image) for one in members],
     )
 
 
-def undescribed(name: str, code: ErrorCode, message: str = "") -> DescribedGroup:
+def refuse(name: str, code: ErrorCode, message: str = "") -> DescribedGroup:
     return DescribedGroup(
         error_code=code,
         error_message=message or None,
@@ -67,7 +67,7 @@ def _member(group: ConsumerGroup, one: ConsumerMember, image: Image) -> Member:
         subscribed_topic_names=sorted(wanted.topics),
         subscribed_topic_regex=wanted.pattern,
         assignment=_assignment(union(holding.assigned, holding.revoking), image),
-        target_assignment=_assignment(group.target.get(one.id, NO_PART), image),
+        target_assignment=_assignment(group.target.get(one.id, NO_ASSIGNMENT), image),
         member_type=CLASSIC if wanted.classic is not None else CONSUMER,
     )
 

@@ -1,4 +1,4 @@
-"""What every kind of group has in common, whoever decides on its assignment: what the machine asks it."""
+"""What every kind of group has in common: the options it follows, and what the machine asks of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.coord.groups.offsets import Committed
+    from ottla.coord.groups.offsets import CommittedOffset
     from ottla.coord.machine import Record
     from ottla.errors import ErrorCode
 
@@ -30,7 +30,7 @@ class ConsumerRules(NamedTuple):
         return self.upgrades or self.downgrades
 
 
-class Rules(NamedTuple):
+class GroupRules(NamedTuple):
     """The options that groups follow."""
 
     session_ms_min: int
@@ -40,7 +40,7 @@ class Rules(NamedTuple):
     metadata_size_max: int  # of the text beside a committed offset
     retention_ms: int
     retention_check_ms: int
-    # Who was never told its member id cannot heartbeat. Kafka gives it this long to come through its first rebalance.
+    # A member that does not know its id yet cannot send heartbeats. Kafka gives it this long for its first rebalance.
     first_join_ms: int = 300_000
     consumer: ConsumerRules = ConsumerRules()
     record_size_max: int = 1 << 20  # what the group's log takes
@@ -52,27 +52,27 @@ class Group(Protocol):
 
     @property
     def kind(self) -> str:
-        """`classic` or `consumer`, as ListGroups says it."""
+        """`classic` or `consumer`, as in ListGroups."""
 
     @property
     def phase(self) -> str:
-        """The name of its state, as ListGroups and DescribeGroups say it."""
+        """The name of its state, as in ListGroups and DescribeGroups."""
 
     @property
     def protocol_type(self) -> str | None: ...
 
     @property
     def empty(self) -> bool:
-        """Whether it has no members, so that it may go."""
+        """Whether it has no members, so that it may be removed."""
 
     def check_commit(
         self, member_id: str, instance: str | None, epoch: int, *, version: int, transactional: bool
     ) -> Callable[[bytes, int], ErrorCode] | None:
-        """BrokerError unless this member may commit now; `epoch` is its generation or member epoch. It may depend on
-        the partition: then a function of its topic's id and its number is returned."""
+        """BrokerError unless this member may commit now; `epoch` is its generation or member epoch. Where that depends
+        on the partition, returns a function of topic id and partition that gives the code."""
 
-    def committed(self, member_id: str, now_ms: int) -> None:
-        """The member has committed: where that counts as a sign of life, it was one."""
+    def note_commit(self, member_id: str, now_ms: int) -> None:
+        """The member has committed: in a classic group that counts as a heartbeat."""
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """BrokerError unless this member may ask for offsets now."""
@@ -84,10 +84,10 @@ class Group(Protocol):
         """BrokerError unless offsets of the group may be deleted."""
 
     def subscribes(self, topic: str) -> bool:
-        """Whether its offsets for this topic are in use."""
+        """Whether the group is subscribed to this topic, so that its offsets must stay."""
 
-    def expired(self, one: Committed, now_ms: int, retention_ms: int) -> bool:
-        """Whether an offset for a topic that the group is not subscribed to has been kept long enough."""
+    def has_expired(self, one: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
+        """Whether an offset of a topic that the group is not subscribed to has expired."""
 
     def tombstones(self) -> list[Record]:
         """The records that remove the group, without its offsets."""

@@ -1,8 +1,8 @@
-"""Members with the classic protocol in a consumer group: they join and sync as ever; the broker shares out the work.
+"""Members with the classic protocol in a consumer group: they join and sync as usual; the broker assigns.
 
-A join is a heartbeat in other words: the subscription changes, the member takes its next step, and its epoch is the
-generation it is told. No join waits for others. The sync that follows fetches what the member holds. Whenever the group
-has gone on, a heartbeat tells the member to join again, which it must do in its rebalance time.
+A join does what a heartbeat of the new protocol does: the subscription may change, the member takes its next step, and
+its epoch is the generation in the answer. No join waits for others. The sync that follows fetches what the member
+holds. When the group has advanced, a heartbeat tells the member to join again, within its rebalance timeout.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.coord.groups import consuming, migration
-from ottla.coord.groups.change import Change
-from ottla.coord.groups.classic import refused_join, refused_sync
-from ottla.coord.groups.consumer_member import ClassicPart, ConsumerMember, State, Subscription
-from ottla.coord.groups.embedded import by_id, read_subscription, version_of, write_assignment
+from ottla.coord.groups.change import GroupChange
+from ottla.coord.groups.classic import refuse_join, refuse_sync
+from ottla.coord.groups.consumer_member import ClassicMetadata, ConsumerMember, MemberState, Subscription
+from ottla.coord.groups.consumer_protocol import CONSUMER, by_id, read_subscription, version_of, write_assignment
 from ottla.coord.groups.member import protocols_of
 from ottla.coord.groups.outcome import Outcome
 from ottla.coord.machine import Decision
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ottla.coord.machine import Caller, Token
     from ottla.wire.messages.groups import HeartbeatRequest, JoinGroupRequest, MemberIdentity, SyncGroupRequest
 
-CONSUMER = "consumer"
 ID_REQUIRED = 4  # the first version of JoinGroup whose clients understand that they need an id
 
 
@@ -48,12 +47,12 @@ def join(
     try:
         protocols = _check(machine, group, request, member_id)
         if caller.version >= ID_REQUIRED and not request.member_id and request.group_instance_id is None:
-            return Decision(replies=[(token, refused_join(caller.version, member_id, ErrorCode.MEMBER_ID_REQUIRED))])
+            return Decision(replies=[(token, refuse_join(caller.version, member_id, ErrorCode.MEMBER_ID_REQUIRED))])
         answer = _join(machine, group, request, caller, member_id, protocols, now_ms, out)
     except BrokerError as error:
-        return Decision(replies=[(token, refused_join(caller.version, request.member_id, error.code))])
+        return Decision(replies=[(token, refuse_join(caller.version, request.member_id, error.code))])
     out.reply(token, answer)
-    out.failed = migration.undone(out, lambda code: (token, refused_join(caller.version, member_id, code)))
+    out.on_failure = migration.plan_undo(out, lambda code: (token, refuse_join(caller.version, member_id, code)))
     return out.decision()
 
 
@@ -84,7 +83,7 @@ def _join(
         told = read_subscription(protocols[0][1])
     except DecodeError:
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR) from None
-    change = Change(group, rules, image, now_ms, out)
+    change = GroupChange(group, rules, image, now_ms, out)
     former = group.static_member(request.group_instance_id)
     member = _find(change, request, member_id, former)
     before = member.subscription
@@ -96,7 +95,7 @@ def _join(
         topics=frozenset(told.topics),
         rebalance_ms=request.session_timeout_ms if caller.version == 0 else request.rebalance_timeout_ms,
         assignor=before.assignor,
-        classic=ClassicPart(request.session_timeout_ms, protocols),
+        classic=ClassicMetadata(request.session_timeout_ms, protocols),
     )
     updated = change.subscribe(member, wanted)
     downgrades = former is not None and migration.downgrades(group, [former], rules, joining=1)
@@ -120,7 +119,9 @@ def _join(
     )
 
 
-def _find(change: Change, request: JoinGroupRequest, member_id: str, former: ConsumerMember | None) -> ConsumerMember:
+def _find(
+    change: GroupChange, request: JoinGroupRequest, member_id: str, former: ConsumerMember | None
+) -> ConsumerMember:
     group, instance = change.group, request.group_instance_id
     if instance is None:
         return group.members.get(member_id, ConsumerMember(member_id))
@@ -139,12 +140,12 @@ def sync(machine: GroupMachine, group: ConsumerGroup, request: SyncGroupRequest,
             raise BrokerError(ErrorCode.ILLEGAL_GENERATION)
         if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (None, classic.protocol):
             raise BrokerError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if group.epoch > member.epoch and member.holding.state is not State.UNREVOKED:
+        if group.epoch > member.epoch and member.holding.state is not MemberState.UNREVOKED:
             group.deadlines.join(member.id, now_ms + member.subscription.rebalance_ms, out)
             raise BrokerError(ErrorCode.REBALANCE_IN_PROGRESS)
         part = write_assignment(machine.image(), member.holding.assigned, version_of(classic.metadata))
     except BrokerError as error:
-        out.reply(token, refused_sync(error.code))
+        out.reply(token, refuse_sync(error.code))
         return out.decision()
     group.deadlines.syncs.pop(member.id, None)
     group.deadlines.silence(member.id, now_ms + classic.session_ms, out)
@@ -171,8 +172,8 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, token: Token, now
         state = member.holding.state
         if (
             member.epoch < group.epoch
-            or state is State.UNREVOKED
-            or (state is State.UNRELEASED and not _waits(group, member))
+            or state is MemberState.UNREVOKED
+            or (state is MemberState.UNRELEASED and not _waits(group, member))
         ):
             code = ErrorCode.REBALANCE_IN_PROGRESS
             group.deadlines.join(member.id, now_ms + member.subscription.rebalance_ms, out)
@@ -183,16 +184,16 @@ def heartbeat(group: ConsumerGroup, request: HeartbeatRequest, token: Token, now
 
 
 def _waits(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether others still hold something that the member is to have."""
+    """Whether others still hold partitions of the member's target."""
     held = member.holding.assigned
     return any(
-        index not in held.get(topic, ()) and group.taken(topic, index)
+        index not in held.get(topic, ()) and group.is_taken(topic, index)
         for topic, indexes in group.target.get(member.id, {}).items()
         for index in indexes
     )
 
 
-def _member(group: ConsumerGroup, member_id: str, instance: str | None) -> tuple[ConsumerMember, ClassicPart]:
+def _member(group: ConsumerGroup, member_id: str, instance: str | None) -> tuple[ConsumerMember, ClassicMetadata]:
     if instance is None:
         member = group.member(member_id)
     else:
@@ -211,7 +212,7 @@ def leave(
     token: Token,
     now_ms: int,
 ) -> Decision:
-    """Members leave, or are sent away by an administrator. `alone`: the one member's error is that of the answer."""
+    """Members leave, or an administrator removes them. `alone`: the one member's error is that of the answer."""
     out = Outcome()
     leaving: dict[str, ConsumerMember] = {}
     results = []
@@ -229,7 +230,7 @@ def leave(
         consuming.fence(machine, group, list(leaving.values()), now_ms, out)
     whole = results[0].error_code if alone else ErrorCode.NONE
     out.reply(token, LeaveGroupResponse(error_code=whole, members=results))
-    out.failed = migration.undone(out, lambda code: (token, LeaveGroupResponse(error_code=code, members=[])))
+    out.on_failure = migration.plan_undo(out, lambda code: (token, LeaveGroupResponse(error_code=code, members=[])))
     return out.decision()
 
 

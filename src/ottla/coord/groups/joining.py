@@ -1,20 +1,20 @@
 """Who may join a classic group, and what a join leads to.
 
-    no id         a dynamic member is sent back with one (from version 4 on), a static one is added, or takes the place
-                  of the instance's former member
+    no id         a dynamic member gets one and must join again with it (from version 4 on); a static member is added,
+                  or replaces the former member of its instance
     invited id    the member is added
-    known id      the member wants a rebalance, has changed its mind, or has only missed our answer
+    known id      the member wants a rebalance, has changed its protocols, or has missed our answer
 
-A member that has a new place in the group makes it rebalance. A static member that is back in a stable group does not,
-unless the protocol would change: it takes over the former one's part under a new id.
+A new member makes the group rebalance. A static member that returns to a stable group does not, unless the protocol
+would change: it takes over the assignment of the former member under a new id.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.coord.groups.classic import State, refused_join, refused_sync
-from ottla.coord.groups.member import Member, Waiting, protocols_of, size_of
+from ottla.coord.groups.classic import GroupState, refuse_join, refuse_sync
+from ottla.coord.groups.member import ClassicMember, Waiting, protocols_of, size_of
 from ottla.coord.machine import Decision
 from ottla.errors import BrokerError, ErrorCode
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from ottla.wire.messages.groups import JoinGroupRequest
 
 PROTOCOLS_MAX = 1000  # of one member; people have two or three
-METADATA_FACTOR_MAX = 8  # all that is said in a group, in records: each member says about the same for each protocol
+METADATA_FACTOR_MAX = 8  # metadata of a group, in records: a member sends about the same for each of its protocols
 ID_REQUIRED = 4  # the first version whose clients understand that they need an id
-SKIPS = 9  # the first version whose leaders understand that there is nothing to share out
+SKIPS = 9  # the first version whose leaders know skip_assignment
 
 
 class Join:
@@ -49,12 +49,12 @@ class Join:
 
     def run(self, new_id: Callable[[], str]) -> None:
         group, request = self.group, self.request
-        if not self._room():
+        if not self._has_room():
             group.remove(request.member_id)
             self._refuse(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
         elif not self._fits():
             self._refuse(ErrorCode.UNKNOWN_SERVER_ERROR, request.member_id)
-        elif not self._understood():
+        elif not self._is_compatible():
             self._refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         elif request.member_id in group.invited:
             if request.group_instance_id is None:
@@ -70,20 +70,20 @@ class Join:
         else:
             self._add(f"{self.caller.client_id}-{new_id()}")
 
-    def _room(self) -> bool:
+    def _has_room(self) -> bool:
         group, roster, member_id = self.group, self.group.roster, self.request.member_id
-        if group.state is State.EMPTY:
+        if group.state is GroupState.EMPTY:
             return True
         member = roster.members.get(member_id)
-        if group.state is State.PREPARING:
-            # Those who have joined are counted, not the members: of a group that is too large the last are left out.
+        if group.state is GroupState.PREPARING:
+            # Count those that have joined, not the members: if the group is too large the last to join are refused.
             return (member is not None and member.join is not None) or roster.joined < group.rules.size_max
         return member is not None or len(roster.members) < group.rules.size_max
 
     def _fits(self) -> bool:
-        """Whether the member and its group can be written down. Apache Kafka says the same when it tries to.
+        """Whether the record of the group with this member can be written. Apache Kafka fails when it tries.
 
-        A group is one record, with what each member says for one of its protocols.
+        A group is one record, with the metadata of each member for one of its protocols.
         """
         roster, size_max = self.group.roster, self.group.rules.record_size_max
         sizes = [len(metadata) for _, metadata in self.protocols]
@@ -93,9 +93,9 @@ class Join:
         former = size_of(roster.members[known].protocols) if known in roster.members else 0
         return roster.metadata_size - former + sum(sizes) <= METADATA_FACTOR_MAX * size_max
 
-    def _understood(self) -> bool:
+    def _is_compatible(self) -> bool:
         group, wanted = self.group, self.request.protocol_type
-        if group.state is State.EMPTY:
+        if group.state is GroupState.EMPTY:
             return wanted != "" and self.protocols != ()
         return group.protocol_type == wanted and group.roster.speaks(self.protocols)
 
@@ -107,7 +107,7 @@ class Join:
 
     def _add(self, member_id: str) -> None:
         group, request = self.group, self.request
-        member = Member(
+        member = ClassicMember(
             member_id,
             request.group_instance_id,
             self.caller.client_id,
@@ -134,7 +134,7 @@ class Join:
             self._replace(self.group.roster.members[former], member_id)
 
     def _return(self) -> None:
-        """A member that the group knows, or should."""
+        """A member joins with an id that the group knows, or should know."""
         group, request = self.group, self.request
         try:
             member = group.roster.check(request.member_id, request.group_instance_id)
@@ -143,41 +143,41 @@ class Join:
             return
         leads = member.id == group.roster.leader
         if (
-            group.state is State.PREPARING
+            group.state is GroupState.PREPARING
             or member.protocols != self.protocols
-            or (leads and group.state is State.STABLE)
+            or (leads and group.state is GroupState.STABLE)
         ):
-            # A leader that comes again has seen something, such as new partitions, that others may not know of.
+            # A leader that joins again has seen a change, such as new partitions, that others may not know of.
             self._wait(member)
             group.rebalance(self.now_ms, self.out)
         else:
             self.out.reply(self.waiting.token, group.generation_for(member))  # it has missed our answer
 
-    def _wait(self, member: Member) -> None:
+    def _wait(self, member: ClassicMember) -> None:
         group, request = self.group, self.request
         group.roster.update(member, self.protocols, request.session_timeout_ms, self.rebalance_ms)
         before = group.roster.wait(member, self.waiting)
         if before is not None:
-            self.out.reply(before.token, refused_join(before.version, member.id, ErrorCode.REBALANCE_IN_PROGRESS))
+            self.out.reply(before.token, refuse_join(before.version, member.id, ErrorCode.REBALANCE_IN_PROGRESS))
 
-    def _replace(self, member: Member, member_id: str) -> None:
-        """A static member is back. Whoever still speaks in the name of the former one is fenced from now on."""
+    def _replace(self, member: ClassicMember, member_id: str) -> None:
+        """A static member is back under a new id. Requests with the former id are fenced from now on."""
         group, roster, former = self.group, self.group.roster, member.id
         leader = roster.leader
         before = (member.protocols, member.session_ms, member.rebalance_ms)
         fenced = roster.wait(member, None)
         if fenced is not None:
-            self.out.reply(fenced.token, refused_join(fenced.version, former, ErrorCode.FENCED_INSTANCE_ID))
+            self.out.reply(fenced.token, refuse_join(fenced.version, former, ErrorCode.FENCED_INSTANCE_ID))
         if member.sync is not None:
-            self.out.reply(member.sync, refused_sync(ErrorCode.FENCED_INSTANCE_ID))
+            self.out.reply(member.sync, refuse_sync(ErrorCode.FENCED_INSTANCE_ID))
             member.sync = None
         roster.rename(member, member_id)
         member.fresh = False
         group.unsynced.discard(former)
         self._wait(member)
         group.expect(member, self.now_ms + member.session_ms, self.out)
-        if group.state is not State.STABLE or roster.choose() != group.protocol:
-            # While a generation is being shared out its leader knows the former id only: it must begin anew.
+        if group.state is not GroupState.STABLE or roster.choose() != group.protocol:
+            # During a rebalance the leader knows the former id only: begin again.
             group.rebalance(self.now_ms, self.out)
             return
         self.out.records.append(group.record({one.id: one.assignment for one in roster.members.values()}))
@@ -187,21 +187,21 @@ class Join:
         else:
             self._answer_as_follower(member, leader)
 
-        def failed(code: ErrorCode) -> Decision:
+        def undo(code: ErrorCode) -> Decision:
             roster.update(member, *before)
             roster.rename(member, former)
             others = [reply for reply in self.out.replies if reply[0] != self.waiting.token]
-            refusal = refused_join(self.waiting.version, "", code)
+            refusal = refuse_join(self.waiting.version, "", code)
             return Decision(replies=[*others, (self.waiting.token, refusal)], timers=self.out.timers)
 
-        self.out.failed = failed
+        self.out.on_failure = undo
 
-    def _answer_as_follower(self, member: Member, leader: str | None) -> None:
-        """Name the former id as the leader, so that a leader who is back does not share out what is shared out."""
+    def _answer_as_follower(self, member: ClassicMember, leader: str | None) -> None:
+        """Name the former id as the leader, so that a leader who is back does not assign again."""
         answer = self.group.generation_for(member)
         answer.leader, answer.members = leader or "", []
         self.group.roster.wait(member, None)
         self.out.reply(self.waiting.token, answer)
 
     def _refuse(self, code: ErrorCode, member_id: str) -> None:
-        self.out.reply(self.waiting.token, refused_join(self.waiting.version, member_id, code))
+        self.out.reply(self.waiting.token, refuse_join(self.waiting.version, member_id, code))

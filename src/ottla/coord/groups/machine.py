@@ -1,14 +1,14 @@
-"""Every group of one partition of `__consumer_offsets`, of whatever kind, and what they have committed.
+"""All groups of one partition of `__consumer_offsets`, of every kind, and their committed offsets.
 
-An operation finds the group it is about and asks it; what only some kinds of groups do (join, sync, heartbeat, leave:
-the classic protocol) is handed on by the group's type. Groups are made by their first join or commit and go by a
-tombstone: on request, or when they are empty and their last offset has expired.
+An operation finds its group and asks it; the classic protocol (join, sync, heartbeat, leave) depends on the group's
+type. A group is created by its first join or commit, and removed by a tombstone: on request, or when it is empty and
+its last offset has expired.
 
-    timers   ("session", group)   a member may have been silent for too long
-             ("join", group)      a rebalance waits no longer for members
-             ("sync", group)      a generation waits no longer for its members to fetch their part
-             RETENTION            look for offsets that have expired
-             FORGET               remove more of the offsets of deleted topics
+    timers   ("session", group)   the session of a member may have expired
+             ("join", group)      a rebalance stops waiting for members
+             ("sync", group)      a generation stops waiting for syncs
+             RETENTION            look for expired offsets
+             FORGET               remove more offsets of deleted topics
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.cluster.image import EMPTY
 from ottla.coord import formats
 from ottla.coord.formats import ConsumerGroupMetadataKey, GroupMetadataKey, OffsetCommitKey
 from ottla.coord.groups import commits, consuming, guests, migration
-from ottla.coord.groups.classic import ClassicGroup, State, refused_join, refused_sync
+from ottla.coord.groups.classic import ClassicGroup, GroupState, refuse_join, refuse_sync
 from ottla.coord.groups.consumer import ConsumerGroup
 from ottla.coord.groups.joining import Join
 from ottla.coord.groups.offsets import Offsets, tombstone
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ottla.cluster.image import Image
     from ottla.coord.formats import GroupMetadataValue
-    from ottla.coord.groups.group import ConsumerRules, Rules
+    from ottla.coord.groups.group import ConsumerRules, GroupRules
     from ottla.coord.machine import Caller, TimerKey, Token
     from ottla.wire.messages.commits import (
         OffsetCommitRequest,
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 
 RETENTION, FORGET = ("retention", ""), ("forget", "")
 FORGET_AGAIN_MS = 1_000  # after it could not be written
-SLICE = 1_000  # offsets removed, or some ten times as many looked at, before others get a turn
+SLICE = 1_000  # offsets removed, or ten times as many checked, before others get a turn
 LENGTH_MAX = 0x7FFF  # what a record's key can hold
 DEAD = "Dead"
-DESCRIBE_FINDS = 6  # the first version of DescribeGroups that says when there is no such group
+DESCRIBE_FINDS = 6  # the first version of DescribeGroups with an error for a group that does not exist
 
 Group = ClassicGroup | ConsumerGroup
 
@@ -67,24 +67,24 @@ Group = ClassicGroup | ConsumerGroup
 class GroupMachine:
     def __init__(
         self,
-        rules: Rules,
+        rules: GroupRules,
         new_id: Callable[[], str],
         image: Callable[[], Image] = lambda: EMPTY,
         consumer_rules: Callable[[str], ConsumerRules] | None = None,
     ) -> None:
         self.rules = rules
-        self.image = image  # the topics there are
+        self.image = image  # the topics that exist
         self.consumer_rules = consumer_rules or (lambda group_id: rules.consumer)  # a group may have its own
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self.new_id = new_id
         self._gone: dict[str, int] = {}  # deleted topics, and before which offset of the log their commits lie
-        self._unseen: list[str] = []  # groups in which nobody has looked for expired offsets yet, this time
+        self._unseen: list[str] = []  # groups still to be checked for expired offsets in this round
 
     # The journal.
 
     def apply(self, key: bytes, value: bytes | None, *, offset: int, timestamp: int, producer_id: int) -> None:
-        found = formats.read(formats.GROUPS, key, value)
+        found = formats.decode_record(formats.GROUPS, key, value)
         if found is None:
             return
         what, content = found
@@ -100,7 +100,7 @@ class GroupMachine:
     def _apply_classic(self, name: str, content: GroupMetadataValue | None, timestamp: int) -> None:
         group = self.groups.get(name)
         if content is None:
-            if isinstance(group, ClassicGroup):  # else it has become one of the other kind
+            if isinstance(group, ClassicGroup):  # else it has become a consumer group
                 del self.groups[name]
             return
         if not isinstance(group, ClassicGroup):
@@ -118,12 +118,12 @@ class GroupMachine:
         else:
             group.apply(what, content)
 
-    def ended(self, producer_id: int, *, committed: bool) -> None:
-        self.offsets.ended(producer_id, committed=committed)
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        self.offsets.end_transaction(producer_id, committed=committed)
 
-    def loaded(self, now_ms: int) -> Decision:
+    def finish_load(self, now_ms: int) -> Decision:
         out = Outcome()
-        for name in self.offsets.by_group.keys() - self.groups.keys():  # else nothing would make them expire
+        for name in self.offsets.by_group.keys() - self.groups.keys():  # without a group they would never expire
             self.groups[name] = ClassicGroup(name, self.rules, now_ms)
         for group in self.groups.values():
             if isinstance(group, ClassicGroup):
@@ -137,7 +137,7 @@ class GroupMachine:
         return [reply for group in self.groups.values() for reply in group.unload()]
 
     def durable(self) -> object:
-        """All that the records say, to compare one machine with another."""
+        """The state that comes from records, to compare machines."""
         classic = {name: group.written for name, group in self.groups.items() if isinstance(group, ClassicGroup)}
         groups = {name: value for name, value in classic.items() if value is not None}
         consumer = {name: group.durable() for name, group in self.groups.items() if isinstance(group, ConsumerGroup)}
@@ -155,12 +155,12 @@ class GroupMachine:
             if isinstance(group, ConsumerGroup):
                 if not group.empty:
                     return guests.join(self, group, request, caller, token, now_ms)
-                out.records += group.tombstones()  # without members it may become a group of the other kind
+                out.records += group.tombstones()  # without members it may become a classic group
                 group = None
             if group is None and request.member_id:
                 raise BrokerError(ErrorCode.UNKNOWN_MEMBER_ID)
         except BrokerError as error:
-            return Decision(replies=[(token, refused_join(caller.version, request.member_id, error.code))])
+            return Decision(replies=[(token, refuse_join(caller.version, request.member_id, error.code))])
         if group is not None:
             Join(group, request, caller, token, now_ms, out).run(self.new_id)
             return out.decision()
@@ -169,11 +169,13 @@ class GroupMachine:
     def _join_first(
         self, request: JoinGroupRequest, caller: Caller, token: Token, now_ms: int, out: Outcome
     ) -> Decision:
-        """A group that nobody has heard of is written down with its first join, before it has a member."""
+        """The first join of a new group: the group is recorded before it has a member."""
         group = ClassicGroup(request.group_id, self.rules, now_ms)
         out.records.append(group.record({}))
         migration.publish(self, group, out)
-        out.failed = migration.undone(out, lambda code: (token, refused_join(caller.version, request.member_id, code)))
+        out.on_failure = migration.plan_undo(
+            out, lambda code: (token, refuse_join(caller.version, request.member_id, code))
+        )
         Join(group, request, caller, token, now_ms, out).run(self.new_id)
         return out.decision()
 
@@ -188,7 +190,7 @@ class GroupMachine:
                 return guests.sync(self, group, request, token, now_ms)
             group.sync(request, token, now_ms, out)
         except BrokerError as error:
-            out.reply(token, refused_sync(error.code))
+            out.reply(token, refuse_sync(error.code))
         return out.decision()
 
     def heartbeat(self, request: HeartbeatRequest, token: Token, now_ms: int) -> Decision:
@@ -207,7 +209,7 @@ class GroupMachine:
     def leave(
         self, group_id: str, members: Collection[MemberIdentity], alone: bool, token: Token, now_ms: int
     ) -> Decision:
-        """Members leave together. `alone`: there is only one, and its error is that of the whole answer."""
+        """Members leave. `alone`: there is only one, and its error is that of the whole answer."""
         out = Outcome()
         try:
             check_id(group_id)
@@ -251,7 +253,7 @@ class GroupMachine:
         now_ms: int,
         missing: Collection[tuple[str, int]] = (),
     ) -> Decision:
-        """Commit. `missing` are the partitions of the request that there are not."""
+        """Commit offsets. `missing` are requested partitions that do not exist."""
         return commits.commit(self, request, caller, token, now_ms, missing)
 
     def commit_in_transaction(
@@ -262,13 +264,13 @@ class GroupMachine:
         now_ms: int,
         missing: Collection[tuple[str, int]] = (),
     ) -> Decision:
-        """The same, to count when the producer's transaction is committed."""
+        """Commit offsets in a transaction; they take effect when it commits."""
         return commits.commit_in_transaction(self, request, caller, token, now_ms, missing)
 
     def fetch(
         self, request: OffsetFetchRequestGroup, *, stable: bool
     ) -> Generator[None, None, OffsetFetchResponseGroup]:
-        """What was committed. `stable`: an offset that an open transaction is about to change is not told."""
+        """Fetch committed offsets. `stable`: not those that an open transaction is about to change."""
         return commits.fetch(self, request, stable=stable)
 
     def delete_offsets(
@@ -277,13 +279,13 @@ class GroupMachine:
         return commits.delete(self, request, token, missing)
 
     def forget(self, topics: Collection[str], before: int, now_ms: int) -> Decision:
-        """These topics have been deleted, and with them what was committed of theirs by records before that offset:
-        a later commit is for a new topic of the same name."""
+        """Remove the offsets of deleted topics whose records lie before that offset of the log. A later commit is for a
+        new topic of the same name."""
         self._gone.update(dict.fromkeys(topics, before))
         return self._forget(now_ms)
 
     def _forget(self, now_ms: int) -> Decision:
-        """Remove some of it. There may be much, and others want a turn: a timer goes on until nothing is left."""
+        """Remove a slice of the offsets of deleted topics; a timer removes the rest."""
         partitions = (
             (group, topic, index)
             for topic, before in self._gone.items()
@@ -296,7 +298,7 @@ class GroupMachine:
         return Decision(
             [tombstone(*one) for one in found],
             timers=[(FORGET, now_ms)],
-            failed=lambda _: Decision(timers=[(FORGET, now_ms + FORGET_AGAIN_MS)]),
+            on_failure=lambda _: Decision(timers=[(FORGET, now_ms + FORGET_AGAIN_MS)]),
         )
 
     # Groups as a whole.
@@ -304,7 +306,7 @@ class GroupMachine:
     def list(
         self, states: Collection[str], kinds: Collection[str]
     ) -> Generator[None, None, builtins.list[ListedGroup]]:
-        """Groups in one of these states and of one of these kinds, in lower case; none given: all."""
+        """Groups in one of these states and of one of these kinds, in lower case; an empty filter matches all."""
         found = []
         for group in tuple(self.groups.values()):
             if (not states or group.phase.lower() in states) and (not kinds or group.kind in kinds):
@@ -333,7 +335,7 @@ class GroupMachine:
                 protocol_data="",
                 members=[],
             )
-        stable = group.state is State.STABLE
+        stable = group.state is GroupState.STABLE
         return DescribedGroup(
             error_code=ErrorCode.NONE,
             group_id=group_id,
@@ -375,7 +377,7 @@ class GroupMachine:
             case "session", ClassicGroup():
                 group.sessions_are_due(now_ms, out)
             case "session", ConsumerGroup():
-                consuming.due(self, group, now_ms, out)
+                consuming.fence_late(self, group, now_ms, out)
             case "join", ClassicGroup():
                 group.join_time_is_up(now_ms, out)
             case "sync", ClassicGroup():
@@ -389,14 +391,14 @@ class GroupMachine:
         return out.decision()
 
     def _retain(self, now_ms: int, out: Outcome) -> None:
-        """Let expired offsets go, some groups at a time."""
+        """Remove expired offsets, some groups at a time."""
         later = now_ms + self.rules.retention_check_ms
         self._unseen = self._unseen or list(self.groups)
         work = 0
         while self._unseen and work < 10 * SLICE:
             work += commits.expire(self, self._unseen.pop(), now_ms, out)
         out.timer(RETENTION, now_ms if self._unseen else later)
-        out.failed = lambda _: Decision(timers=[(RETENTION, later)])  # there will be another time
+        out.on_failure = lambda _: Decision(timers=[(RETENTION, later)])  # it is tried again then
 
 
 def check_id(group_id: str) -> None:

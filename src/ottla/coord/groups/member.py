@@ -1,4 +1,4 @@
-"""One member of a classic group: what it told us, what it was given, and what it waits for."""
+"""One member of a classic group: what it sent, its assignment, and which of its requests wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ottla.coord.machine import Token
     from ottla.wire.messages.groups import JoinGroupRequestProtocol
 
-NEVER = 1 << 62  # a deadline for somebody who is excused
+NEVER = 1 << 62  # the deadline of a member that need not send heartbeats now
 Protocols = tuple[tuple[str, bytes], ...]  # name and metadata, the preferred one first
 
 
@@ -22,7 +22,7 @@ class Waiting(NamedTuple):
     version: int
 
 
-class Member:
+class ClassicMember:
     __slots__ = (
         "assignment",
         "client_id",
@@ -64,8 +64,8 @@ class Member:
         self.deadline_ms = NEVER
 
     @classmethod
-    def written(cls, protocol: str | None, one: MemberMetadata) -> Member:
-        """The member that a record tells of. Of its protocols only the chosen one is in there."""
+    def from_record(cls, protocol: str | None, one: MemberMetadata) -> ClassicMember:
+        """The member as it was recorded. Only the chosen protocol is in the record."""
         return cls(
             one.member_id,
             one.group_instance_id,
@@ -78,7 +78,7 @@ class Member:
         )
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it says for a protocol; for its favourite, if it has stopped to offer that one since."""
+        """Its metadata for a protocol; for its first protocol, if it no longer offers that one."""
         return next((metadata for name, metadata in self.protocols if name == protocol), self.protocols[0][1])
 
     def vote(self, candidates: set[str]) -> str:
@@ -86,12 +86,12 @@ class Member:
 
     @property
     def excused(self) -> bool:
-        """Whether silence is no failure: it waits for us. A fresh one may be a client that has given up since."""
+        """Whether it need not send heartbeats, because it waits for us. A fresh member must: its client may be gone."""
         return not self.fresh and (self.join is not None or self.sync is not None)
 
 
 def protocols_of(wanted: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """The offered protocols. Of one that is named twice the first counts."""
+    """The offered protocols. If one is named twice the first counts."""
     offered: dict[str, bytes] = {}
     for one in wanted:
         offered.setdefault(one.name, one.metadata)
@@ -99,5 +99,5 @@ def protocols_of(wanted: Iterable[JoinGroupRequestProtocol]) -> Protocols:
 
 
 def size_of(protocols: Protocols) -> int:
-    """Bytes of what is said for them."""
+    """Bytes of metadata of these protocols."""
     return sum(len(metadata) for _, metadata in protocols)

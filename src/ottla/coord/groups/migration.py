@@ -1,12 +1,11 @@
-"""Groups that change their kind: from classic to consumer with the first member of the new protocol, and back with the
-last one of them.
+"""Groups that change their kind between classic and consumer.
 
 A classic group of consumers becomes a consumer group when a member with the new protocol joins. Its members stay, with
-what they had, and go on with the classic protocol; the broker serves them in `guests.py`. When the last member of the
-new protocol is gone, the group becomes a classic one again, and rebalances. A group without members is simply replaced.
+their assignments, and continue with the classic protocol (`guests.py`). When the last member with the new protocol is
+gone, the group becomes a classic group again, and rebalances. A group without members is simply replaced.
 
-The records of the old kind get tombstones and those of the new kind follow, all in one batch. The group of the new kind
-is in place as soon as this is decided; should the batch not be written, the old one is put back.
+Tombstones of the old kind and the records of the new kind are written in one batch. The new group replaces the old one
+at once; if the batch cannot be written, the old one is put back.
 """
 
 from __future__ import annotations
@@ -15,13 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.coord import formats
 from ottla.coord.groups import consumer_records as records
-from ottla.coord.groups.assignors import NO_PART
-from ottla.coord.groups.classic import ClassicGroup, refused_join, refused_sync
-from ottla.coord.groups.classic import State as ClassicState
+from ottla.coord.groups.assignors import NO_ASSIGNMENT
+from ottla.coord.groups.classic import ClassicGroup, GroupState, refuse_join, refuse_sync
 from ottla.coord.groups.consumer import ConsumerGroup
-from ottla.coord.groups.consumer_member import ClassicPart, ConsumerMember, Held, Holding, State, Subscription
-from ottla.coord.groups.embedded import by_id, read_assignment, read_subscription, version_of, write_assignment
-from ottla.coord.groups.member import Member
+from ottla.coord.groups.consumer_member import ClassicMetadata, ConsumerMember, Held, Holding, MemberState, Subscription
+from ottla.coord.groups.consumer_protocol import (
+    CONSUMER,
+    by_id,
+    read_assignment,
+    read_subscription,
+    version_of,
+    write_assignment,
+)
+from ottla.coord.groups.member import ClassicMember
 from ottla.coord.groups.topics import metadata_hash
 from ottla.coord.machine import Decision
 from ottla.errors import BrokerError, ErrorCode
@@ -36,11 +41,9 @@ if TYPE_CHECKING:
     from ottla.coord.groups.outcome import Outcome
     from ottla.coord.machine import Record, Token
 
-CONSUMER = "consumer"  # the protocol type of consumers
-
 
 def consumer_group(machine: GroupMachine, group_id: str, *, joining: bool, now_ms: int, out: Outcome) -> ConsumerGroup:
-    """The consumer group of that name; for a member that joins it may be a new one, or one that was classic."""
+    """The consumer group of that name. For a member that joins, a new one, or the upgrade of a classic one."""
     group = machine.groups.get(group_id)
     if isinstance(group, ConsumerGroup):
         return group
@@ -54,11 +57,11 @@ def consumer_group(machine: GroupMachine, group_id: str, *, joining: bool, now_m
     if group.empty:
         out.records += group.tombstones()
         return ConsumerGroup(group_id)
-    return upgraded(group, machine.consumer_rules(group_id), machine.image(), now_ms, out)
+    return upgrade(group, machine.consumer_rules(group_id), machine.image(), now_ms, out)
 
 
 def publish(machine: GroupMachine, group: ConsumerGroup | ClassicGroup, out: Outcome) -> None:
-    """Put a group in the place of whatever had its name; back again if the records cannot be written."""
+    """Put a group in the place of the one of its name; undone if the records cannot be written."""
     before = machine.groups.get(group.id)
     if before is group:
         return
@@ -69,30 +72,30 @@ def publish(machine: GroupMachine, group: ConsumerGroup | ClassicGroup, out: Out
             del machine.groups[group.id]
         else:
             machine.groups[group.id] = before
-        # The timers of a classic group were left alone; that of a consumer group may just have fired.
+        # The timers of a classic group are still set; that of a consumer group may just have fired.
         return Decision(timers=before.deadlines.timers() if isinstance(before, ConsumerGroup) else ())
 
-    out.failed = restore
+    out.on_failure = restore
 
 
-def undone(
+def plan_undo(
     out: Outcome, refusal: Callable[[ErrorCode], tuple[Token, Any]] | None = None
 ) -> Callable[[ErrorCode], Decision]:
-    """What to do when the records could not be written: put back what was published, keep the timers, refuse."""
-    restore = out.failed
+    """What to do if the records cannot be written: undo `publish`, keep the timers, refuse the request."""
+    restore = out.on_failure
 
-    def failed(code: ErrorCode) -> Decision:
+    def undo(code: ErrorCode) -> Decision:
         timers = out.timers if restore is None else restore(code).timers
         return Decision(replies=[] if refusal is None else [refusal(code)], timers=timers)
 
-    return failed
+    return undo
 
 
 # From classic to consumer.
 
 
-def upgraded(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: int, out: Outcome) -> ConsumerGroup:
-    """The consumer group that a classic group becomes, with its members in a generation that was a moment ago."""
+def upgrade(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: int, out: Outcome) -> ConsumerGroup:
+    """Upgrade a classic group to a consumer group. Its generation becomes the epoch of the group and its members."""
     name = classic.id
     if not rules.upgrades:
         raise _cannot_upgrade(name, "online upgrade is disabled")
@@ -108,7 +111,7 @@ def upgraded(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: 
     group = ConsumerGroup(name)
     made = [
         *(records.subscription(name, member.id, member.subscription) for member in members),
-        records.epoch(name, classic.generation, _known(image, members, taken)),
+        records.epoch(name, classic.generation, _hash_topics(image, members, taken)),
         *(records.target(name, member.id, _part(member.holding.assigned)) for member in members),
         records.target_epoch(name, classic.generation, 0),
         *(records.holding(name, member.id, member.holding) for member in members),
@@ -122,9 +125,9 @@ def upgraded(classic: ClassicGroup, rules: ConsumerRules, image: Image, now_ms: 
     return group
 
 
-def _known(image: Image, members: list[ConsumerMember], taken: set[tuple[bytes, int]]) -> int:
-    """The hash of the topics. None of them counts as known if nobody has a partition of theirs, because a cooperative
-    rebalance of the classic group was in the middle: then the heartbeat that follows assigns anew."""
+def _hash_topics(image: Image, members: list[ConsumerMember], taken: set[tuple[bytes, int]]) -> int:
+    """The hash of the subscribed topics; 0, so that the next heartbeat assigns again, if a partition has no owner
+    because a cooperative rebalance was under way."""
     names = {name for member in members for name in member.subscription.topics}
     topics = [image.topics[name] for name in names if name in image.topics]
     complete = all((topic.id, one.index) in taken for topic in topics for one in topic.partitions)
@@ -136,7 +139,9 @@ def _cannot_upgrade(group_id: str, reason: str) -> BrokerError:
     return BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, text)
 
 
-def _consumer_member(classic: ClassicGroup, one: Member, image: Image, taken: set[tuple[bytes, int]]) -> ConsumerMember:
+def _consumer_member(
+    classic: ClassicGroup, one: ClassicMember, image: Image, taken: set[tuple[bytes, int]]
+) -> ConsumerMember:
     assigned: Held = {}
     if one.assignment:
         assignment = read_assignment(one.assignment)
@@ -147,13 +152,13 @@ def _consumer_member(classic: ClassicGroup, one: Member, image: Image, taken: se
                 " assignor before re-attempting the upgrade",
             )
         for topic, indexes in by_id(image, assignment.assigned_partitions).items():
-            # Clients have shared these out: what is not there, or was given twice, is not taken over.
+            # Clients made this assignment: skip partitions that do not exist or were assigned twice.
             size = len(image.topics[image.names_by_id[topic]].partitions)
             fine = [index for index in sorted(indexes) if 0 <= index < size and (topic, index) not in taken]
             taken.update((topic, index) for index in fine)
             if fine:
                 assigned[topic] = dict.fromkeys(fine, classic.generation)
-    # In its first rebalance the group has no protocol yet; all of a member's protocols carry the same subscription.
+    # In its first rebalance the group has no protocol yet; all protocols of a member carry the same subscription.
     told = read_subscription(one.protocols[0][1] if classic.protocol is None else one.metadata(classic.protocol))
     return ConsumerMember(
         one.id,
@@ -164,9 +169,9 @@ def _consumer_member(classic: ClassicGroup, one: Member, image: Image, taken: se
             host=one.host,
             topics=frozenset(told.topics),
             rebalance_ms=one.rebalance_ms,
-            classic=ClassicPart(one.session_ms, one.protocols),
+            classic=ClassicMetadata(one.session_ms, one.protocols),
         ),
-        Holding(classic.generation, classic.generation, State.STABLE, assigned),
+        Holding(classic.generation, classic.generation, MemberState.STABLE, assigned),
     )
 
 
@@ -175,20 +180,20 @@ def _part(held: Held) -> dict[bytes, frozenset[int]]:
 
 
 def _replay(group: ConsumerGroup, made: list[Record]) -> None:
-    """Make the group what its records say. Nobody sees it yet; when they are written they say the same once more."""
+    """Apply records to the new group before they are written; applying them again then changes nothing."""
     for record in made:
-        found = formats.read(formats.GROUPS, record.key, record.value)
+        found = formats.decode_record(formats.GROUPS, record.key, record.value)
         assert found is not None, "our own records are known"
         group.apply(*found)
 
 
 def _send_back(classic: ClassicGroup, out: Outcome) -> None:
-    """Whoever waits for a rebalance of the classic group must ask again."""
+    """Members that wait for a rebalance of the classic group must join again."""
     for one in classic.roster.members.values():
         if one.join is not None:
-            out.reply(one.join.token, refused_join(one.join.version, one.id, ErrorCode.REBALANCE_IN_PROGRESS))
+            out.reply(one.join.token, refuse_join(one.join.version, one.id, ErrorCode.REBALANCE_IN_PROGRESS))
         if one.sync is not None:
-            out.reply(one.sync, refused_sync(ErrorCode.REBALANCE_IN_PROGRESS))
+            out.reply(one.sync, refuse_sync(ErrorCode.REBALANCE_IN_PROGRESS))
     out.timer(("join", classic.id), None)
     out.timer(("sync", classic.id), None)
 
@@ -199,7 +204,7 @@ def _send_back(classic: ClassicGroup, out: Outcome) -> None:
 def downgrades(
     group: ConsumerGroup, leaving: Collection[ConsumerMember], rules: ConsumerRules, *, joining: int = 0
 ) -> bool:
-    """Whether the group becomes a classic one when these members leave, and so many classic ones take their places."""
+    """Whether the group becomes a classic one when these members leave and `joining` classic ones replace them."""
     going = {member.id for member in leaving}
     modern = {member.id for member in group.members.values() if member.subscription.classic is None}
     left = len(group.members) - len(going) + joining
@@ -216,21 +221,21 @@ def downgrade(
     *,
     rebalances: bool = True,
 ) -> None:
-    """Make the group a classic one. `joining` is in the place of the one that leaves, with what that was to have."""
+    """Make the group a classic one. `joining` replaces the one that leaves, and gets its target."""
     gone = {member.id for member in leaving}
     left = [member for member in group.members.values() if member.id not in gone]
-    parts = {member.id: group.target.get(member.id, NO_PART) for member in left}
+    parts = {member.id: group.target.get(member.id, NO_ASSIGNMENT) for member in left}
     if joining is not None:
         (former,) = leaving
         left.append(joining)
-        parts[joining.id] = group.target.get(former.id, NO_PART)
-        out.records.clear()  # of a member of a consumer group, which there will not be
+        parts[joining.id] = group.target.get(former.id, NO_ASSIGNMENT)
+        out.records.clear()  # of a consumer group, which there will not be
     classic = ClassicGroup(group.id, machine.rules, now_ms)
     classic.protocol_type, classic.generation = CONSUMER, group.epoch
     for member in left:
         classic.roster.add(_classic_member(member))
     classic.protocol = classic.roster.choose()
-    classic.state = ClassicState.STABLE
+    classic.state = GroupState.STABLE
     for one in classic.roster.members.values():
         version = version_of(one.metadata(classic.protocol))
         one.assignment = write_assignment(machine.image(), parts[one.id], version)
@@ -242,10 +247,10 @@ def downgrade(
     publish(machine, classic, out)
 
 
-def _classic_member(member: ConsumerMember) -> Member:
+def _classic_member(member: ConsumerMember) -> ClassicMember:
     wanted = member.subscription
     assert wanted.classic is not None, "only these are left"
-    return Member(
+    return ClassicMember(
         member.id,
         wanted.instance,
         wanted.client_id,

@@ -1,11 +1,11 @@
-"""What groups have committed: the last offset of each partition, and what open transactions have yet to say.
+"""Committed offsets of groups: the last one of each partition, and those of open transactions.
 
     key     int16 1, group, topic, int32 partition
     value   int16 3, int64 offset, int32 leader epoch, metadata, int64 commit time
 
-Version 1 of the value has an expiry time in place of the leader epoch, for clients that ask to keep an offset for so
-long. Offsets that are committed in a transaction lie aside until its marker is in the log; then the record that was
-written last wins, whether it was of a transaction or not. Compaction relies on just that.
+Version 1 of the value has an expiry time in place of the leader epoch, for clients that ask for a retention time.
+Offsets of a transaction are pending until its marker is in the log. Then the record that was written last wins, whether
+it belonged to a transaction or not; compaction relies on that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.coord.formats import OffsetCommitKey, written
+from ottla.coord.formats import OffsetCommitKey, encode_record
 from ottla.coord.machine import NOBODY, Record
 from ottla.errors import BrokerError, ErrorCode
 
@@ -30,17 +30,17 @@ _VALUE, _VALUE_WITH_EXPIRY = Struct(">hqih"), Struct(">hqh")
 _TIME, _TIMES = Struct(">q"), Struct(">qq")
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     offset: int
     leader_epoch: int
     metadata: str
     time_ms: int
     expires_ms: int  # NO_EXPIRY: as long as the group's rules say
     topic_id: bytes
-    at: int  # offset of the record that says so
+    at: int  # offset of the record
 
 
-Topics = dict[str, dict[int, Committed]]  # topic → partition → what was committed
+Topics = dict[str, dict[int, CommittedOffset]]  # topic → partition → what was committed
 
 
 class Offsets:
@@ -48,26 +48,26 @@ class Offsets:
         self.by_group: dict[str, Topics] = {}
         self.pending: dict[int, dict[str, Topics]] = {}  # producer id → group → ...
         self.open: dict[str, set[int]] = {}  # group → producers with an open transaction that commits offsets of it
-        self._groups: dict[str, set[str]] = {}  # topic → groups that have committed, or are about to, for it
+        self._groups: dict[str, set[str]] = {}  # topic → groups with committed or pending offsets of it
 
-    def get(self, group: str, topic: str, index: int) -> Committed | None:
+    def get(self, group: str, topic: str, index: int) -> CommittedOffset | None:
         topics = self.by_group.get(group)
         partitions = topics.get(topic) if topics is not None else None
         return partitions.get(index) if partitions is not None else None
 
     def unstable(self, group: str, topic: str, index: int) -> bool:
-        """Whether an open transaction holds an offset for this partition."""
+        """Whether an open transaction has a pending offset for this partition."""
         return any(index in self.pending[producer][group].get(topic, ()) for producer in self.open.get(group, ()))
 
     def partitions(self, group: str) -> Iterator[tuple[str, int]]:
-        """Everything that the group has committed or is about to."""
+        """The partitions with committed or pending offsets of the group."""
         found = {(topic, index) for topic, part in self.by_group.get(group, {}).items() for index in part}
         for producer in self.open.get(group, ()):
             found |= {(topic, index) for topic, part in self.pending[producer][group].items() for index in part}
         return iter(sorted(found))
 
     def of_topic(self, topic: str, before: int) -> Iterator[tuple[str, int]]:
-        """Groups and partitions of a topic with an offset, or one to come, whose record lies before `before`."""
+        """Groups and partitions of a topic with a committed or pending offset whose record lies before `before`."""
         for group in tuple(self._groups.get(topic, ())):
             kept = self.by_group.get(group, {}).get(topic, {})
             found = {index for index, one in kept.items() if one.at < before}
@@ -83,7 +83,7 @@ class Offsets:
         if value is None:
             self._remove(group, topic, index)
             return
-        one = Committed(
+        one = CommittedOffset(
             value.offset,
             value.leader_epoch,
             value.metadata,
@@ -100,7 +100,7 @@ class Offsets:
             topics.setdefault(topic, {})[index] = one
             self.open.setdefault(group, set()).add(producer_id)
 
-    def ended(self, producer_id: int, *, committed: bool) -> None:
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         for group, topics in self.pending.pop(producer_id, {}).items():
             producers = self.open[group]
             producers.remove(producer_id)
@@ -119,13 +119,13 @@ class Offsets:
         _discard(self.by_group.get(group, {}), topic, index)
         if group in self.by_group and not self.by_group[group]:
             del self.by_group[group]
-        # The transaction itself stays open for the group: its marker is still to come.
+        # The transaction stays open for the group until its marker comes.
         for producer in self.open.get(group, ()):
             _discard(self.pending[producer][group], topic, index)
         self._forget_group(group, topic)
 
     def _forget_group(self, group: str, topic: str) -> None:
-        """Unless the group still has an offset for the topic, or one to come."""
+        """Forget that a group has offsets of a topic, unless it still has committed or pending ones."""
         left = topic in self.by_group.get(group, {})
         if not left and not any(topic in self.pending[producer][group] for producer in self.open.get(group, ())):
             groups = self._groups.get(topic, set())
@@ -145,10 +145,10 @@ def _discard(topics: Topics, topic: str, index: int) -> None:
 def record(
     group: str, topic: str, index: int, offset: int, epoch: int, metadata: str, time_ms: int, expires_ms: int
 ) -> Record:
-    """The record of one committed offset, packed by hand: commits are the bulk of what a group coordinator writes."""
+    """The record of one committed offset, packed by hand because a coordinator writes so many of them."""
     name, part, text = group.encode(), topic.encode(), metadata.encode()
     if len(name) > LENGTH_MAX or len(part) > LENGTH_MAX or len(text) > LENGTH_MAX:
-        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "longer than what a record of a commit can hold")
+        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, "too long for the record of a commit")
     key = b"%b%b%b%b%b" % (_KEY.pack(1, len(name)), name, len(part).to_bytes(2), part, _INDEX.pack(index))
     if expires_ms == NO_EXPIRY:
         value = _VALUE.pack(3, offset, epoch, len(text)) + text + _TIME.pack(time_ms)
@@ -158,4 +158,4 @@ def record(
 
 
 def tombstone(group: str, topic: str, index: int) -> Record:
-    return written(OffsetCommitKey(group=group, topic=topic, partition=index), None)
+    return encode_record(OffsetCommitKey(group=group, topic=topic, partition=index), None)

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class Outcome:
-    __slots__ = ("failed", "records", "replies", "timers")
+    __slots__ = ("on_failure", "records", "replies", "timers")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.replies: list[tuple[Token, Any]] = []
         self.timers: list[tuple[TimerKey, int | None]] = []
-        self.failed: Callable[[ErrorCode], Decision] | None = None
+        self.on_failure: Callable[[ErrorCode], Decision] | None = None
 
     def reply(self, token: Token, response: Any) -> None:
         self.replies.append((token, response))
@@ -29,8 +29,8 @@ class Outcome:
         self.timers.append((key, due_ms))
 
     def decision(self) -> Decision:
-        return Decision(self.records, self.replies, self.timers, failed=self.failed)
+        return Decision(self.records, self.replies, self.timers, on_failure=self.on_failure)
 
     def without_records(self, _: ErrorCode) -> Decision:
-        """The rest of it, for records that may be lost: what they say is said again, or does no harm unsaid."""
+        """For records that may be lost, because they are written again or do no harm: the rest of the decision."""
         return Decision((), self.replies, self.timers)

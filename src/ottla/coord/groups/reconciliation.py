@@ -1,12 +1,12 @@
-"""The next step of a member from what it holds to what it is to hold.
+"""The next step of a member from the partitions it holds to its target.
 
-A partition has one holder at a time. So a member first lets go of what it is not to hold any longer; until it tells us
-that it has, it stays in its epoch. Then it comes to the epoch of the target and takes what is free. What others still
-hold it takes later, when they have let go.
+A partition has one holder at a time. So a member first revokes what is not in its target; until it confirms that, it
+stays in its epoch. Then it advances to the epoch of the target and takes what is free. Partitions that others still
+hold it takes later, when they are released.
 
-                          some to let go of
+                          some to revoke
               ┌───────────────────────────────► UNREVOKED
-              │                                     │ they are let go of
+              │                                     │ revoked
     new target│                                     ▼
     STABLE ◄──┴── all of it taken ── take what is free ── some of it is not ──► UNRELEASED
                                          ▲                                          │
@@ -17,23 +17,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.coord.groups.consumer_member import Held, Holding, State
+from ottla.coord.groups.consumer_member import Held, Holding, MemberState
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ottla.coord.groups.assignors import Part
+    from ottla.coord.groups.assignors import Assignment
 
-Owned = dict[bytes, set[int]]  # what a member says that it owns
+Owned = dict[bytes, set[int]]  # partitions that a member says it owns
 
 
 class Goal(NamedTuple):
-    """Where a member is to get to."""
+    """The target of a member."""
 
     epoch: int  # of the target assignment
-    part: Part  # of it that is the member's
-    topics: frozenset[bytes]  # that it is subscribed to: of others it may hold nothing, whatever the target says
+    part: Assignment  # the member's
+    topics: frozenset[bytes]  # that it is subscribed to: it may hold nothing of others, even if they are in the target
 
 
 def reconcile(
@@ -41,21 +41,24 @@ def reconcile(
     goal: Goal,
     *,
     owned: Owned | None,
-    taken: Callable[[bytes, int], bool],
+    is_taken: Callable[[bytes, int], bool],
     changed: bool,
 ) -> Holding:
-    """Where the member is now. `owned` is what it says that it has, None if it did not say; `taken` tells whether a
-    partition is held by anybody; `changed`: it has just subscribed to something else."""
-    step = Step(holding, goal, owned, taken)
-    if holding.state is State.STABLE:
+    """The member's holding after this step.
+
+    `owned` is what it says that it has, None if it did not say; `is_taken` tells whether a partition is held by
+    anybody; `changed`: it has just changed its subscription.
+    """
+    step = Step(holding, goal, owned, is_taken)
+    if holding.state is MemberState.STABLE:
         if holding.epoch != goal.epoch:
             return step.advance(holding.epoch)
         return step.shed() if changed else holding
-    if holding.state is State.UNREVOKED:
+    if holding.state is MemberState.UNREVOKED:
         if step.still_has(holding.revoking):
             return step.shed() if changed else holding
         return step.advance(holding.epoch)
-    if holding.state is State.UNRELEASED:
+    if holding.state is MemberState.UNRELEASED:
         return step.advance(holding.epoch)
     if owned is None or owned:
         raise BrokerError(
@@ -66,14 +69,16 @@ def reconcile(
 
 
 class Step:
-    def __init__(self, holding: Holding, goal: Goal, owned: Owned | None, taken: Callable[[bytes, int], bool]) -> None:
+    def __init__(
+        self, holding: Holding, goal: Goal, owned: Owned | None, is_taken: Callable[[bytes, int], bool]
+    ) -> None:
         self.holding = holding
         self.goal = goal
         self.owned = owned
-        self.taken = taken
+        self.is_taken = is_taken
 
     def still_has(self, revoking: Held) -> bool:
-        """Whether the member has some of these, as far as we know."""
+        """Whether the member still has some of these, as far as we know."""
         if self.owned is None:
             return True
         return any(not self.owned[topic].isdisjoint(revoking.get(topic, ())) for topic in self.owned)
@@ -93,27 +98,27 @@ class Step:
             if len(kept) < len(present):
                 revoking[topic] = {index: since for index, since in present.items() if index not in target}
             for index in target - kept.keys():
-                # What it is just letting go of is its own to take again: nobody else can have it.
-                if self.taken(topic, index) and index not in holding.revoking.get(topic, ()):
+                # What it is revoking it may take again: nobody else can have it.
+                if self.is_taken(topic, index) and index not in holding.revoking.get(topic, ()):
                     waiting = True
                 else:
                     free.append((topic, index))
         if revoking and self.still_has(revoking):
-            return holding.moved(epoch, State.UNREVOKED, assigned, revoking)
+            return holding.move_to(epoch, MemberState.UNREVOKED, assigned, revoking)
         for topic, index in free:
             assigned.setdefault(topic, {})[index] = goal.epoch
-        return holding.moved(goal.epoch, State.UNRELEASED if waiting else State.STABLE, assigned)
+        return holding.move_to(goal.epoch, MemberState.UNRELEASED if waiting else MemberState.STABLE, assigned)
 
     def shed(self) -> Holding:
-        """Let go of topics that it is not subscribed to any more, without waiting for a new target."""
+        """Revoke topics that it is no longer subscribed to, without waiting for a new target."""
         holding = self.holding
         kept = {topic: held for topic, held in holding.assigned.items() if topic in self.goal.topics}
         if len(kept) == len(holding.assigned):
             return holding
         revoking = union(holding.revoking, {t: held for t, held in holding.assigned.items() if t not in kept})
         if self.still_has(revoking):
-            return holding.moved(holding.epoch, State.UNREVOKED, kept, revoking)
-        return holding.moved(holding.epoch, holding.state, kept, holding.revoking)
+            return holding.move_to(holding.epoch, MemberState.UNREVOKED, kept, revoking)
+        return holding.move_to(holding.epoch, holding.state, kept, holding.revoking)
 
 
 def union(one: Held, other: Mapping[bytes, Mapping[int, int]]) -> Held:

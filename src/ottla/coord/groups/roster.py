@@ -1,4 +1,4 @@
-"""Who is in a classic group: its members, which of them are static, who leads, which protocols all of them speak."""
+"""The members of a classic group: which are static, which one leads, which protocols all of them offer."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ottla.coord.groups.member import size_of
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
-    from ottla.coord.groups.member import Member, Protocols, Waiting
+    from ottla.coord.groups.member import ClassicMember, Protocols, Waiting
 
 
 class Roster:
     def __init__(self) -> None:
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ClassicMember] = {}
         self.static: dict[str, str] = {}  # group.instance.id → member id
         self.leader: str | None = None
         self.joined = 0  # members whose join waits for an answer
-        self.metadata_size = 0  # bytes, of all that members say for their protocols
+        self.metadata_size = 0  # bytes of metadata of all members and protocols
         self._supporters: Counter[str] = Counter()  # protocol → members that offer it
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ClassicMember) -> None:
         assert member.id not in self.members, "a member joins once"
         self.members[member.id] = member
         self._supporters.update(name for name, _ in member.protocols)
@@ -35,8 +35,8 @@ class Roster:
     def remove(self, member_id: str) -> None:
         member = self.members.pop(member_id, None)
         if member is not None:
-            assert member.join is None, "who waits is answered before it goes"
-            assert member.sync is None, "who waits is answered before it goes"
+            assert member.join is None, "requests that wait are answered before a member is removed"
+            assert member.sync is None, "requests that wait are answered before a member is removed"
             self._supporters.subtract(name for name, _ in member.protocols)
             self.metadata_size -= size_of(member.protocols)
             if member.instance is not None:
@@ -44,8 +44,8 @@ class Roster:
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
 
-    def rename(self, member: Member, member_id: str) -> None:
-        """A static member is back under another id, in the same place."""
+    def rename(self, member: ClassicMember, member_id: str) -> None:
+        """Give a static member that is back its new id."""
         del self.members[member.id]
         if self.leader == member.id:
             self.leader = member_id
@@ -54,20 +54,20 @@ class Roster:
         assert member.instance is not None, "only static members come back"
         self.static[member.instance] = member_id
 
-    def update(self, member: Member, protocols: Protocols, session_ms: int, rebalance_ms: int) -> None:
+    def update(self, member: ClassicMember, protocols: Protocols, session_ms: int, rebalance_ms: int) -> None:
         self._supporters.subtract(name for name, _ in member.protocols)
         self._supporters.update(name for name, _ in protocols)
         self.metadata_size += size_of(protocols) - size_of(member.protocols)
         member.protocols, member.session_ms, member.rebalance_ms = protocols, session_ms, rebalance_ms
 
-    def wait(self, member: Member, join: Waiting | None) -> Waiting | None:
-        """Remember the join that is to be answered, or that none is. Returns the one before it."""
+    def wait(self, member: ClassicMember, join: Waiting | None) -> Waiting | None:
+        """Set the join that waits for an answer, or none. Returns the one before it."""
         before, member.join = member.join, join
         self.joined += (join is not None) - (before is not None)
         return before
 
-    def check(self, member_id: str, instance: str | None) -> Member:
-        """The member that speaks, or BrokerError: it is not one, or its instance is another one by now."""
+    def check(self, member_id: str, instance: str | None) -> ClassicMember:
+        """The member that sent a request. BrokerError when it is unknown, or its instance is another member."""
         if instance is not None and self.static.get(instance, member_id) != member_id:
             raise BrokerError(ErrorCode.FENCED_INSTANCE_ID)
         member = self.members.get(member_id)
@@ -81,7 +81,7 @@ class Roster:
         return max((member.rebalance_ms for member in self.members.values()), default=0)
 
     def elect(self) -> bool:
-        """See to it that the leader has joined. False: nobody has."""
+        """Make sure that the leader has joined, else choose another. False: nobody has joined."""
         if self.leader is None:
             return False
         if self.members[self.leader].join is None:
@@ -92,11 +92,11 @@ class Roster:
         return True
 
     def speaks(self, protocols: Protocols) -> bool:
-        """Whether one of these protocols is offered by every member there is."""
+        """Whether every member offers one of these protocols."""
         return any(self._supporters[name] == len(self.members) for name, _ in protocols)
 
     def choose(self) -> str:
-        """The protocol for the next generation: each member votes for its favourite of those that all offer."""
+        """The protocol for the next generation: each member votes for the first of its protocols that all offer."""
         candidates = {name for name, count in self._supporters.items() if count == len(self.members)}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]

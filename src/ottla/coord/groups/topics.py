@@ -1,4 +1,4 @@
-"""What a consumer group sees of the topics: ids for names, sizes, and whether anything about them has changed."""
+"""Topics as a consumer group sees them: ids of names, a hash that tells changes, names that match a pattern."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def ids(image: Image, names: Iterable[str]) -> frozenset[bytes]:
-    """The ids of those topics that there are."""
+    """The ids of the topics that exist."""
     topics = image.topics
     return frozenset(topics[name].id for name in names if name in topics)
 
@@ -23,8 +23,8 @@ def ids(image: Image, names: Iterable[str]) -> frozenset[bytes]:
 def metadata_hash(image: Image, names: Iterable[str]) -> int:
     """A number that changes when one of these topics comes, goes, grows or moves to other racks; 0 for no topics.
 
-    Only this broker and its successors compare it. Kafka's number for the same topics is another one, so a group that
-    has come from there is assigned once more.
+    Only Ottla brokers compare it. Kafka computes another number for the same topics, so a group that comes from Kafka
+    is assigned once more.
     """
     present = sorted(name for name in names if name in image.topics)
     if not present:
@@ -45,9 +45,9 @@ def _fingerprint(image: Image, topic: Topic) -> bytes:
 
 
 def matching(image: Image, text: str) -> frozenset[str]:
-    """The topics that a regular expression stands for; BrokerError when it is none.
+    """The topics that match a regular expression. BrokerError when it is not one.
 
-    It is quick for those that were looked up before, which is for whoever asks for this to see to.
+    The caller must have done `patterns.lookup` before: then this is quick.
     """
     try:
         return patterns.matching(text, image.topics)

@@ -1,4 +1,4 @@
-"""The coordinator of transactions: `__transaction_state`, its machines, and the markers they ask for."""
+"""The transaction coordinator: the machines of `__transaction_state`, and the markers that they decide on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ottla.coord.coordinator import Coordinator, Shape
 from ottla.coord.transactions.ending import Endings
-from ottla.coord.transactions.machine import Settings, TransactionMachine
+from ottla.coord.transactions.machine import TransactionMachine, TransactionRules
 from ottla.coord.transactions.verification import Verification
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ottla.cluster.peers import Peers
     from ottla.config import BrokerConfig
     from ottla.coord.transactions.markers import MarkerWriter
+    from ottla.coord.transactions.transaction import WriteMarkers
     from ottla.replica.replicas import Replicas
 
 TOPIC = "__transaction_state"
@@ -33,7 +34,7 @@ class Transactions(Coordinator[TransactionMachine]):
         clock: Clock,
         peers: Peers | None = None,
     ) -> None:
-        settings = Settings(
+        rules = TransactionRules(
             config.transaction_max_timeout_ms,
             config.transactional_id_expiration_ms,
             config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
@@ -48,24 +49,27 @@ class Transactions(Coordinator[TransactionMachine]):
                 "segment.bytes": str(config.transaction_state_log_segment_bytes),
             },
         )
-        self._endings = Endings(metadata, markers, peers, TOPIC)
         super().__init__(
-            shape, lambda _: TransactionMachine(settings), metadata, controller, replicas, clock, self._endings.perform
+            shape, lambda _: TransactionMachine(rules), metadata, controller, replicas, clock, self._write_markers
         )
-        self._endings.runtime = self.runtime
-        self.verification = markers.verification = Verification(self, metadata, peers)
+        self._endings = Endings(self.runtime, metadata, markers, peers, TOPIC)
+        self.verification = Verification(self, metadata, peers)
+        markers.subscribe(self.verification.end_transaction)
 
     def start(self) -> None:
         super().start()
         self._metadata.subscribe(self._follow_brokers)
+
+    def _write_markers(self, index: int, effect: WriteMarkers) -> None:
+        self._endings.write(index, effect)
 
     def _follow_brokers(self, old: Image | None, new: Image) -> None:
         if old is None or old.brokers is new.brokers:
             return
         for broker in old.brokers.values():
             if new.brokers.get(broker.id) != broker:
-                self._endings.lost(broker.id)
-                self.verification.lost(broker.id)
+                self._endings.drop_broker(broker.id)
+                self.verification.drop_broker(broker.id)
 
     async def stop(self) -> None:
         await super().stop()

@@ -1,12 +1,12 @@
-"""How the end of a transaction reaches every partition that it wrote to, wherever that is led.
+"""Gets the markers that end a transaction to every partition it wrote to, wherever that is led.
 
-A coordinator's machine decides on an end once; here it is carried out. Partitions that are led here get their markers
-at once, the others through their leaders, with what else those are to be told in one request. What cannot be written
-now is tried again, at whoever leads by then, for as long as this broker coordinates the transaction: what was decided
-must reach every partition, or readers of committed records would wait there for ever. A partition that is gone needs no
-marker. One that refuses because it has seen a newer epoch needs none either: the transaction is over there.
+The machine decides on an end once; here it is carried out. Partitions that are led here get their markers at once, the
+others through their leaders, many markers in one request. What cannot be written now is tried again, at the leader of
+the moment, as long as this broker coordinates the transaction: without its marker, readers of committed records would
+wait for ever. A deleted partition needs no marker. One that refuses because it has seen a newer epoch needs none
+either: the transaction is over there.
 
-When every marker is committed the machine is told, and writes that down.
+When every marker is committed the machine is told, and records that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ottla.coord.runtime import Runtime
     from ottla.coord.transactions.machine import TransactionMachine
     from ottla.coord.transactions.markers import MarkerWriter
-    from ottla.coord.transactions.transaction import Markers
+    from ottla.coord.transactions.transaction import WriteMarkers
 
 logger = logging.getLogger("ottla.coord")
 
@@ -57,21 +57,28 @@ Place = tuple[str, int]  # topic and partition
 
 
 class Endings:
-    def __init__(self, metadata: Metadata, markers: MarkerWriter, peers: Peers | None, topic: str) -> None:
-        self.runtime: Runtime[TransactionMachine] | None = None  # set once, by whoever builds both
+    def __init__(
+        self,
+        runtime: Runtime[TransactionMachine],
+        metadata: Metadata,
+        markers: MarkerWriter,
+        peers: Peers | None,
+        topic: str,
+    ) -> None:
+        self._runtime = runtime
         self._metadata = metadata
         self._markers = markers
         self._peers = peers
         self._topic = topic  # of the coordinator
-        self._senders: dict[int, Sender] = {}
+        self._senders: dict[int, MarkerSender] = {}
         self._steps = Steps("ottla.coord")
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def perform(self, index: int, effect: Markers) -> None:
-        """Write what the machine of a partition has decided, and tell it when everything is written."""
+    def write(self, index: int, effect: WriteMarkers) -> None:
+        """Write the markers that the machine of a partition has decided on, and tell it when all are written."""
         machine = self._machine(index)
         if machine is None:
-            return  # another broker leads by now: it finds the decision in its log
+            return  # another broker leads now: it finds the decision in its log
         left, delay_s = set(effect.partitions), 0.0
         awaited: list[asyncio.Future[set[Place]]] = []
         if len(left) <= AT_ONCE:
@@ -79,15 +86,15 @@ class Endings:
             left -= written
             delay_s = RETRY_S
         if not left:
-            self._marked(index, effect)
+            self._complete(index, effect)
             return
         work = self._finish(index, machine, effect, left, awaited, delay_s)
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def lost(self, broker_id: int) -> None:
-        """A broker is gone: what it was sent is sent to whoever leads now, without waiting for an answer."""
+    def drop_broker(self, broker_id: int) -> None:
+        """A broker is gone. Do not wait for its answers: its markers go to the new leaders."""
         if self._peers is not None and broker_id in self._senders:
             self._peers.close_channel(broker_id, CHANNEL)
 
@@ -98,9 +105,8 @@ class Endings:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _machine(self, index: int) -> TransactionMachine | None:
-        assert self.runtime is not None
         try:
-            return self.runtime.peek(index)
+            return self._runtime.peek(index)
         except BrokerError:
             return None
 
@@ -108,12 +114,12 @@ class Endings:
         self,
         index: int,
         machine: TransactionMachine,
-        effect: Markers,
+        effect: WriteMarkers,
         left: set[Place],
         awaited: list[asyncio.Future[set[Place]]],
         delay_s: float,
     ) -> None:
-        """See to what is `left`, part of which is on its way, `awaited`; the rest is tried after a delay."""
+        """Write the markers that are `left`. Some are on their way (`awaited`); the others are tried after a delay."""
         while True:
             for written in await asyncio.gather(*awaited):
                 left -= written
@@ -130,21 +136,19 @@ class Endings:
                 awaited += sent
                 await asyncio.sleep(0)
         if self._machine(index) is machine:
-            self._marked(index, effect)
+            self._complete(index, effect)
 
-    def _marked(self, index: int, effect: Markers) -> None:
-        assert self.runtime is not None
-        self.runtime.decide(
+    def _complete(self, index: int, effect: WriteMarkers) -> None:
+        self._runtime.decide(
             index,
-            lambda machine, now_ms: machine.marked(effect.transactional_id, effect.producer_id, effect.epoch, now_ms),
+            lambda machine, now_ms: machine.complete(effect.transactional_id, effect.producer_id, effect.epoch, now_ms),
         )
 
     def _begin(
-        self, index: int, effect: Markers, places: Iterable[Place]
+        self, index: int, effect: WriteMarkers, places: Iterable[Place]
     ) -> tuple[set[Place], list[asyncio.Future[set[Place]]]]:
-        """Write or send what can be. Returns the partitions that are done with, and futures of others that will be."""
-        assert self.runtime is not None
-        epoch = self.runtime.epoch(index)
+        """Write or send what can be. Returns the partitions that are done, and futures of those on their way."""
+        epoch = self._runtime.epoch(index)
         marker = Marker(effect.producer_id, effect.epoch, epoch, effect.version, commits=effect.commits)
         done: set[Place] = set()
         awaited: list[asyncio.Future[set[Place]]] = []
@@ -166,21 +170,21 @@ class Endings:
         return done, awaited
 
     def _leader(self, place: Place) -> int | None:
-        """Who leads a partition; None when there is no such partition any more."""
+        """The leader of a partition; None when the partition does not exist any more."""
         topics = self._metadata.image.topics
         topic = topics.get(place[0])
         if topic is not None and 0 <= place[1] < len(topic.partitions):
             return topic.partitions[place[1]].leader
-        return None if self._topic in topics else NO_LEADER  # else we know nothing of the cluster yet
+        return None if self._topic in topics else NO_LEADER  # without our own topic we know nothing of the cluster yet
 
     def _write(self, place: Place, marker: Marker) -> bool | asyncio.Future[set[Place]]:
-        """Write a marker here: whether that is done with, or a future of it."""
+        """Write a marker here. Returns whether the partition is done, or a future of that."""
         topic, index = place
         with self._steps.attempt(f"marker in {topic}-{index}"):
             try:
                 uncommitted = self._markers.write(topic, index, marker)
             except BrokerError as error:
-                return settled(place, marker, error, self._steps)
+                return is_settled(place, marker, error, self._steps)
             if uncommitted is None:
                 return True
             return asyncio.ensure_future(self._commit(place, marker, uncommitted))
@@ -190,25 +194,25 @@ class Endings:
         try:
             await uncommitted
         except BrokerError as error:
-            return {place} if settled(place, marker, error, self._steps) else set()
+            return {place} if is_settled(place, marker, error, self._steps) else set()
         return {place}
 
-    def _sender(self, broker_id: int) -> Sender:
+    def _sender(self, broker_id: int) -> MarkerSender:
         sender = self._senders.get(broker_id)
         if sender is None:
-            assert self._peers is not None, "another broker leads a partition, and there is no way to ask it"
-            sender = self._senders[broker_id] = Sender(broker_id, self._metadata, self._peers, self._steps)
+            assert self._peers is not None, "another broker leads a partition, and this broker has no peers"
+            sender = self._senders[broker_id] = MarkerSender(broker_id, self._metadata, self._peers, self._steps)
         return sender
 
 
 class Sending(NamedTuple):
     marker: Marker
     places: list[Place]
-    future: asyncio.Future[set[Place]]  # of those that are done with
+    future: asyncio.Future[set[Place]]  # of those that are done
 
 
-class Sender:
-    """What one other broker is to be told. One request is on its way at a time; what comes meanwhile is in the next."""
+class MarkerSender:
+    """Markers for one other broker. One request is on its way at a time; new markers wait for the next."""
 
     def __init__(self, broker_id: int, metadata: Metadata, peers: Peers, steps: Steps) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -237,7 +241,7 @@ class Sender:
                     sending.future.set_result(done.get(sending.marker.producer_id, set()))
 
     def _take(self) -> list[Sending]:
-        """The next of the queue; answers are by producer, so there is one of each."""
+        """The next markers of the queue: one of each producer, since answers are by producer."""
         taken: dict[int, Sending] = {}
         later = []
         for sending in self._queue:
@@ -252,7 +256,7 @@ class Sender:
         broker = self._metadata.image.brokers.get(self._broker_id)
         if broker is None:
             raise BrokerError(ErrorCode.BROKER_NOT_AVAILABLE)
-        request = WriteTxnMarkersRequest(markers=[told(one.marker, one.places) for one in batch])
+        request = WriteTxnMarkersRequest(markers=[encode_marker(one.marker, one.places) for one in batch])
         client_id = f"broker-{self._metadata.node_id}-txn-marker-sender"
         try:
             answer: WriteTxnMarkersResponse = await self._peers.ask(
@@ -270,12 +274,12 @@ class Sender:
             for topic in result.topics:
                 for one in topic.partitions:
                     place = (topic.name, one.partition_index)
-                    if one.error_code == 0 or settled(place, marker, refusal(one.error_code), self._steps):
+                    if one.error_code == 0 or is_settled(place, marker, make_error(one.error_code), self._steps):
                         written.add(place)
         return done
 
 
-def told(marker: Marker, places: list[Place]) -> WritableTxnMarker:
+def encode_marker(marker: Marker, places: list[Place]) -> WritableTxnMarker:
     topics: dict[str, list[int]] = {}
     for topic, index in places:
         topics.setdefault(topic, []).append(index)
@@ -289,18 +293,18 @@ def told(marker: Marker, places: list[Place]) -> WritableTxnMarker:
     )
 
 
-def refusal(code: int) -> BrokerError:
-    """An error code of another broker, which may be newer than we are."""
+def make_error(code: int) -> BrokerError:
+    """The error of another broker's code, which may be newer than those we know."""
     try:
         return BrokerError(ErrorCode(code))
     except ValueError:
         return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"error {code}")
 
 
-def settled(place: Place, marker: Marker, error: BrokerError, steps: Steps) -> bool:
-    """Whether a refusal means that there is nothing more to do for this partition."""
+def is_settled(place: Place, marker: Marker, error: BrokerError, steps: Steps) -> bool:
+    """Whether this refusal means that the partition needs no marker. Logs it."""
     if error.code in WRITTEN:
         logger.warning("no marker of producer %d in %s-%d: %s", marker.producer_id, *place, error)
         return True
-    steps.failed(f"marker in {place[0]}-{place[1]}", error)
+    steps.note_failure(f"marker in {place[0]}-{place[1]}", error)
     return False

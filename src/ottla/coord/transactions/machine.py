@@ -1,19 +1,19 @@
 """Decides on transactions: init, add partitions, end, time out, forget. Pure; see `coord/machine.py` for the contract.
 
 The rules are Kafka's, for both of its protocols. In the older one the epoch of a producer rises when it starts; in the
-newer one (version 2, KIP-890) with the end of every transaction, so that a request that was delayed can never touch a
-later transaction than its own.
+newer one (version 2, KIP-890) with the end of every transaction, so that a delayed request can never touch a later
+transaction than its own.
 
-    who may ask     the producer id must be the current one, and so must the epoch; an older epoch is fenced
-    retries         a request that repeats one already carried out is answered as that one was
-    in between      while markers are being written every change has to wait: CONCURRENT_TRANSACTIONS
+    who may ask     producer id and epoch must be the current ones; an older epoch is fenced
+    retries         a repeated request gets the same answer as the first one
+    in between      while markers are being written every change is refused with CONCURRENT_TRANSACTIONS
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ottla.coord.formats import TRANSACTIONS, TransactionLogKey, read, written
+from ottla.coord.formats import TRANSACTIONS, TransactionLogKey, decode_record, encode_record
 from ottla.coord.machine import NOTHING, Decision, wall_ms
 from ottla.coord.transactions.transaction import (
     AT_REST,
@@ -24,9 +24,9 @@ from ottla.coord.transactions.transaction import (
     NO_EPOCH,
     NO_ID,
     TIMEOUT,
-    Markers,
-    State,
     Transaction,
+    TransactionState,
+    WriteMarkers,
     decode,
     encode,
 )
@@ -41,33 +41,33 @@ if TYPE_CHECKING:
 EPOCH_PER_TRANSACTION = 2  # the version of the protocol from which on every transaction has its own epoch
 
 
-class Settings(NamedTuple):
+class TransactionRules(NamedTuple):
     timeout_ms_max: int
     expiration_ms: int
     timeout_check_ms: int
     expiry_check_ms: int
 
 
-class Producer(NamedTuple):
-    """The reply to init and end: the identity to go on with, or why not."""
+class ProducerReply(NamedTuple):
+    """The reply to init and end: the identity to continue with, or an error."""
 
     code: ErrorCode
     producer_id: int = NO_ID
     epoch: int = NO_EPOCH
-    ongoing_id: int = NO_ID  # whose transaction was found open, and kept
+    ongoing_id: int = NO_ID  # of the open transaction that was found and kept
     ongoing_epoch: int = NO_EPOCH
 
 
-NEEDS_ID = "a fresh producer id"  # the reply of init when it cannot go on without one
+NEEDS_ID = "a fresh producer id"  # the reply of init and end when they need one
 
 
 class TransactionMachine:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, rules: TransactionRules) -> None:
         self.transactions: dict[str, Transaction] = {}
-        self._settings = settings
-        # The epoch before the last init, by id: a producer that repeats that init is not a stranger. In memory only.
+        self._rules = rules
+        # The epoch before the last init, by id: with it a producer may repeat that init. In memory only.
         self._last_epochs: dict[str, int] = {}
-        self._begun: dict[str, int] = {}  # since when the open transactions are open, of the steady time
+        self._begun: dict[str, int] = {}  # since when transactions are open, in monotonic time
 
     # ------------------------------------------------------------------ operations
 
@@ -87,7 +87,7 @@ class TransactionMachine:
         `expected` is the producer id and epoch that the client has from before, `fresh` an unused producer id. With
         `keep_prepared` an open transaction stays open, for this producer to commit or abort as it was told elsewhere.
         """
-        if not 0 < timeout_ms <= self._settings.timeout_ms_max and timeout_ms != FOR_EVER_MS:
+        if not 0 < timeout_ms <= self._rules.timeout_ms_max and timeout_ms != FOR_EVER_MS:
             return refuse(token, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         known = self.transactions.get(name)
         if known is None:
@@ -100,7 +100,7 @@ class TransactionMachine:
                 epoch=0,
                 next_epoch=NO_EPOCH,
                 timeout_ms=timeout_ms,
-                state=State.EMPTY,
+                state=TransactionState.EMPTY,
                 partitions=frozenset(),
                 started_ms=-1,
                 updated_ms=wall_ms(now_ms),
@@ -111,36 +111,36 @@ class TransactionMachine:
             return refuse(token, ErrorCode.PRODUCER_FENCED)
         if known.state in ENDING:
             return refuse(token, ErrorCode.CONCURRENT_TRANSACTIONS)
-        if known.state is State.ONGOING and expected is not None and expected[0] != known.producer_id:
-            return refuse(token, ErrorCode.PRODUCER_FENCED)  # its successor is at work
-        if known.state is State.ONGOING and keep_prepared:
+        if known.state is TransactionState.ONGOING and expected is not None and expected[0] != known.producer_id:
+            return refuse(token, ErrorCode.PRODUCER_FENCED)  # its successor is active
+        if known.state is TransactionState.ONGOING and keep_prepared:
             kept = known._replace(next_epoch=known.identity[1] + 1, updated_ms=wall_ms(now_ms))
             if kept.next_epoch > EPOCH_EXHAUSTED:
                 return refuse(token, ErrorCode.PRODUCER_FENCED)
             return self._identity(name, kept, NO_EPOCH, token)
-        if known.state is State.ONGOING:
-            # Whoever wrote these records is fenced by the abort; the new producer asks again when that is done.
-            self._last_epochs[name] = known.identity[1]  # if it is the same producer, its retry may go on
-            return self._end(name, self._fenced(known), token, now_ms, Producer(ErrorCode.CONCURRENT_TRANSACTIONS))
+        if known.state is TransactionState.ONGOING:
+            # The abort fences the producer of these records; the new one asks again when the abort is done.
+            self._last_epochs[name] = known.identity[1]  # if it is the same producer, its retry succeeds
+            return self._end(name, self._fence(known), token, now_ms, ProducerReply(ErrorCode.CONCURRENT_TRANSACTIONS))
         return self._next_epoch(name, known, timeout_ms, expected, fresh, token, now_ms)
 
     def add(
         self, name: str, producer_id: int, epoch: int, partitions: Partitions, version: int, token: Token, now_ms: int
     ) -> Decision:
-        """AddPartitionsToTxn: these are written to from now on. Replies with a code."""
+        """AddPartitionsToTxn: add partitions to the transaction. Replies with a code."""
         known = self.transactions.get(name)
-        code = self._checked(known, producer_id, epoch)
+        code = self._check(known, producer_id, epoch)
         if known is None or code is not ErrorCode.NONE:
             return Decision(replies=[(token, code)])
         if known.state in ENDING:
             return Decision(replies=[(token, ErrorCode.CONCURRENT_TRANSACTIONS)])
-        if known.state is State.ONGOING and partitions <= known.partitions:
+        if known.state is TransactionState.ONGOING and partitions <= known.partitions:
             return Decision(replies=[(token, ErrorCode.NONE)])
-        begun = known.state is State.ONGOING
+        begun = known.state is TransactionState.ONGOING
         if not begun:
             self._begun[name] = now_ms
         after = known._replace(
-            state=State.ONGOING,
+            state=TransactionState.ONGOING,
             partitions=known.partitions | partitions if begun else partitions,
             started_ms=known.started_ms if begun else wall_ms(now_ms),
             updated_ms=wall_ms(now_ms),
@@ -149,20 +149,20 @@ class TransactionMachine:
         return Decision(
             [self._record(name, after)],
             [(token, ErrorCode.NONE)],
-            failed=lambda code: Decision(replies=[(token, code)]),
+            on_failure=lambda code: Decision(replies=[(token, code)]),
         )
 
     def verify(
         self, name: str, producer_id: int, epoch: int, partitions: Partitions
     ) -> dict[tuple[str, int], ErrorCode]:
-        """Whether each partition is part of the ongoing transaction: asked by its leader before it appends."""
+        """Whether each partition is part of the ongoing transaction. Its leader asks before it appends."""
         known = self.transactions.get(name)
-        code = self._checked(known, producer_id, epoch)
+        code = self._check(known, producer_id, epoch)
         if known is not None and code is ErrorCode.NONE and known.state in ENDING:
             code = ErrorCode.CONCURRENT_TRANSACTIONS
         if known is None or code is not ErrorCode.NONE:
             return dict.fromkeys(partitions, code)
-        ongoing = known.partitions if known.state is State.ONGOING else frozenset()
+        ongoing = known.partitions if known.state is TransactionState.ONGOING else frozenset()
         return {one: ErrorCode.NONE if one in ongoing else ErrorCode.TRANSACTION_ABORTABLE for one in partitions}
 
     def end(
@@ -177,7 +177,7 @@ class TransactionMachine:
         *,
         commit: bool,
     ) -> Decision:
-        """EndTxn: decide for commit or abort. The answer is given when the decision is written, not the markers."""
+        """EndTxn: decide for commit or abort. The reply comes when the decision is written, before the markers are."""
         known = self.transactions.get(name)
         if known is None:
             return refuse(token, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -187,12 +187,12 @@ class TransactionMachine:
             or (known.previous_producer_id == producer_id and epoch == EPOCH_EXHAUSTED and known.epoch == 0)
         )
         if not repeated:
-            code = self._checked(known, producer_id, epoch)
+            code = self._check(known, producer_id, epoch)
             if code is not ErrorCode.NONE:
                 return refuse(token, code)
         verdict = self._end_verdict(known, commit=commit, newer=newer, repeated=repeated)
         if verdict is None:
-            return Decision(replies=[(token, Producer(ErrorCode.NONE, known.producer_id, known.epoch))])
+            return Decision(replies=[(token, ProducerReply(ErrorCode.NONE, known.producer_id, known.epoch))])
         if verdict is not ErrorCode.NONE:
             return refuse(token, verdict)
         next_id = NO_ID
@@ -202,10 +202,10 @@ class TransactionMachine:
             next_id = fresh
         if newer:
             self._last_epochs[name] = epoch
-        begun = known.state is State.ONGOING
+        begun = known.state is TransactionState.ONGOING
         ended = known._replace(
-            state=State.PREPARE_COMMIT if commit else State.PREPARE_ABORT,
-            # Markers must outdo what the records carry: a producer that took over a prepared transaction has more.
+            state=TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
+            # The markers need a higher epoch than the records: a producer that took over a transaction has one.
             epoch=known.identity[1] + (1 if newer else 0),
             next_epoch=NO_EPOCH,
             next_producer_id=next_id,
@@ -213,29 +213,31 @@ class TransactionMachine:
             started_ms=known.started_ms if begun else wall_ms(now_ms),
             version=version,
         )
-        reply = Producer(ErrorCode.NONE, next_id, 0) if next_id != NO_ID else None
-        return self._end(name, ended, token, now_ms, reply or Producer(ErrorCode.NONE, ended.producer_id, ended.epoch))
+        reply = ProducerReply(ErrorCode.NONE, next_id, 0) if next_id != NO_ID else None
+        return self._end(
+            name, ended, token, now_ms, reply or ProducerReply(ErrorCode.NONE, ended.producer_id, ended.epoch)
+        )
 
     def _end_verdict(self, known: Transaction, *, commit: bool, newer: bool, repeated: bool) -> ErrorCode | None:
-        """NONE: go ahead. None: it was done before, say so again. Else why not."""
+        """NONE: do it. None: it was done before, answer so again. Any other code: refuse."""
         match known.state:
-            case State.ONGOING:
+            case TransactionState.ONGOING:
                 return ErrorCode.PRODUCER_FENCED if repeated else ErrorCode.NONE
-            case State.PREPARE_COMMIT | State.PREPARE_ABORT:
+            case TransactionState.PREPARE_COMMIT | TransactionState.PREPARE_ABORT:
                 return ErrorCode.CONCURRENT_TRANSACTIONS if commit is known.commits else ErrorCode.INVALID_TXN_STATE
-            case State.COMPLETE_COMMIT | State.COMPLETE_ABORT:
+            case TransactionState.COMPLETE_COMMIT | TransactionState.COMPLETE_ABORT:
                 if commit is known.commits and (repeated or not newer):
                     return None
-                # The newer protocol lets a producer abort, and so take the next epoch, when nothing is open.
+                # In the newer protocol a producer may abort when nothing is open, to get the next epoch.
                 fresh_abort = newer and not repeated and not commit
                 return ErrorCode.NONE if fresh_abort else ErrorCode.INVALID_TXN_STATE
-            case State.EMPTY:
+            case TransactionState.EMPTY:
                 if repeated:
                     return ErrorCode.PRODUCER_FENCED
                 return ErrorCode.NONE if newer and not commit else ErrorCode.INVALID_TXN_STATE
         return ErrorCode.INVALID_TXN_STATE
 
-    def is_ending(self, effect: Markers) -> bool:
+    def is_ending(self, effect: WriteMarkers) -> bool:
         """Whether these markers are still to be written."""
         known = self.transactions.get(effect.transactional_id)
         return (
@@ -244,13 +246,13 @@ class TransactionMachine:
             and (known.producer_id, known.epoch) == (effect.producer_id, effect.epoch)
         )
 
-    def marked(self, name: str, producer_id: int, epoch: int, now_ms: int) -> Decision:
-        """Every marker is written: the transaction is over."""
+    def complete(self, name: str, producer_id: int, epoch: int, now_ms: int) -> Decision:
+        """Every marker is written. Complete the transaction."""
         known = self.transactions.get(name)
         if known is None or known.state not in ENDING or (known.producer_id, known.epoch) != (producer_id, epoch):
             return NOTHING
         after = known._replace(
-            state=State.COMPLETE_COMMIT if known.commits else State.COMPLETE_ABORT,
+            state=TransactionState.COMPLETE_COMMIT if known.commits else TransactionState.COMPLETE_ABORT,
             partitions=frozenset(),
             updated_ms=wall_ms(now_ms),
         )
@@ -266,7 +268,7 @@ class TransactionMachine:
     # ------------------------------------------------------------------ machine
 
     def apply(self, key: bytes, value: bytes | None, *, offset: int, timestamp: int, producer_id: int) -> None:
-        found = read(TRANSACTIONS, key, value)
+        found = decode_record(TRANSACTIONS, key, value)
         if found is None:
             return
         name = found[0].transactional_id
@@ -276,53 +278,53 @@ class TransactionMachine:
             self._begun.pop(name, None)
         else:
             self.transactions[name] = one = decode(found[1])
-            if one.state is not State.ONGOING:
+            if one.state is not TransactionState.ONGOING:
                 self._begun.pop(name, None)
 
-    def ended(self, producer_id: int, *, committed: bool) -> None:
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         raise AssertionError("no transaction writes to the log of transactions")
 
-    def loaded(self, now_ms: int) -> Decision:
+    def finish_load(self, now_ms: int) -> Decision:
         for name, one in self.transactions.items():
-            if one.state is State.ONGOING:
+            if one.state is TransactionState.ONGOING:
                 self._begun[name] = now_ms - max(0, wall_ms(now_ms) - one.started_ms)
         return Decision(
             timers=self._timers(now_ms),
-            effects=tuple(markers(name, one) for name, one in self.transactions.items() if one.state in ENDING),
+            effects=tuple(marker_effect(name, one) for name, one in self.transactions.items() if one.state in ENDING),
         )
 
     def expire(self, timer: TimerKey, now_ms: int) -> Decision:
         if timer == TIMEOUT:
             return self._time_out(now_ms)
         assert timer == EXPIRY
-        old = wall_ms(now_ms) - self._settings.expiration_ms
+        old = wall_ms(now_ms) - self._rules.expiration_ms
         gone = [name for name, one in self.transactions.items() if one.state in AT_REST and one.updated_ms <= old]
         return Decision(
-            [written(TransactionLogKey(transactional_id=name), None) for name in gone],
-            timers=[(EXPIRY, now_ms + self._settings.expiry_check_ms)],
+            [encode_record(TransactionLogKey(transactional_id=name), None) for name in gone],
+            timers=[(EXPIRY, now_ms + self._rules.expiry_check_ms)],
         )
 
     def unload(self) -> list[tuple[Token, Any]]:
         return []
 
     def durable(self) -> dict[str, Transaction]:
-        """What a machine that reads the same records must agree on."""
+        """The state that another machine must have after the same records."""
         return dict(self.transactions)
 
     # ------------------------------------------------------------------ helpers
 
     def _timers(self, now_ms: int) -> list[tuple[TimerKey, int | None]]:
         return [
-            (TIMEOUT, now_ms + self._settings.timeout_check_ms),
-            (EXPIRY, now_ms + self._settings.expiry_check_ms),
+            (TIMEOUT, now_ms + self._rules.timeout_check_ms),
+            (EXPIRY, now_ms + self._rules.expiry_check_ms),
         ]
 
     def _time_out(self, now_ms: int) -> Decision:
-        """Abort what has been open for longer than its producer asked for, and fence that producer."""
+        """Abort transactions that are open for longer than their timeout, and fence their producers."""
         late = {
-            name: self._fenced(one)._replace(updated_ms=wall_ms(now_ms))
+            name: self._fence(one)._replace(updated_ms=wall_ms(now_ms))
             for name, one in self.transactions.items()
-            if one.state is State.ONGOING
+            if one.state is TransactionState.ONGOING
             and one.timeout_ms != FOR_EVER_MS
             and self._begun.setdefault(name, now_ms) + one.timeout_ms < now_ms
         }
@@ -330,8 +332,8 @@ class TransactionMachine:
             self._last_epochs[name] = self.transactions[name].identity[1]
         return Decision(
             [self._record(name, one) for name, one in late.items()],
-            timers=[(TIMEOUT, now_ms + self._settings.timeout_check_ms)],
-            effects=tuple(markers(name, one) for name, one in late.items()),
+            timers=[(TIMEOUT, now_ms + self._rules.timeout_check_ms)],
+            effects=tuple(marker_effect(name, one) for name, one in late.items()),
         )
 
     def _is_known(self, known: Transaction, expected: tuple[int, int]) -> bool:
@@ -351,7 +353,11 @@ class TransactionMachine:
         now_ms: int,
     ) -> Decision:
         after = known._replace(
-            timeout_ms=timeout_ms, state=State.EMPTY, partitions=frozenset(), started_ms=-1, updated_ms=wall_ms(now_ms)
+            timeout_ms=timeout_ms,
+            state=TransactionState.EMPTY,
+            partitions=frozenset(),
+            started_ms=-1,
+            updated_ms=wall_ms(now_ms),
         )
         last = self._last_epochs.get(name, NO_EPOCH)
         if known.exhausted and (expected is None or expected[1] in (known.epoch, last)):
@@ -369,45 +375,45 @@ class TransactionMachine:
 
     def _identity(self, name: str, after: Transaction, last_epoch: int, token: Token) -> Decision:
         self._last_epochs[name] = last_epoch
-        ongoing = (after.producer_id, after.epoch) if after.state is State.ONGOING else (NO_ID, NO_EPOCH)
+        ongoing = (after.producer_id, after.epoch) if after.state is TransactionState.ONGOING else (NO_ID, NO_EPOCH)
         return Decision(
             [self._record(name, after)],
-            [(token, Producer(ErrorCode.NONE, *after.identity, *ongoing))],
-            failed=lambda code: refuse(token, code),
+            [(token, ProducerReply(ErrorCode.NONE, *after.identity, *ongoing))],
+            on_failure=lambda code: refuse(token, code),
         )
 
-    def _fenced(self, known: Transaction) -> Transaction:
-        """An abort that the producer did not ask for: with the next epoch, so that it cannot go on.
+    def _fence(self, known: Transaction) -> Transaction:
+        """An abort that the producer did not ask for, with the next epoch, so that it is fenced.
 
-        The last epoch there is, is for this: no producer ever gets it, and whoever comes next gets another id.
+        The highest epoch is reserved for this: no producer gets it, and the next producer gets another id.
         """
         assert known.identity[1] <= EPOCH_EXHAUSTED, "the last epoch is nobody's"
-        return known._replace(state=State.PREPARE_ABORT, epoch=known.identity[1] + 1, next_epoch=NO_EPOCH)
+        return known._replace(state=TransactionState.PREPARE_ABORT, epoch=known.identity[1] + 1, next_epoch=NO_EPOCH)
 
-    def _end(self, name: str, ended: Transaction, token: Token, now_ms: int, reply: Producer) -> Decision:
+    def _end(self, name: str, ended: Transaction, token: Token, now_ms: int, reply: ProducerReply) -> Decision:
         after = ended._replace(updated_ms=wall_ms(now_ms))
         return Decision(
             [self._record(name, after)],
             [(token, reply)],
-            effects=(markers(name, after),),
-            failed=lambda code: refuse(token, code),
+            effects=(marker_effect(name, after),),
+            on_failure=lambda code: refuse(token, code),
         )
 
-    def _checked(self, known: Transaction | None, producer_id: int, epoch: int) -> ErrorCode:
+    def _check(self, known: Transaction | None, producer_id: int, epoch: int) -> ErrorCode:
         if known is None or known.producer_id != producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return ErrorCode.NONE if known.identity == (producer_id, epoch) else ErrorCode.PRODUCER_FENCED
 
     def _record(self, name: str, transaction: Transaction) -> Record:
-        return written(TransactionLogKey(transactional_id=name), encode(transaction))
+        return encode_record(TransactionLogKey(transactional_id=name), encode(transaction))
 
 
-def markers(name: str, ending: Transaction) -> Markers:
-    return Markers(name, ending.producer_id, ending.epoch, ending.commits, ending.partitions, ending.version)
+def marker_effect(name: str, ending: Transaction) -> WriteMarkers:
+    return WriteMarkers(name, ending.producer_id, ending.epoch, ending.commits, ending.partitions, ending.version)
 
 
 def refuse(token: Token, code: ErrorCode) -> Decision:
-    return Decision(replies=[(token, Producer(code))])
+    return Decision(replies=[(token, ProducerReply(code))])
 
 
 def partitions_of(topics: Iterable[tuple[str, Iterable[int]]]) -> Partitions:

@@ -5,7 +5,7 @@ A marker is a control batch of one record, under the producer's id and the epoch
     key     int16 version 0, int16 type: 0 abort, 1 commit
     value   int16 version 0, int32 epoch of the coordinator
 
-How a coordinator sees to it that every partition gets one is in `ending.py`.
+`ending.py` is how a coordinator gets one to every partition.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from ottla.records import batch
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from ottla.clock import Clock
-    from ottla.coord.groups.coordinator import Groups
-    from ottla.coord.transactions.verification import Verification
     from ottla.replica.partition import Partition
     from ottla.replica.replicas import Replicas
+
+    Listener = Callable[[Partition, int, bool], None]
 
 KEY = Struct(">hh")
 VALUE = Struct(">hi")
@@ -30,7 +31,7 @@ PRODUCE_VERSION = 11
 
 
 class Marker:
-    """One transaction's end, as one coordinator tells it."""
+    """The end of one transaction, as its coordinator decided it."""
 
     __slots__ = ("commits", "coordinator_epoch", "epoch", "producer_id", "version")
 
@@ -45,24 +46,25 @@ class Marker:
 class MarkerWriter:
     """Writes markers to partitions that are led here."""
 
-    def __init__(self, replicas: Replicas, groups: Groups, clock: Clock) -> None:
+    def __init__(self, replicas: Replicas, clock: Clock) -> None:
         self._replicas = replicas
-        self._groups = groups
         self._clock = clock
-        self.verification: Verification | None = None  # set once, by whoever builds both
+        self._listeners: list[Listener] = []
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener` with the partition, the producer id and whether the end is a commit, after every marker."""
+        self._listeners.append(listener)
 
     def write(self, topic: str, index: int, marker: Marker) -> asyncio.Future[None] | None:
-        """Append the marker; offsets that were committed with the transaction count from now on.
+        """Append the marker, and tell the listeners.
 
         None when it is committed, else a future that is done then; see `Partition.committed`.
         """
-        partition = self._replicas.led(topic, index)
+        partition = self._replicas.require_led(topic, index)
         append(partition, marker, self._clock.now_ms())
-        if self.verification is not None:
-            self.verification.ended(partition, marker.producer_id)
-        if topic == self._groups.topic:
-            self._groups.runtime.ended(index, marker.producer_id, committed=marker.commits)
-        return partition.committed(partition.log.end)
+        for listener in self._listeners:
+            listener(partition, marker.producer_id, marker.commits)
+        return partition.wait_for_commit(partition.log.end)
 
 
 def append(partition: Partition, marker: Marker, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""One transactional id as the log tells it: who its producer is, and how far its transaction has come.
+"""The state of one transactional id: who its producer is, and how far its transaction has come.
 
     EMPTY ──────► ONGOING ──────► PREPARE_COMMIT ──► COMPLETE_COMMIT
       ▲  ▲           │  │                                │   │
@@ -6,8 +6,8 @@
       │  └───────────┼───────────────────┴────────────── │ ──┘      (InitProducerId)
       └─ (new)       └── a new ONGOING begins from either COMPLETE state
 
-Everything after a PREPARE state is certain: its record in the log is the decision, the markers in the partitions only
-tell of it. A coordinator that finds a PREPARE state when it loads writes the markers again.
+The record of a PREPARE state is the decision; the markers in the partitions only announce it. A coordinator that finds
+a PREPARE state when it loads writes the markers again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FOR_EVER_MS = 0x7FFFFFFF  # the time-out of a transaction that an outside coordi
 EPOCH_EXHAUSTED = EPOCH_MAX - 1
 
 
-class State(IntEnum):
+class TransactionState(IntEnum):
     """Numbers as in the log, names as in DescribeTransactions."""
 
     EMPTY = 0
@@ -45,8 +45,8 @@ class State(IntEnum):
         return self.name.title().replace("_", "")
 
 
-ENDING = frozenset((State.PREPARE_COMMIT, State.PREPARE_ABORT))
-AT_REST = frozenset((State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT))
+ENDING = frozenset((TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT))
+AT_REST = frozenset((TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT))
 
 Partitions = frozenset[tuple[str, int]]
 
@@ -58,7 +58,7 @@ class Transaction(NamedTuple):
     epoch: int
     next_epoch: int  # whose producer may end a transaction that it found prepared; NO_EPOCH for the one that wrote it
     timeout_ms: int
-    state: State
+    state: TransactionState
     partitions: Partitions
     started_ms: int
     updated_ms: int
@@ -75,7 +75,7 @@ class Transaction(NamedTuple):
 
     @property
     def commits(self) -> bool:
-        return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
 def encode(transaction: Transaction) -> TransactionLogValue:
@@ -92,7 +92,7 @@ def encode(transaction: Transaction) -> TransactionLogValue:
         transaction_status=int(transaction.state),
         # As Kafka: no list at all for a transaction that has not begun.
         transaction_partitions=None
-        if transaction.state is State.EMPTY
+        if transaction.state is TransactionState.EMPTY
         else [PartitionsSchema(topic=topic, partition_ids=indexes) for topic, indexes in topics.items()],
         transaction_last_update_timestamp_ms=transaction.updated_ms,
         transaction_start_timestamp_ms=transaction.started_ms,
@@ -108,7 +108,7 @@ def decode(value: TransactionLogValue) -> Transaction:
         epoch=value.producer_epoch,
         next_epoch=value.next_producer_epoch,
         timeout_ms=value.transaction_timeout_ms,
-        state=State(value.transaction_status),
+        state=TransactionState(value.transaction_status),
         partitions=frozenset(
             (topic.topic, index) for topic in value.transaction_partitions or () for index in topic.partition_ids
         ),
@@ -118,7 +118,7 @@ def decode(value: TransactionLogValue) -> Transaction:
     )
 
 
-class Markers(NamedTuple):
+class WriteMarkers(NamedTuple):
     """An effect: write the markers that end a transaction, then call `marked`."""
 
     transactional_id: str

@@ -1,12 +1,12 @@
-"""Before the first batch of a transaction in a partition: the partition must be part of the transaction, or becomes so.
+"""Checks, before the first batch of a transaction in a partition, that the partition is part of the transaction.
 
-Without this a batch that was delayed on its way could open a transaction that nobody will end. The coordinator knows;
-if that is another broker it is asked, with AddPartitionsToTxn, about many transactions at once. A coordinator that is
-too old to be asked is not, as in Kafka.
+Without this a delayed batch could open a transaction that nobody will end. The coordinator knows the answer. If it is
+another broker it is asked with AddPartitionsToTxn, about many transactions in one request. As in Kafka, a coordinator
+that is too old for that is not asked.
 
-Between the answer and the append a marker may end the transaction. So a verdict is kept here, not handed out: who was
-told to wait asks again when the future is done, and appends in the same turn if the verdict is NONE. A marker takes the
-verdict away, and the question is asked anew.
+Between the answer and the append a marker may end the transaction. So a verdict is kept here and not handed out: the
+caller asks again when the future is done, and appends in the same turn if the verdict is NONE. A marker removes the
+verdict, and the coordinator is asked again.
 
     code = verification.admit(partition, name, producer, adds=...)
     while not isinstance(code, ErrorCode):
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 CHANNEL = "verification"
 LEAST_VERSION = 4  # of AddPartitionsToTxn: what brokers ask each other
 TRANSACTIONS_MAX = 1000  # in one request
-KEEP_S = 10.0  # a verdict, for who waits for it; usually it is asked for at once
+KEEP_S = 10.0  # how long a verdict is kept for its caller, who usually takes it at once
 
 Place = tuple[str, int]  # topic and partition
 Identity = tuple[int, int]  # id and epoch of a producer
@@ -52,11 +52,11 @@ class Question(NamedTuple):
     name: str
     producer: Identity
     place: Place
-    adds: bool  # make the partition part of the transaction, instead of only asking whether it is
+    adds: bool  # add the partition to the transaction, instead of only asking whether it is part of it
 
 
 class Check:
-    """A question that is being asked, or has been, and what it was about."""
+    """A question that was asked, and the answer once it is there."""
 
     __slots__ = ("about", "future", "verdict")
 
@@ -75,13 +75,13 @@ class Verification:
         self._peers = peers
         # By partition and producer id: of one id there may be a producer and its zombies, each with its own epoch.
         self._checks: dict[tuple[Partition, int], dict[tuple[int, Question], Check]] = {}
-        self._askers: dict[int, Asker] = {}
+        self._askers: dict[int, Verifier] = {}
 
     def admit(
         self, partition: Partition, name: str, producer: Identity, *, adds: bool
     ) -> ErrorCode | asyncio.Future[None]:
         """Whether this producer may append to a partition that is led here: a code, or what to wait for before asking
-        again. `adds`: it speaks the protocol in which partitions become part of a transaction by being written to."""
+        again. `adds`: in the producer's protocol a partition becomes part of the transaction by being written to."""
         key = (partition, producer[0])
         question = Question(name, producer, (partition.topic, partition.index), adds)
         about = (partition.epoch, question)
@@ -102,7 +102,7 @@ class Verification:
         return asyncio.shield(check.future)
 
     async def _settle(self, key: tuple[Partition, int], check: Check, answer: Awaitable[ErrorCode]) -> None:
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # should the broker stop meanwhile
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # in case the broker stops meanwhile
         try:
             code = await answer
         except BrokerError as error:
@@ -112,19 +112,19 @@ class Verification:
         asyncio.get_running_loop().call_later(KEEP_S, self._forget, key, check)
 
     def _forget(self, key: tuple[Partition, int], check: Check) -> None:
-        """It was asked for, or nobody asks: the partition was lost meanwhile, say."""
+        """Drop a verdict: it was taken, or nobody came for it."""
         checks = self._checks.get(key, {})
         if checks.get(check.about) is check:
             del checks[check.about]
             if not checks:
                 del self._checks[key]
 
-    def ended(self, partition: Partition, producer_id: int) -> None:
-        """A marker was written: what was known of this producer's transaction holds no more."""
+    def end_transaction(self, partition: Partition, producer_id: int, _commits: bool) -> None:
+        """A marker was written: a verdict on this producer's transaction is out of date."""
         self._checks.pop((partition, producer_id), None)
 
-    def lost(self, broker_id: int) -> None:
-        """A broker is gone: whoever waits for its verdict is to ask again."""
+    def drop_broker(self, broker_id: int) -> None:
+        """A broker is gone. Do not wait for its answers: callers ask again."""
         if self._peers is not None and broker_id in self._askers:
             self._peers.close_channel(broker_id, CHANNEL)
 
@@ -147,7 +147,7 @@ class Verification:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         asker = self._askers.get(leader)
         if asker is None:
-            asker = self._askers[leader] = Asker(leader, self._metadata, self._peers)
+            asker = self._askers[leader] = Verifier(leader, self._metadata, self._peers)
         return asker.ask(question)
 
     def _ask_here(self, question: Question) -> ErrorCode | Awaitable[ErrorCode]:
@@ -162,7 +162,7 @@ class Verification:
             return answer
         machine = self._transactions.peek(name)
         code = machine.verify(name, *producer, frozenset((place,)))[place]
-        uncommitted = self._transactions.committed(name, machine)
+        uncommitted = self._transactions.pending_commit(name, machine)
         return code if uncommitted is None else later(code, uncommitted)
 
 
@@ -176,8 +176,8 @@ class Asking(NamedTuple):
     future: asyncio.Future[ErrorCode]
 
 
-class Asker:
-    """What one other coordinator is to be asked. One request is on its way at a time; what comes meanwhile is next."""
+class Verifier:
+    """Questions for one other coordinator. One request is on its way at a time; new questions wait for the next."""
 
     def __init__(self, broker_id: int, metadata: Metadata, peers: Peers) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -207,7 +207,7 @@ class Asker:
                     asking.future.set_result(codes.get(about, ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
     def _take(self) -> list[Asking]:
-        """The next of the queue. Answers are by transactional id, so each has one producer in it."""
+        """The next questions of the queue: one producer for each transactional id, since answers are by id."""
         producers: dict[str, tuple[Identity, bool]] = {}
         taken, left = [], []
         for asking in self._queue:
@@ -233,28 +233,28 @@ class Asker:
                 channel=CHANNEL,
             )
         except UnsupportedError:
-            return {(one.question.name, one.question.place): unasked(one.question) for one in batch}
+            return {(one.question.name, one.question.place): assume_verdict(one.question) for one in batch}
         except PeerError as error:
             raise BrokerError(ErrorCode.NETWORK_EXCEPTION, str(error)) from None
         if answer.error_code:
-            code = known(answer.error_code)
+            code = read_code(answer.error_code)
             if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                code = ErrorCode.INVALID_TXN_STATE  # the client has nothing to do with what brokers may do
+                code = ErrorCode.INVALID_TXN_STATE  # brokers' rights do not concern the client
             return {(one.question.name, one.question.place): code for one in batch}
         return {
-            (result.transactional_id, (topic.name, one.partition_index)): known(one.partition_error_code)
+            (result.transactional_id, (topic.name, one.partition_index)): read_code(one.partition_error_code)
             for result in answer.results_by_transaction
             for topic in result.topic_results
             for one in topic.results_by_partition
         }
 
 
-def unasked(question: Question) -> ErrorCode:
-    """A coordinator of an older Kafka cannot be asked: the check is left out, but nothing can be added without it."""
+def assume_verdict(question: Question) -> ErrorCode:
+    """The verdict where an older coordinator cannot be asked: no check, but nothing can be added either."""
     return ErrorCode.UNSUPPORTED_VERSION if question.adds else ErrorCode.NONE
 
 
-def known(code: int) -> ErrorCode:
+def read_code(code: int) -> ErrorCode:
     try:
         return ErrorCode(code)
     except ValueError:  # of a newer broker

@@ -1,5 +1,6 @@
-"""What pipelines are made of: import from here. The files say how runs are started, watched, stopped and resumed."""
+"""What the file of a pipeline imports: the public face of `ottla.spark.runner`, which has the code."""
 
-from ottla.spark.pipeline.pipeline import Option, Pipeline, Run, Wrong, main, nearest
+from ottla.spark.runner import Option, Pipeline, Run, Wrong, main
+from ottla.spark.runner.generating import Record
 
-__all__ = ["Option", "Pipeline", "Run", "Wrong", "main", "nearest"]
+__all__ = ["Option", "Pipeline", "Record", "Run", "Wrong", "main"]

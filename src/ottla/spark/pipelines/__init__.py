@@ -1,1 +1,1 @@
-"""The pipelines that come with Ottla, a file each: read one from top to bottom, then write your own."""
+"""The pipelines that come with Ottla, a package each: `pipeline.py` defines it, the other files are its parts."""

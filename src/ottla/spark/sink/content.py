@@ -54,12 +54,12 @@ class Plan(NamedTuple):
 
 def ends(data: bytes) -> str:
     """The offsets in a file of Spark's: behind its version and one line about the batch, a line for each source."""
-    found = [shown(line) for line in data.decode(errors="replace").splitlines()[2:]]
+    found = [format_offset(line) for line in data.decode(errors="replace").splitlines()[2:]]
     told = " and ".join(found)
     return told if len(told) <= ENDS_MAX else ""
 
 
-def shown(line: str) -> str:
+def format_offset(line: str) -> str:
     """An offset of ours as `startingOffsets` takes it, and any other as it is."""
     try:
         given = json.loads(line)
@@ -91,9 +91,9 @@ def compare(query: str, epoch: int, there: Content, now: Content) -> None:
     """Failed if an epoch that is in its topics already would have other content now."""
     if there.topics and now.topics and there.topics != now.topics:
         raise Failed(
-            f"batch {epoch} of query {query} is in {listed(there.topics)} already, and was now to be written to "
-            f"{listed(now.topics)}: nothing was written. A query whose checkpoint is a copy of another one's needs a "
-            "checkpoint of its own; writes to different topics need an ottla.write.id each; a topic can be changed "
+            f"batch {epoch} of query {query} is in {join_names(there.topics)} already, and was now to be written to "
+            f"{join_names(now.topics)}: nothing was written. A query whose checkpoint is a copy of another one's needs "
+            "a checkpoint of its own; writes to different topics need an ottla.write.id each; a topic can be changed "
             f"when the batch before is done: {going_on(epoch)}"
         )
     if there.plan is not None and there.plan == now.plan:
@@ -109,7 +109,7 @@ def compare(query: str, epoch: int, there: Content, now: Content) -> None:
         return
     begin = f", for which startingOffsets is {there.plan.ends}" if there.plan is not None and there.plan.ends else ""
     raise Failed(
-        f"batch {epoch} of query {query} is in {listed(there.topics)} already with {there.rows} rows, and now has "
+        f"batch {epoch} of query {query} is in {join_names(there.topics)} already with {there.rows} rows, and now has "
         f"{now.rows}{' others' if there.rows == now.rows else ''}: nothing was written. Its number was given to other "
         "input, as when a checkpoint is an old copy, or files were removed from it: go on with the newest checkpoint, "
         f"or start with a new one where that batch ended{begin}. If the input is the same and only the rows come out "
@@ -121,7 +121,7 @@ def going_on(epoch: int) -> str:
     return f"to keep what is there and leave out what was to be written now, set ottla.kept.batch={epoch}"
 
 
-def listed(topics: tuple[str, ...]) -> str:
+def join_names(topics: tuple[str, ...]) -> str:
     """Names for a message."""
     if not topics:
         return "no topic"

@@ -29,7 +29,7 @@ from ottla.records import batch
 from ottla.records.compress import Codec
 from ottla.records.murmur2 import murmur2
 from ottla.spark.sink.decisions import Decision, decode
-from ottla.spark.sink.exactly_once import State
+from ottla.spark.sink.exactly_once import IdState
 from ottla.wire.messages.transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 COMMIT: Final = 1
 
 
-class Written(NamedTuple):
+class DecisionBatch(NamedTuple):
     """A batch of the log: a marker that ends a transaction, or the decisions in one."""
 
     producer_id: int
@@ -82,10 +82,10 @@ class ClusterPort:
     def ongoing(self, prefix: str) -> list[str]:
         return ongoing(self._cluster, prefix)
 
-    def states(self, names: Sequence[str]) -> dict[str, State]:
+    def states(self, names: Sequence[str]) -> dict[str, IdState]:
         return self._cluster.retrying(lambda: self._states(names), what="asking for the state of transactions")
 
-    def _states(self, names: Sequence[str]) -> dict[str, State]:
+    def _states(self, names: Sequence[str]) -> dict[str, IdState]:
         asked: dict[Connection, list[str]] = {}
         for name, connection in self._cluster.coordinators(names, TRANSACTION).items():
             asked.setdefault(connection, []).append(name)
@@ -96,7 +96,7 @@ class ClusterPort:
                 if one.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                     continue
                 check(f"transactional id {one.transactional_id}", one.error_code)
-                found[one.transactional_id] = State(
+                found[one.transactional_id] = IdState(
                     one.transaction_state,
                     one.producer_id,
                     one.producer_epoch,
@@ -177,17 +177,17 @@ class ClusterPort:
         markers: dict[int, int] = {}  # by producer: the next marker after the position that the walk has come to
         while stop > first:
             start = max(first, stop - step)
-            for one in reversed(list(self._written(where, start, stop))):
+            for one in reversed(list(self._read_batches(where, start, stop))):
                 if one.marker is not None:
                     markers[one.producer_id] = one.marker
-                elif query in one.decisions and committed(one, markers.get(one.producer_id), stable):
+                elif query in one.decisions and is_committed(one, markers.get(one.producer_id), stable):
                     value = one.decisions[query]
                     return decode(value) if value is not None else None
             stop = start
             step = min(4 * step, STEP_MAX)
         return None
 
-    def _written(self, where: TopicPartition, start: int, stop: int) -> Iterator[Written]:
+    def _read_batches(self, where: TopicPartition, start: int, stop: int) -> Iterator[DecisionBatch]:
         for piece in fetch(self._cluster, where, start=start, stop=stop):
             for entry in batch.entries(piece.data):
                 head = batch.header(piece.data, entry.position)
@@ -196,13 +196,13 @@ class ClusterPort:
                 records = list(batch.iterate(piece.data, entry.position))
                 if head.control:
                     marker = CONTROL_KEY.unpack(records[0].key or b"")[1] if records else None
-                    yield Written(head.producer_id, head.base_offset, marker, {})
+                    yield DecisionBatch(head.producer_id, head.base_offset, marker, {})
                 else:
                     decisions = {(one.key or b"").decode(): one.value for one in records}
-                    yield Written(head.producer_id, head.base_offset, None, decisions)
+                    yield DecisionBatch(head.producer_id, head.base_offset, None, decisions)
 
 
-def committed(one: Written, marker: int | None, stable: int) -> bool:
+def is_committed(one: DecisionBatch, marker: int | None, stable: int) -> bool:
     """By its marker; without one it is open, or so old that compaction has taken the marker and kept the decision."""
     return marker == COMMIT if marker is not None else one.offset < stable
 

@@ -55,7 +55,7 @@ def attempts(query: str) -> str:
     return f"{PREFIX}{query}/"
 
 
-def made_in(query: str, name: str) -> int | None:
+def epoch_of(query: str, name: str) -> int | None:
     """The epoch in which an attempt of this query made this id; None if none did."""
     prefix = attempts(query)
     found = MADE_IN.fullmatch(name[len(prefix) :]) if name.startswith(prefix) else None
@@ -87,7 +87,7 @@ class Attempt(NamedTuple):
         return f"{attempts(self.query)}{self.epoch}/{self.task}.{ticket}"
 
 
-class Part(NamedTuple):
+class TaskPart(NamedTuple):
     """A task's part of an epoch: an open transaction that has its rows; or an id that waits for the next, unused."""
 
     task: int
@@ -111,14 +111,14 @@ class Prepared(WriterCommitMessage):
     digest: int = 0  # of the rows: those of all tasks add up
     topics: tuple[str, ...] = ()
     decided: bool = False  # it found the epoch decided, and wrote nothing
-    part: Part | None = None  # None: no rows, no transaction
+    part: TaskPart | None = None  # None: no rows, no transaction
 
 
 class Decision(NamedTuple):
     """The record in the log: these transactions are the epoch."""
 
     epoch: int
-    parts: tuple[Part, ...]
+    parts: tuple[TaskPart, ...]
     void: bool = False  # not one of its transactions could be committed: the epoch is open again
     content: Content | None = None  # None: decided by an Ottla that did not note it
 
@@ -153,7 +153,7 @@ def decode(value: bytes) -> Decision:
             f"the log of decisions has a record of format {given['format']}, and this version of ottla knows {FORMAT}: "
             "use the version that wrote it"
         )
-    parts = (Part(task, Ticket(owner, number), *rest) for task, owner, number, *rest in given["parts"])
+    parts = (TaskPart(task, Ticket(owner, number), *rest) for task, owner, number, *rest in given["parts"])
     content = given.get("content")
     return Decision(given["epoch"], tuple(parts), given["void"], load(content) if content is not None else None)
 
@@ -202,7 +202,7 @@ def total(messages: Sequence[Prepared], plan: Plan | None) -> Content:
     return Content(sum(message.rows for message in messages), digest, tuple(sorted(topics)), plan)
 
 
-def chosen(last: Decision | None, me: Attempt) -> str:
+def choose_id(last: Decision | None, me: Attempt) -> str:
     """The transactional id of an attempt: the last one of its task, if the tickets say that nobody else has it."""
     for part in last.parts if last is not None else ():
         if part.task == me.task and me.ticket.follows(part.ticket):
@@ -213,4 +213,4 @@ def chosen(last: Decision | None, me: Attempt) -> str:
 def dead(standing: Decision, query: str, names: Iterable[str]) -> list[str]:
     """Those whose transactions no decision has or will have, once this one stands."""
     names = set(names) - standing.names
-    return sorted(name for name in names if (epoch := made_in(query, name)) is not None and epoch <= standing.epoch)
+    return sorted(name for name in names if (epoch := epoch_of(query, name)) is not None and epoch <= standing.epoch)

@@ -29,11 +29,11 @@ from ottla.spark.sink.decisions import (
     NOBODY,
     Attempt,
     Decision,
-    Part,
     Prepared,
+    TaskPart,
     Ticket,
     attempts,
-    chosen,
+    choose_id,
     dead,
     decide,
     dispenser,
@@ -60,7 +60,7 @@ ABORTS: Final = {"PrepareAbort", "CompleteAbort"}
 MARGIN_MS_MAX: Final = 60_000  # what should be left of a transaction's time when it is decided, at most
 
 
-class State(NamedTuple):
+class IdState(NamedTuple):
     """What the cluster knows of a transactional id."""
 
     name: str
@@ -78,7 +78,7 @@ class Port(Protocol):
     def end(self, identity: Identity) -> None:
         """Commit the open transaction; Refused with a code of LOST if that is not possible any more."""
 
-    def states(self, names: Sequence[str]) -> dict[str, State]:
+    def states(self, names: Sequence[str]) -> dict[str, IdState]:
         """What is known; unknown ids are left out."""
 
     def ongoing(self, prefix: str) -> list[str]:
@@ -94,20 +94,20 @@ class Port(Protocol):
         """Append a decision in the open transaction of the fence, and commit it; None forgets those there are."""
 
 
-def begin(port: Port, query: str, epoch: int, task: int) -> Part | None:
+def begin(port: Port, query: str, epoch: int, task: int) -> TaskPart | None:
     """The transactional id for the rows of an attempt; None if its epoch is decided."""
     last = port.last(query, surely=False)
     if last is not None and last.closes(epoch):
         return None
     drawn = port.identify(dispenser(query, task))
     ticket = Ticket(drawn.producer_id, drawn.epoch)
-    return Part(task, ticket, chosen(last, Attempt(query, epoch, task, ticket)))
+    return TaskPart(task, ticket, choose_id(last, Attempt(query, epoch, task, ticket)))
 
 
-def begin_alone(query: str, epoch: int, task: int, attempt: int) -> Part:
+def begin_alone(query: str, epoch: int, task: int, attempt: int) -> TaskPart:
     """The same in a query that its driver has just made up: nothing is decided, and Spark has numbered its attempts."""
     ticket = Ticket(NOBODY, attempt)
-    return Part(task, ticket, Attempt(query, epoch, task, ticket).name)
+    return TaskPart(task, ticket, Attempt(query, epoch, task, ticket).name)
 
 
 def commit(
@@ -186,7 +186,7 @@ def without(decision: Decision, ongoing: Iterable[str]) -> Decision:
     return decision._replace(parts=tuple(part for part in decision.parts if part.name not in taken))
 
 
-def verify(query: str, decision: Decision, states: Mapping[str, State], fence: State | None) -> None:
+def verify(query: str, decision: Decision, states: Mapping[str, IdState], fence: IdState | None) -> None:
     """Nothing may be decided that cannot be finished: a transaction may have timed out, or is about to.
 
     How old one is, is told by the brokers' clocks: the fence's own transaction has just begun.

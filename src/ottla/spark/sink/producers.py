@@ -35,7 +35,7 @@ class Producer:
     sequences: dict[str, dict[int, int]] = field(default_factory=dict)  # by topic and partition: the next one
     returned: float = 0.0
 
-    def identified(self, options: SinkOptions) -> Identity | None:
+    def identify(self, options: SinkOptions) -> Identity | None:
         """The producer id for rows that are written at least once, if they are to have one."""
         if self.identity is None and options.idempotent:
             self.identity = identify(self.cluster, None, timeout_ms=options.transaction_timeout_ms)

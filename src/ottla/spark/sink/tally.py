@@ -44,7 +44,7 @@ class Tally:
         for one in batches:
             if not one.num_rows:
                 continue
-            one = self._timed(one)
+            one = self._convert_times(one)
             self.rows += one.num_rows
             if self._digests:
                 self._note(one)
@@ -63,7 +63,7 @@ class Tally:
             noted = digest(topics, keys, values, None, *rest)  # a header without a name: a dead letter, in a moment
         self.digest = (self.digest + noted) % 2**64
 
-    def _timed(self, one: pa.RecordBatch) -> pa.RecordBatch:
+    def _convert_times(self, one: pa.RecordBatch) -> pa.RecordBatch:
         if "timestamp" not in self._used:
             return one
         index = one.schema.get_field_index("timestamp")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ottla.client.cluster import Cluster
-    from ottla.spark.sink.decisions import Part
+    from ottla.spark.sink.decisions import TaskPart
     from ottla.spark.sink.options import SinkOptions
     from ottla.spark.sink.producers import Producer
     from ottla.spark.sink.tally import Tally
@@ -49,7 +49,7 @@ DROP_S = 5.0
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class WrittenMessage(WriterCommitMessage):
     """What a task says that has written at least once: it is done already."""
 
     rows: int
@@ -73,7 +73,7 @@ class Sink:
         tally = self._tally()
         with at_work(), producer(self._options) as one:
             Writer(one, self._options, self._used).write(tally.over(batches))
-        return Written(tally.rows)
+        return WrittenMessage(tally.rows)
 
     def _tally(self) -> Tally:
         from ottla.spark.sink.tally import Tally, local_zone
@@ -93,7 +93,7 @@ class Sink:
             return Prepared(query, epoch, 0, topics=tally.topics)
         with at_work(), producer(self._options) as one:
             index = task().partitionId()
-            part: Part | None
+            part: TaskPart | None
             if alone:
                 part = exactly_once.begin_alone(query, epoch, index, task().taskAttemptId())
             else:
@@ -102,10 +102,10 @@ class Sink:
                 for _ in rows:
                     pass  # what it would write is told all the same, and the driver compares
             else:
-                part = self._fill(one, part, chained(first, rows))
+                part = self._fill(one, part, prepend(first, rows))
         return Prepared(query, epoch, tally.rows, tally.digest, tally.topics, decided=part is None, part=part)
 
-    def _fill(self, one: Producer, part: Part, rows: Iterator[pa.RecordBatch]) -> Part:
+    def _fill(self, one: Producer, part: TaskPart, rows: Iterator[pa.RecordBatch]) -> TaskPart:
         from ottla.spark.sink.writing import Writer
 
         identity = self._claim(one.cluster, part)
@@ -116,7 +116,7 @@ class Sink:
             raise
         return part._replace(producer_id=identity.producer_id, epoch=identity.epoch)
 
-    def _claim(self, cluster: Cluster, part: Part) -> Identity:
+    def _claim(self, cluster: Cluster, part: TaskPart) -> Identity:
         timeout_ms = self._options.transaction_timeout_ms
         try:
             return identify(cluster, part.name, timeout_ms=timeout_ms, two_phase=self._options.two_phase)
@@ -136,7 +136,7 @@ class Sink:
     def _commit(self, epoch: int, messages: Sequence[WriterCommitMessage | None], *, alone: bool = False) -> None:
         if not self._options.exactly_once:
             return
-        told = prepared(messages)
+        told = collect_prepared(messages)
         assert len(told) == len(messages), "Spark commits when every task has reported"
         with self._open() as cluster:
             exactly_once.commit(
@@ -152,7 +152,7 @@ class Sink:
     def _abort(self, epoch: int, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.exactly_once:
             with self._open() as cluster:
-                exactly_once.abort(ClusterPort(cluster), epoch, prepared(messages))
+                exactly_once.abort(ClusterPort(cluster), epoch, collect_prepared(messages))
 
 
 class OttlaWriter(Sink, DataSourceArrowWriter):
@@ -221,11 +221,11 @@ def drop(cluster: Cluster, identity: Identity) -> None:
         end(cluster, identity, commit=False)
 
 
-def prepared(messages: Sequence[WriterCommitMessage | None]) -> list[Prepared]:
+def collect_prepared(messages: Sequence[WriterCommitMessage | None]) -> list[Prepared]:
     """What tasks have told; those that failed have told nothing."""
     return [message for message in messages if isinstance(message, Prepared)]
 
 
-def chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def prepend(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield first
     yield from rest

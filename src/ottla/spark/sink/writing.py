@@ -113,7 +113,7 @@ class Writer:
             self._bury(rows, [str(error)] * rows.num_rows, topic)
             return
         if self._options.dead_letter is not None:
-            rows = self._sifted(topic, rows, target)
+            rows = self._sift(topic, rows, target)
         if rows.num_rows:
             columns = {name: rows.column(name) for name in self._used - {"topic", "partition"}}
             self._send(topic, target, columns, self._partitions(topic, rows, target))
@@ -172,7 +172,7 @@ class Writer:
 
     # ------------------------------------------------------------------ dead letters
 
-    def _sifted(self, topic: str, rows: pa.Table, target: Limits) -> pa.Table:
+    def _sift(self, topic: str, rows: pa.Table, target: Limits) -> pa.Table:
         """The rows that can be written; the others go to the dead-letter topic."""
         columns = {name: rows.column(name) for name in self._used - {"topic", "partition"}}
         partitions = self._partitions(topic, rows, target)
@@ -207,7 +207,7 @@ class Writer:
         who = "column partition" if "partition" in self._used else str(self._options.partitioner)
         chosen = rows.column("partition") if "partition" in self._used else None
         if self._partitioner is not None and (chosen is None or chosen.null_count):
-            own = self._chosen(rows, target)
+            own = self._choose_partitions(rows, target)
             chosen = own if chosen is None else pc.coalesce(chosen, pa.chunked_array([own]))
         if chosen is None:
             return None
@@ -224,7 +224,7 @@ class Writer:
             )
         return chosen
 
-    def _chosen(self, rows: pa.Table, target: Limits) -> pa.Array:
+    def _choose_partitions(self, rows: pa.Table, target: Limits) -> pa.Array:
         assert self._partitioner is not None
         whole = rows.combine_chunks().to_batches()
         chosen = self._partitioner(whole[0], target.partitions)
@@ -239,7 +239,7 @@ class Writer:
 
     def _start(self) -> Sender:
         if self._identity is None:
-            self._identity = self._producer.identified(self._options)
+            self._identity = self._producer.identify(self._options)
         self._sender = Sender(
             self._cluster,
             acks=self._options.acks,

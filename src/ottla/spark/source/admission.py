@@ -82,7 +82,7 @@ def resume(
     start: Position, seen: Seen, wanted: Callable[[TopicPartition], bool]
 ) -> tuple[dict[TopicPartition, int], list[Loss]]:
     """Where each partition goes on, and what could not be read before that."""
-    losses = _made_anew(start, seen)
+    losses = _find_recreated(start, seen)
     known = {where.topic for where in start.offsets}
     begins = {}
     for where, earliest in seen.earliest.items():
@@ -99,7 +99,7 @@ def resume(
             losses.append(_cut(where, start.offsets[where], seen.high[where], begins[where]))
         else:
             begins[where] = start.offsets[where]
-    losses += _vanished(start, seen, wanted)
+    losses += _find_vanished(start, seen, wanted)
     return begins, losses
 
 
@@ -113,7 +113,7 @@ def _elsewhere(start: Position, seen: Seen) -> bool:
     return bool(start.cluster and seen.cluster and start.cluster != seen.cluster)
 
 
-def _made_anew(start: Position, seen: Seen) -> list[Loss]:
+def _find_recreated(start: Position, seen: Seen) -> list[Loss]:
     if _elsewhere(start, seen):
         what = f"the checkpoint belongs to cluster {start.cluster}, and kafka.bootstrap.servers leads to {seen.cluster}"
         return [Loss(what, "at the start of the topics there")]
@@ -145,7 +145,7 @@ def _cut(where: TopicPartition, position: int, high: int, begin: int) -> Loss:
     )
 
 
-def _vanished(start: Position, seen: Seen, wanted: Callable[[TopicPartition], bool]) -> list[Loss]:
+def _find_vanished(start: Position, seen: Seen, wanted: Callable[[TopicPartition], bool]) -> list[Loss]:
     """What the options still ask for and nobody has; a topic that they no longer name is no loss."""
     if _elsewhere(start, seen):
         return []

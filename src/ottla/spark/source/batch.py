@@ -75,7 +75,7 @@ def _at_time(cluster: Cluster, at: dict[TopicPartition, int]) -> dict[TopicParti
 
 def ranges(cluster: Cluster, options: SourceOptions) -> list[Range]:
     """What a batch reads: from the start to the end that the options name, as far as the cluster has it."""
-    partitions, ids = positions.wanted(cluster, options)
+    partitions, ids = positions.select_partitions(cluster, options)
     first = offsets.earliest(cluster, partitions)  # asked before the starts, and the last after the stops: both move
     starts = positions.starts(cluster, options, partitions)
     stops = positions.stops(cluster, options, partitions)
@@ -90,16 +90,16 @@ def ranges(cluster: Cluster, options: SourceOptions) -> list[Range]:
                 "set a start that is not behind the end"
             )
         if start < first[where] and start < stop:
-            _lost(f"{what} should be read from offset {start}, but begins at {first[where]}", options)
+            _report_loss(f"{what} should be read from offset {start}, but begins at {first[where]}", options)
             start = min(first[where], stop)
         if stop > last[where]:
-            _lost(f"{what} should be read up to offset {stop}, but ends at {last[where]}", options)
+            _report_loss(f"{what} should be read up to offset {stop}, but ends at {last[where]}", options)
             start, stop = min(start, last[where]), last[where]
         found.append(Range(where, start, stop, ids[where.topic]))
     return found
 
 
-def _lost(what: str, options: SourceOptions) -> None:
+def _report_loss(what: str, options: SourceOptions) -> None:
     if options.fail_on_data_loss:
         raise Failed(f"{what}: set other offsets, or failOnDataLoss to false to read what is there")
     log.warning("%s; reading what is there, since failOnDataLoss is false", what)

@@ -50,8 +50,8 @@ class Position:
 
     def dump(self) -> dict[str, Any]:
         topics: dict[str, Any] = {}
-        begun = _numbered(self.begun)
-        for topic, partitions in _numbered(self.offsets).items():
+        begun = _by_topic(self.begun)
+        for topic, partitions in _by_topic(self.offsets).items():
             known = self.ids.get(topic)
             entry: dict[str, Any] = {"id": str(known)} if known else {}
             entry["partitions"] = partitions
@@ -60,7 +60,7 @@ class Position:
         return {"version": VERSION, **cluster, "token": self.token, "topics": topics}
 
 
-def _numbered(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     """By topic and partition, in order."""
     found: dict[str, dict[str, int]] = {}
     for where in sorted(offsets):
@@ -71,7 +71,7 @@ def _numbered(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]
 def load(given: Any) -> Position:
     """The position that was dumped; Failed, in one sentence, for anything else."""
     if not isinstance(given, dict):
-        raise _unreadable(f"it is {_shown(given)}, not an object")
+        raise _unreadable(f"it is {_abbreviate(given)}, not an object")
     if not isinstance(given.get("version", {}), dict):
         return _load_ours(given)
     return Position(_offsets(given, {name: name for name in given}))
@@ -81,19 +81,19 @@ def _load_ours(given: dict[str, Any]) -> Position:
     version, cluster, token = given["version"], given.get("cluster"), given.get("token")
     if version != VERSION or isinstance(version, bool):
         raise Failed(
-            f"the offset in the checkpoint has version {_shown(version)}, and this Ottla reads version {VERSION}: run "
-            "the Ottla that wrote it, or a newer one, or start with a new checkpointLocation"
+            f"the offset in the checkpoint has version {_abbreviate(version)}, and this Ottla reads version {VERSION}: "
+            "run the Ottla that wrote it, or a newer one, or start with a new checkpointLocation"
         )
     if not isinstance(cluster, str | None):
-        raise _unreadable(f"cluster is {_shown(cluster)}, not text")
+        raise _unreadable(f"cluster is {_abbreviate(cluster)}, not text")
     if not isinstance(token, str) or not TOKEN.fullmatch(token):
-        raise _unreadable(f"token is {_shown(token)}, not hexadecimal digits")
+        raise _unreadable(f"token is {_abbreviate(token)}, not hexadecimal digits")
     topics = given.get("topics")
     if not isinstance(topics, dict):
-        raise _unreadable(f"topics is {_shown(topics)}, not an object")
+        raise _unreadable(f"topics is {_abbreviate(topics)}, not an object")
     for name, entry in topics.items():
         if not isinstance(entry, dict) or "partitions" not in entry:
-            raise _unreadable(f"topics.{name} is {_shown(entry)}, not an object with partitions")
+            raise _unreadable(f"topics.{name} is {_abbreviate(entry)}, not an object with partitions")
     offsets = _offsets({name: entry["partitions"] for name, entry in topics.items()}, _paths(topics, "partitions"))
     begun = _offsets({name: entry.get("begun", {}) for name, entry in topics.items()}, _paths(topics, "begun"))
     for where, offset in begun.items():
@@ -111,12 +111,12 @@ def _offsets(given: dict[str, Any], paths: dict[str, str]) -> dict[TopicPartitio
     found = {}
     for topic, partitions in given.items():
         if not isinstance(partitions, dict):
-            raise _unreadable(f"{paths[topic]} is {_shown(partitions)}, not an object")
+            raise _unreadable(f"{paths[topic]} is {_abbreviate(partitions)}, not an object")
         for number, offset in partitions.items():
             if not re.fullmatch(r"0|[1-9][0-9]{0,9}", number):
-                raise _unreadable(f"{paths[topic]} has {_shown(number)} where a partition should be")
+                raise _unreadable(f"{paths[topic]} has {_abbreviate(number)} where a partition should be")
             if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= OFFSET_MAX:
-                raise _unreadable(f"{paths[topic]}.{number} is {_shown(offset)}, not an offset")
+                raise _unreadable(f"{paths[topic]}.{number} is {_abbreviate(offset)}, not an offset")
             found[TopicPartition(topic, int(number))] = offset
     return found
 
@@ -127,13 +127,13 @@ def _id(topic: str, given: Any) -> UUID | None:
     try:
         return UUID(given)
     except (ValueError, AttributeError, TypeError):
-        raise _unreadable(f"topics.{topic}.id is {_shown(given)}, not the id of a topic") from None
+        raise _unreadable(f"topics.{topic}.id is {_abbreviate(given)}, not the id of a topic") from None
 
 
 def _unreadable(why: str) -> Failed:
     return Failed(f"the offset in the checkpoint cannot be read, {why}: {FIX}")
 
 
-def _shown(value: Any) -> str:
+def _abbreviate(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -68,17 +68,17 @@ class OttlaDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from ottla.spark.source.batch import OttlaReader, PushingReader
-        from ottla.spark.source.filters import pushed
+        from ottla.spark.source.filters import is_pushdown
 
         options = SourceOptions.load(self.options).for_batch()
-        reader = PushingReader if pushed() else OttlaReader
-        return reader(options, checked(schema, options))
+        reader = PushingReader if is_pushdown() else OttlaReader
+        return reader(options, check_schema(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from ottla.spark.source.stream import OttlaStreamReader
 
         options = SourceOptions.load(self.options).for_stream()
-        return OttlaStreamReader(options, checked(schema, options))
+        return OttlaStreamReader(options, check_schema(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from ottla.spark.sink.writers import OttlaWriter
@@ -91,7 +91,7 @@ class OttlaDataSource(DataSource):
         return OttlaStreamWriter(SinkOptions.load(self.options), schema, overwrite)
 
 
-def checked(schema: StructType, options: SourceOptions) -> StructType:
+def check_schema(schema: StructType, options: SourceOptions) -> StructType:
     own = columns(headers=options.include_headers)
     if [(field.name, field.dataType) for field in schema] != [(field.name, field.dataType) for field in own]:
         raise Failed(

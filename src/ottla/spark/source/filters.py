@@ -1,4 +1,4 @@
-"""What the filters of a query say about the offsets to read. Pure, but for `pushed`, which asks the process it is in.
+"""What the filters of a query say about the offsets to read. Pure, except `is_pushdown`, which looks at its process.
 
     WHERE partition IN (0, 3) AND offset >= 1000 AND timestamp > '2026-01-31'
 
@@ -38,7 +38,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def pushed() -> bool:
+def is_pushdown() -> bool:
     """Is this the process in which Spark hands filters over?
 
     Where they are switched off (spark.sql.python.filterPushdown.enabled), PySpark refuses every reader that would take
@@ -84,7 +84,7 @@ class Bounds:
             and self.partitions.has(where.partition)
         )
 
-    def narrowed(self, one: Range, since: int | None) -> Range:
+    def narrow(self, one: Range, since: int | None) -> Range:
         """What is left of a range; `since`: nothing before this offset is as late as asked for."""
         start, stop = one.start, one.stop
         if not self.wants(one.where):
@@ -167,13 +167,13 @@ def narrow(
     at_time: Callable[[dict[TopicPartition, int]], dict[TopicPartition, int | None]],
 ) -> list[Range]:
     """The ranges as far as they are needed. `at_time`: the first offset as late as that, or None if there is none."""
-    left = [bounds.narrowed(one, None) for one in ranges]
+    left = [bounds.narrow(one, None) for one in ranges]
     since = bounds.times.low
     if since is None or since <= 0:  # no time is earlier, and brokers take such numbers for words
         return left
     asked = {one.where: since for one in left if one.start < one.stop}
     found = at_time(asked)
     return [
-        bounds.narrowed(one, one.stop if found[one.where] is None else found[one.where]) if one.where in asked else one
+        bounds.narrow(one, one.stop if found[one.where] is None else found[one.where]) if one.where in asked else one
         for one in left
     ]

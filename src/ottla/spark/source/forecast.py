@@ -30,7 +30,7 @@ class Retention(NamedTuple):
     bytes: int | None
 
 
-class Sample(NamedTuple):
+class PartitionSample(NamedTuple):
     """What was seen of a partition at one moment. Time and size of the record at the position are not always known."""
 
     at_s: float
@@ -56,9 +56,9 @@ def _limit(text: str | None) -> int | None:
     return int(text) if text is not None and int(text) >= 0 else None
 
 
-def recent(samples: Sequence[Sample]) -> list[Sample]:
+def recent(samples: Sequence[PartitionSample]) -> list[PartitionSample]:
     """Those that count: of the last minutes, and since the query was last at the end."""
-    kept: list[Sample] = []
+    kept: list[PartitionSample] = []
     for sample in reversed(samples):
         if sample.lag <= 0 or sample.at_s < samples[-1].at_s - WINDOW_S:
             break
@@ -66,7 +66,7 @@ def recent(samples: Sequence[Sample]) -> list[Sample]:
     return kept[::-1]
 
 
-def left_s(samples: Sequence[Sample], kept: Retention) -> float | None:
+def time_left_s(samples: Sequence[PartitionSample], kept: Retention) -> float | None:
     """Seconds until a record may be gone before it is read; None if that is not to be expected."""
     found = recent(samples)
     if len(found) < 2 or found[-1].at_s - found[0].at_s < SPAN_S_MIN:
@@ -77,7 +77,7 @@ def left_s(samples: Sequence[Sample], kept: Retention) -> float | None:
     return max(0.0, min(soonest)) if soonest else None
 
 
-def _by_age(samples: Sequence[Sample], kept_ms: int | None) -> float | None:
+def _by_age(samples: Sequence[PartitionSample], kept_ms: int | None) -> float | None:
     timed = [sample for sample in samples if sample.record_s is not None]
     if kept_ms is None or len(timed) < 2:
         return None
@@ -89,20 +89,20 @@ def _by_age(samples: Sequence[Sample], kept_ms: int | None) -> float | None:
     return (last.record_s + kept_ms / 1000 - last.at_s) / falling if falling > 0 else None
 
 
-def _by_size(samples: Sequence[Sample], kept_bytes: int | None) -> float | None:
+def _by_size(samples: Sequence[PartitionSample], kept_bytes: int | None) -> float | None:
     last, falling = samples[-1], _falling(samples)
     if kept_bytes is None or not last.offset_bytes or falling <= 0:
         return None
     return (kept_bytes / last.offset_bytes - last.lag) / falling
 
 
-def _by_span(samples: Sequence[Sample]) -> float | None:
+def _by_span(samples: Sequence[PartitionSample]) -> float | None:
     falling = _falling(samples)
     cut = [sample.latest - sample.earliest for sample in samples if sample.earliest > samples[0].earliest]
     return (min(cut) - samples[-1].lag) / falling if cut and falling > 0 else None
 
 
-def _falling(samples: Sequence[Sample]) -> float:
+def _falling(samples: Sequence[PartitionSample]) -> float:
     """Offsets per second by which the lag grows."""
     first, last = samples[0], samples[-1]
     return (last.lag - first.lag) / (last.at_s - first.at_s)

@@ -108,7 +108,7 @@ class Options:
             name = name.lower()
             if name in known:
                 attribute, row = known[name]
-                values[attribute] = _parsed(row, text)
+                values[attribute] = _parse(row, text)
             elif name.startswith(SECURITY):
                 secrets[name.removeprefix("kafka.")] = text
             elif name in cls.REFUSED:
@@ -143,7 +143,7 @@ class Options:
         )
 
 
-def _parsed(row: Row, text: str) -> Any:
+def _parse(row: Row, text: str) -> Any:
     try:
         return row.parse(text)
     except ValueError as error:

@@ -97,7 +97,7 @@ def splits(
     return [
         Split(one.where.topic, one.where.partition, start, stop, one.topic_id)
         for one, profile, count in zip(wanted, found, counts, strict=True)
-        for start, stop in _limited(_cut(one, profile, count), records_max)
+        for start, stop in _limit(_cut(one, profile, count), records_max)
     ]
 
 
@@ -123,7 +123,7 @@ def _cut(one: Range, profile: Profile, count: int) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-def _limited(pieces: list[tuple[int, int]], records_max: int | None) -> list[tuple[int, int]]:
+def _limit(pieces: list[tuple[int, int]], records_max: int | None) -> list[tuple[int, int]]:
     if records_max is None:
         return pieces
     return [

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from ottla.spark.source.options import SourceOptions
 
 
-class Wanted(NamedTuple):
+class SelectedPartitions(NamedTuple):
     """The partitions to read, with the ids of their topics (None where the cluster is too old to have any)."""
 
     partitions: list[TopicPartition]
     ids: dict[str, UUID | None]
 
 
-def wanted(cluster: Cluster, options: SourceOptions) -> Wanted:
+def select_partitions(cluster: Cluster, options: SourceOptions) -> SelectedPartitions:
     """The partitions that subscribe, subscribePattern or assign stand for; Failed for those that do not exist.
 
     A pattern may be found anywhere in a name, as in Spark, but not in those of Kafka's own topics; or nowhere yet."""
@@ -35,24 +35,24 @@ def wanted(cluster: Cluster, options: SourceOptions) -> Wanted:
         names = sorted(name for name, topic in found.items() if pattern.search(name) and not topic.internal)
     elif options.subscribe is not None:
         names = sorted(options.subscribe)
-        found = _existing(cluster, names)
+        found = _find_topics(cluster, names)
     else:
         assigned = options.assign or ()
         names = sorted({where.topic for where in assigned})
-        found = _existing(cluster, names)
+        found = _find_topics(cluster, names)
         for where in assigned:
             if not 0 <= where.partition < (count := found[where.topic].partitions):
                 raise Failed(
                     f"topic {where.topic} has partitions 0 to {count - 1}, not {where.partition}: correct assign"
                 )
-        return Wanted(list(assigned), {name: found[name].id for name in names})
-    return Wanted(
+        return SelectedPartitions(list(assigned), {name: found[name].id for name in names})
+    return SelectedPartitions(
         [TopicPartition(name, index) for name in names for index in range(found[name].partitions)],
         {name: found[name].id for name in names},
     )
 
 
-def _existing(cluster: Cluster, names: Collection[str]) -> dict[str, Topic]:
+def _find_topics(cluster: Cluster, names: Collection[str]) -> dict[str, Topic]:
     found = cluster.topics(names)
     if missing := [name for name in names if name not in found]:
         what = f"topic {missing[0]} does" if len(missing) == 1 else f"topics {', '.join(missing)} do"
@@ -64,17 +64,17 @@ def starts(
     cluster: Cluster, options: SourceOptions, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Where to start in each partition, by startingOffsets and its relatives."""
-    return _resolved(cluster, options.starting, options, partitions, "startingOffsets")
+    return _resolve(cluster, options.starting, options, partitions, "startingOffsets")
 
 
 def stops(
     cluster: Cluster, options: SourceOptions, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Where a batch ends in each partition, by endingOffsets and its relatives."""
-    return _resolved(cluster, options.ending, options, partitions, "endingOffsets")
+    return _resolve(cluster, options.ending, options, partitions, "endingOffsets")
 
 
-def _resolved(
+def _resolve(
     cluster: Cluster, bound: Bound, options: SourceOptions, partitions: Collection[TopicPartition], name: str
 ) -> dict[TopicPartition, int]:
     match bound:

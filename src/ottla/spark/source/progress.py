@@ -80,7 +80,7 @@ def identity(task: Properties) -> Identity:
     )
 
 
-def announced(identity: Identity, nonce: str) -> str:
+def format_announcement(identity: Identity, nonce: str) -> str:
     return _compact({"nonce": nonce, **identity._asdict()})
 
 
@@ -101,10 +101,10 @@ def _compact(fields: dict[str, Any]) -> str:
 
 def announce(cluster: Cluster, where: TopicPartition, offset: int, told: Announcement, task: Properties) -> None:
     """In a task: say who we are, and that all before this offset is done."""
-    commit(cluster, told.group, {where: Committed(offset, announced(identity(task), told.nonce))})
+    commit(cluster, told.group, {where: Committed(offset, format_announcement(identity(task), told.nonce))})
 
 
-def explained(error: Failed) -> str:
+def explain(error: Failed) -> str:
     """With the fix for what the cluster cannot know: that nobody meant to join that group."""
     if isinstance(error, Refused) and error.code in MEMBERS:
         return f"{error}; consumers use this group, set ottla.group to another name"
@@ -205,7 +205,7 @@ class Progress:
                 return
             commits = {where: Committed(offset, metadata) for where, offset in offsets.items()}
             self._check(group)
-            commit(self._connected(), group, commits)
+            commit(self._client(), group, commits)
             self._told, self._told_at, self._pause_s = told, now, PAUSE_S
             self._tidy(group)
         except Failed as error:
@@ -213,14 +213,14 @@ class Progress:
 
     def _check(self, group: str) -> None:
         if group not in self._ours:
-            check(self._connected(), group, KEYS)
+            check(self._client(), group, KEYS)
             self._ours.add(group)
 
     def _fall_silent(self, error: Failed) -> None:
         self._silent_until, self._pause_s = self._now() + self._pause_s, min(2 * self._pause_s, PAUSE_S_MAX)
         self._ours.clear()
         self.forget()
-        log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explained(error))
+        log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explain(error))
 
     def stop(self) -> None:
         """Nothing more comes. A run of one batch hears its name only now."""
@@ -240,7 +240,7 @@ class Progress:
         if self._waiting is None:
             return
         where, told = self._waiting
-        found = committed(self._connected(), told.group, [where]).get(where)
+        found = committed(self._client(), told.group, [where]).get(where)
         heard = understood(found.metadata, told.nonce) if found else None
         self._identity = heard or self._identity
         if heard or last:
@@ -248,10 +248,10 @@ class Progress:
 
     def _tidy(self, group: str) -> None:
         if self._leftover and group != self._rendezvous:
-            delete_group(self._connected(), self._rendezvous)
+            delete_group(self._client(), self._rendezvous)
         self._leftover = False
 
-    def _connected(self) -> Cluster:
+    def _client(self) -> Cluster:
         if self._cluster is None:
             self._cluster = self._connect()
         return self._cluster

@@ -80,7 +80,7 @@ def _batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
                 break
             try:
                 for piece in _pieces(cluster, split, start, options):
-                    yield from map(shape.batch, decoded(piece, split, options))
+                    yield from map(shape.batch, decode(piece, split, options))
                     start = piece.end
                     patience.progress()
                 break
@@ -90,12 +90,12 @@ def _batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
                     patience.bear(Refused(error.what, ErrorCode.OFFSET_NOT_AVAILABLE, error.more))
                 start = later
     except Recreated:
-        _lost(f"{_at(split, start)}: the topic was deleted and made anew while it was read", options)
+        _report_loss(f"{_at(split, start)}: the topic was deleted and made anew while it was read", options)
     except Refused as error:
         if error.code in GONE:
-            _lost(f"{_at(split, start)}: the topic was deleted while it was read", options)
+            _report_loss(f"{_at(split, start)}: the topic was deleted while it was read", options)
         elif error.code == ErrorCode.OFFSET_NOT_AVAILABLE:
-            _lost(
+            _report_loss(
                 f"{_at(split, start)}: the log ends before offset {split.stop}, records were lost{error.more}", options
             )
         else:
@@ -118,7 +118,7 @@ def _pieces(cluster: Cluster, split: Split, start: int, options: SourceOptions) 
     )
 
 
-def decoded(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def decode(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The wanted records of a piece, in as many batches as they need.
 
     Where a record batch inflates to more than COLUMNS_BYTES, they are taken one by one until that one is found."""
@@ -127,9 +127,9 @@ def decoded(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.R
     while start < stop and data:
         try:
             if alone:
-                found = _decoded(data[: next(batch.entries(data)).size], range(start, stop), aborted, options, SIZE_MAX)
+                found = _decode(data[: next(batch.entries(data)).size], range(start, stop), aborted, options, SIZE_MAX)
             else:
-                found = _decoded(data, range(start, stop), aborted, options, COLUMNS_BYTES)
+                found = _decode(data, range(start, stop), aborted, options, COLUMNS_BYTES)
         except (ValueError, CorruptError) as error:
             if not alone:
                 alone = True
@@ -145,7 +145,7 @@ def decoded(piece: Piece, split: Split, options: SourceOptions) -> Iterator[pa.R
             yield from parts(together(small))
             small.clear()
         if aborted and found.bytes_read < len(data):
-            aborted = unfinished(aborted, data[: found.bytes_read])
+            aborted = find_unfinished(aborted, data[: found.bytes_read])
         start, data = found.next_offset, data[found.bytes_read :]
     if small:
         yield from parts(together(small))
@@ -168,7 +168,7 @@ def parts(whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield whole
 
 
-def unfinished(aborted: list[tuple[int, int]], passed: memoryview) -> list[tuple[int, int]]:
+def find_unfinished(aborted: list[tuple[int, int]], passed: memoryview) -> list[tuple[int, int]]:
     """The aborted transactions that may go on behind these batches: a marker of their producer ends them."""
     ended = {}
     for entry in batch.entries(passed):
@@ -177,7 +177,7 @@ def unfinished(aborted: list[tuple[int, int]], passed: memoryview) -> list[tuple
     return [(producer, first) for producer, first in aborted if first > ended.get(producer, -1)]
 
 
-def _decoded(
+def _decode(
     data: memoryview, wanted: range, aborted: list[tuple[int, int]] | None, options: SourceOptions, size_max: int
 ) -> Columns:
     return decode_columns(
@@ -238,17 +238,19 @@ class Shape:
 
 def _same_topic(cluster: Cluster, split: Split, options: SourceOptions) -> bool:
     """Whether the topic is the one that was planned for."""
-    found = cluster.topics([split.topic]).get(split.topic) or _found_later(cluster, split.topic)
+    found = cluster.topics([split.topic]).get(split.topic) or _look_again(cluster, split.topic)
     if found is None:
-        _lost(f"{_at(split, split.start)}: the topic was deleted", options)
+        _report_loss(f"{_at(split, split.start)}: the topic was deleted", options)
         return False
     if split.topic_id and found.id and found.id != split.topic_id:
-        _lost(f"{_at(split, split.start)}: the topic was deleted and made anew, so these records are gone", options)
+        _report_loss(
+            f"{_at(split, split.start)}: the topic was deleted and made anew, so these records are gone", options
+        )
         return False
     return True
 
 
-def _found_later(cluster: Cluster, topic: str) -> Topic | None:
+def _look_again(cluster: Cluster, topic: str) -> Topic | None:
     """A broker that has just started, or a topic that has: one answer does not tell that there is none."""
     try:
         return cluster.retrying(lambda: cluster.topic(topic), what=f"topic {topic}")
@@ -264,17 +266,19 @@ def _go_on(cluster: Cluster, split: Split, start: int, options: SourceOptions) -
     end = offsets.latest(cluster, [split.where])[split.where]
     if start < first:
         gone = min(first, split.stop)
-        _lost(
+        _report_loss(
             f"{_at(split, start)}: records up to offset {gone} were removed by retention before they were read", options
         )
         return gone
     if start <= end:  # said by a broker that was not the leader any more, or not yet
         return start
-    _lost(f"{_at(split, start)}: the log ends at offset {end}, records were lost or the topic was made anew", options)
+    _report_loss(
+        f"{_at(split, start)}: the log ends at offset {end}, records were lost or the topic was made anew", options
+    )
     return split.stop
 
 
-def _lost(what: str, options: SourceOptions) -> None:
+def _report_loss(what: str, options: SourceOptions) -> None:
     if options.fail_on_data_loss:
         raise Failed(f"{what}; {KEEP}")
     log.warning("%s; going on, since failOnDataLoss is false", what)

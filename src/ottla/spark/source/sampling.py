@@ -118,7 +118,7 @@ class Survey:
                 self._found[sample.base] = sample
         read = sum(sample.size for sample in self._found.values())
         size = self.profile().size
-        self.next = self._wanted(size) if read * SHARE < max(size, self.total or 0) else []
+        self.next = self._choose_offsets(size) if read * SHARE < max(size, self.total or 0) else []
 
     def profile(self) -> Profile:
         """Bytes by offset, as far as is known now."""
@@ -156,7 +156,7 @@ class Survey:
             found.append(Unknown(samples[-1].after, self._stop, samples[-1].density, samples[-1].density))
         return [interval for interval in found if interval.span > 0]
 
-    def _wanted(self, size: float) -> list[int]:
+    def _choose_offsets(self, size: float) -> list[int]:
         unknown = self._unknown()
         chosen = [one for one in unknown if one.doubt > self._split_bytes / 8 or one.size > 2 * self._split_bytes]
         if not chosen and self.total is not None and self.total - size > self._split_bytes:
@@ -186,12 +186,12 @@ class Sampler:
                 unknown.append(one)
         if least is not None and least > len(found) + len(unknown):
             unknown, found = [one for one in ranges if one.start < one.stop], {}
-        found |= self._surveyed(unknown, split_bytes, least or 1)
+        found |= self._survey(unknown, split_bytes, least or 1)
         for one in unknown:
             self._densities[one.where] = found[one.where].size / (one.stop - one.start)
         return found
 
-    def _surveyed(self, ranges: list[Range], split_bytes: int, least: int) -> dict[TopicPartition, Profile]:
+    def _survey(self, ranges: list[Range], split_bytes: int, least: int) -> dict[TopicPartition, Profile]:
         sizes = self._sizes([one.where for one in ranges])
         target = split_bytes
         if least > len(ranges):

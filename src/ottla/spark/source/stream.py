@@ -37,7 +37,7 @@ from ottla.spark.source.admission import advance, early, failure, pending, range
 from ottla.spark.source.checkpoint import Position
 from ottla.spark.source.lookout import Lookout
 from ottla.spark.source.planning import Range, Split
-from ottla.spark.source.progress import Announcement, Progress, announce, explained
+from ottla.spark.source.progress import Announcement, Progress, announce, explain
 from ottla.spark.source.sampling import Sampler
 from ottla.spark.source.watch import Watch
 
@@ -149,7 +149,7 @@ class Planner:
         """Where a query without a checkpoint starts. Spark asks twice and must hear the same."""
         if self._initial is None:
             cluster = self._lookout.cluster
-            wheres, ids = positions.wanted(cluster, self._options)
+            wheres, ids = positions.select_partitions(cluster, self._options)
             found = positions.starts(cluster, self._options, wheres)
             named = {topic: ids[topic] for topic in {where.topic for where in wheres}}
             self._initial = Position(found, found, named, cluster.id, secrets.token_hex(6))
@@ -167,8 +167,8 @@ class Planner:
         """The end of the batch that begins at `start`, or `start` if there is none to be made now."""
         if not start.token:  # of Spark's own source
             start = replace(start, token=secrets.token_hex(6))
-        self._shown(start).done(start.offsets)
-        self._watched(start)
+        self._progress_of(start).done(start.offsets)
+        self._watch_retention(start)
         if self._target is None and self._lookout.idle(start.offsets):
             return start
         seen, end, losses = self._advance(start, limited=limited)
@@ -232,10 +232,10 @@ class Planner:
         return [self._first(made[0], end), *made[1:]] if made else []
 
     def _first(self, split: Split, end: Position) -> Split:
-        told = self._shown(end).announcement(split.where) if end.token else None
+        told = self._progress_of(end).announcement(split.where) if end.token else None
         return First(split.topic, split.partition, split.start, split.stop, split.topic_id, told)
 
-    def _shown(self, position: Position) -> Progress:
+    def _progress_of(self, position: Position) -> Progress:
         """Where progress is shown; a first batch that is repeated brings the token of its first attempt."""
         if self._progress is None or self._progress.token != position.token:
             self._progress = Progress(
@@ -247,7 +247,7 @@ class Planner:
             )
         return self._progress
 
-    def _watched(self, position: Position) -> None:
+    def _watch_retention(self, position: Position) -> None:
         if self._watch is None:
             self._watch = Watch(
                 lambda: group_cluster(self._options),
@@ -288,4 +288,4 @@ def say(options: SourceOptions, split: Split, told: Announcement) -> None:
         announce(cluster, split.where, split.start, told, task)
     except Failed as error:
         _speaking.pop(key, None)
-        log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explained(error))
+        log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explain(error))

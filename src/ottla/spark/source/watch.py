@@ -19,7 +19,7 @@ from ottla.client.failure import Failed, Refused
 from ottla.client.fetching import fetch
 from ottla.records.batch import entries
 from ottla.records.compress import CorruptError
-from ottla.spark.source.forecast import Retention, Sample, alarming, left_s, retention
+from ottla.spark.source.forecast import PartitionSample, Retention, alarming, retention, time_left_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,7 +51,7 @@ class Watch:
         self._now = now
         self._pause_s = LOOK_S_MIN
         self._at: Mapping[TopicPartition, int] = {}
-        self._samples: dict[TopicPartition, deque[Sample]] = {}
+        self._samples: dict[TopicPartition, deque[PartitionSample]] = {}
         self._kept: dict[str, tuple[float, Retention]] = {}
         self._warned_at: float | None = None
         self._ended = threading.Event()
@@ -101,10 +101,10 @@ class Watch:
         soonest: tuple[float, TopicPartition, Retention] | None = None
         for where in behind:
             record_s, size = peek(cluster, where, max(at[where], earliest[where]))
-            seen = Sample(self._now(), at[where], earliest[where], latest[where], record_s, size)
+            seen = PartitionSample(self._now(), at[where], earliest[where], latest[where], record_s, size)
             self._samples[where].append(seen)
             kept = self._retention(cluster, where.topic)
-            left = left_s(self._samples[where], kept)
+            left = time_left_s(self._samples[where], kept)
             if left is not None and alarming(left, kept, self._warning_ms) and (not soonest or left < soonest[0]):
                 soonest = (left, where, kept)
         self._tell({"loses_in_s": round(soonest[0])} if soonest else {})

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
     from ottla.spark.storage.location import Location
-    from ottla.spark.storage.writing import Part
+    from ottla.spark.storage.writing import WrittenFile
 
 
 def library() -> Any:
@@ -38,7 +38,7 @@ def table_at(location: Location) -> Any:
 
 def commit(
     location: Location,
-    parts: Sequence[Part],
+    parts: Sequence[WrittenFile],
     schema: pa.Schema,
     *,
     by: Sequence[str] = (),

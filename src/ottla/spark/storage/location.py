@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from ottla.client.failure import Failed
-from ottla.client.secret import revealed
+from ottla.client.secret import resolve
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +94,7 @@ class Location:
 
     def filesystem(self) -> tuple[Any, str]:
         """The file system of pyarrow, and this place in it."""
-        found, prefix = opened(self.kind, self.scheme, self.authority, self.settings)
+        found, prefix = open_filesystem(self.kind, self.scheme, self.authority, self.settings)
         if self.kind == "fsspec":
             return found, str(found.handler.fs._strip_protocol(str(self)))
         return found, f"{prefix}{self.path}"
@@ -117,7 +117,7 @@ class Location:
 
     def object_options(self) -> dict[str, str]:
         """Of the Rust library behind deltalake and obstore; it reads the environment by itself."""
-        given = revealed(dict(self.settings))
+        given = resolve(dict(self.settings))
         if self.kind == "s3":
             endpoint = (
                 given.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -157,11 +157,11 @@ def check_known(scheme: str) -> None:
 
 
 @cache
-def opened(kind: str, scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
+def open_filesystem(kind: str, scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
     """A file system, kept for this process, and what stands before every path in it."""
     from pyarrow import fs
 
-    given = revealed(dict(settings))
+    given = resolve(dict(settings))
     try:
         if kind == LOCAL:
             return fs.LocalFileSystem(), ""

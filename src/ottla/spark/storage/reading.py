@@ -47,17 +47,17 @@ def load(batches: Iterator[pa.RecordBatch], *, location: Location, schema: pa.Sc
         for name in batch.column("name").to_pylist():
             with store.input(name) as source:
                 file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
-                told = named(name)
+                told = parse_folders(name)
                 for rows in file.iter_batches(ROWS):
-                    yield shaped(rows, told, schema)
+                    yield shape_rows(rows, told, schema)
 
 
-def named(name: str) -> dict[str, str | None]:
+def parse_folders(name: str) -> dict[str, str | None]:
     pairs = (folder.partition("=") for folder in name.split("/")[:-1] if "=" in folder)
     return {column: None if value == NOTHING else unquote(value) for column, _, value in pairs}
 
 
-def shaped(rows: pa.RecordBatch, told: dict[str, str | None], schema: pa.Schema) -> pa.RecordBatch:
+def shape_rows(rows: pa.RecordBatch, told: dict[str, str | None], schema: pa.Schema) -> pa.RecordBatch:
     """The columns that are wanted; those that a file does not have are null, or what its name says."""
     columns = []
     for field in schema:

@@ -67,12 +67,12 @@ class Store:
 
     def input(self, name: str) -> Any:
         """A file to read, anywhere in it; FileNotFoundError when there is none."""
-        with told(self, "read"):
+        with explain_errors(self, "read"):
             return self._fs.open_input_file(self._at(name))
 
     def output(self, name: str) -> Any:
         """A stream for a new file; it is there when it has been closed."""
-        with told(self, "written"):
+        with explain_errors(self, "written"):
             if self.local is not None:
                 self.path(name).parent.mkdir(parents=True, exist_ok=True)
                 return self.path(name).open("wb")
@@ -80,7 +80,7 @@ class Store:
             return self._fs.open_output_stream(self._at(name))
 
     def put(self, name: str, data: bytes) -> None:
-        with told(self, "written"):
+        with explain_errors(self, "written"):
             if not self.renames:
                 with self._fs.open_output_stream(self._at(name)) as output:
                     output.write(data)
@@ -95,11 +95,11 @@ class Store:
 
     def create(self, name: str, data: bytes) -> bool:
         """Whether the name is ours. An answer that was lost on its way, and asked for again, is known by the data."""
-        with told(self, "written"):
-            return self._created(name, data) or self.read(name) == data
+        with explain_errors(self, "written"):
+            return self._create(name, data) or self.read(name) == data
 
     def exists(self, name: str = "") -> bool:
-        with told(self, "read"):
+        with explain_errors(self, "read"):
             found: bool = self._fs.get_file_info(self._at(name)).type.name != "NotFound"
             return found
 
@@ -107,7 +107,7 @@ class Store:
         """All files below a folder, in the order of their names; none when it is not there."""
         from pyarrow import fs
 
-        with told(self, "read"):
+        with explain_errors(self, "read"):
             chosen = fs.FileSelector(self._at(folder), recursive=True, allow_not_found=True)
             there = [one for one in self._fs.get_file_info(chosen) if one.type == fs.FileType.File]
         start = len(self._base) + 1
@@ -119,7 +119,7 @@ class Store:
         """FileNotFoundError when there is no source."""
         if source == target:
             return
-        with told(self, "written"):
+        with explain_errors(self, "written"):
             if self.renames:
                 self._rename(source, target)
                 return
@@ -142,7 +142,7 @@ class Store:
                 done.result()
 
     def remove(self, name: str) -> None:
-        with told(self, "written"), suppress(FileNotFoundError):
+        with explain_errors(self, "written"), suppress(FileNotFoundError):
             self._fs.delete_file(self._at(name))
 
     def remove_folder(self, name: str) -> None:
@@ -171,7 +171,7 @@ class Store:
             self._fs.delete_file(self._at(target))
         self._fs.move(self._at(source), self._at(target))
 
-    def _created(self, name: str, data: bytes) -> bool:
+    def _create(self, name: str, data: bytes) -> bool:
         kind = self.location.kind
         if kind in OBJECTS:
             return put_new(self.location, name, data)
@@ -243,7 +243,7 @@ def put_new(location: Location, name: str, data: bytes) -> bool:
 
 
 @contextmanager
-def told(store: Store, what: str) -> Iterator[None]:
+def explain_errors(store: Store, what: str) -> Iterator[None]:
     """Trouble of a store in a sentence. On this machine it stays what it is: callers know its codes."""
     try:
         yield

@@ -39,7 +39,7 @@ OUTPUT: Final = "name string, keys array<string>, rows long, size long"
 
 
 @dataclass(frozen=True)
-class Part:
+class WrittenFile:
     """A file that a task has written."""
 
     name: str
@@ -50,16 +50,16 @@ class Part:
     @property
     def folder(self) -> str:
         """Its folder in a table, as Spark, pyarrow and pandas read them: day=2026-01-31/host=web-1."""
-        return "/".join(f"{column}={escaped(value)}" for column, value in self.by)
+        return "/".join(f"{column}={escape(value)}" for column, value in self.by)
 
 
-def escaped(value: str | None) -> str:
+def escape(value: str | None) -> str:
     if not value:
         return NOTHING
     return "".join(f"%{ord(letter):02X}" if letter in ESCAPED else letter for letter in value)
 
 
-def written(
+def write_files(
     frame: DataFrame,
     location: Location,
     *,
@@ -68,13 +68,13 @@ def written(
     suffix: str = ".part",
     prefix: str = "part-",
     int96: bool = True,
-) -> list[Part]:
+) -> list[WrittenFile]:
     """Write the rows below a location. `int96`: times as Spark writes them; Delta wants plain ones."""
     rows = frame.repartition(*by).sortWithinPartitions(*by, *order) if by else frame
     task = partial(write, location=location, by=tuple(by), suffix=suffix, prefix=prefix, int96=int96)
     found = rows.mapInArrow(task, OUTPUT).collect()
     return sorted(
-        (Part(one.name, tuple(zip(by, one["keys"], strict=True)), one.rows, one.size) for one in found),
+        (WrittenFile(one.name, tuple(zip(by, one["keys"], strict=True)), one.rows, one.size) for one in found),
         key=lambda part: (part.folder, part.name),
     )
 
@@ -84,7 +84,7 @@ def write(
 ) -> Iterator[pa.RecordBatch]:
     """In a task: batches in the order of `by` become files, one after the other."""
     store = Store(location)
-    open_file: Output | None = None
+    open_file: RowFile | None = None
     try:
         for batch in batches:
             for keys, rows in runs(batch, by):
@@ -92,7 +92,7 @@ def write(
                     yield open_file.close()
                     open_file = None
                 if open_file is None:
-                    open_file = Output(store, f"{prefix}{uuid.uuid4().hex}{suffix}", keys, rows.schema, int96=int96)
+                    open_file = RowFile(store, f"{prefix}{uuid.uuid4().hex}{suffix}", keys, rows.schema, int96=int96)
                 open_file.add(rows)
         if open_file is not None:
             yield open_file.close()
@@ -126,13 +126,13 @@ def runs(batch: pa.RecordBatch, by: tuple[str, ...]) -> Iterator[tuple[tuple[str
         yield tuple(column[start].as_py() for column in columns), rest.slice(start, stop - start)
 
 
-def write_empty(location: Location, name: str, schema: pa.Schema) -> Part:
+def write_empty(location: Location, name: str, schema: pa.Schema) -> WrittenFile:
     """A file without rows, so that a table without any has columns."""
-    Output(Store(location), name, (), schema, int96=True).close()
-    return Part(name, (), 0, 0)
+    RowFile(Store(location), name, (), schema, int96=True).close()
+    return WrittenFile(name, (), 0, 0)
 
 
-class Output:
+class RowFile:
     def __init__(
         self, store: Store, name: str, keys: tuple[str | None, ...], schema: pa.Schema, *, int96: bool
     ) -> None:

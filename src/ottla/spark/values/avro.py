@@ -27,8 +27,8 @@ from pyspark.sql.types import BinaryType
 
 from ottla.client.failure import Failed
 from ottla.spark.values import avro_schema
-from ottla.spark.values.avro_rows import has_both_widths, members, raw_type, refined, rows, unions
-from ottla.spark.values.avro_schema import Schema, has_endless_arrays, is_recursive, leaves_out, load, marked
+from ottla.spark.values.avro_rows import has_both_widths, members, raw_type, refine, rows, unions
+from ottla.spark.values.avro_schema import Schema, has_endless_arrays, is_recursive, leaves_out, load, mark
 from ottla.spark.values.header import bodies, by_schema, header
 from ottla.spark.values.outcome import PERMISSIVE, Outcome, Report
 from ottla.spark.values.registry import Missing, Registered, Registry, Unfit
@@ -93,19 +93,19 @@ def decoder(
     """The function that Spark calls with whole columns."""
 
     def from_avro(values: pa.Array) -> pa.Array:
-        return decoded(values, reader, writer, registry, with_header, outcome)
+        return decode_values(values, reader, writer, registry, with_header, outcome)
 
     return over_columns(from_avro, outcome.spark_type(reader.tree.spark_type()))
 
 
 def encoder(schema: Schema, prefix: bytes) -> Callable[[Column | str], Column]:
     def to_avro(values: pa.Array) -> pa.Array:
-        return encoded(values, schema, prefix)
+        return encode_values(values, schema, prefix)
 
     return over_columns(to_avro, BinaryType())
 
 
-def decoded(
+def decode_values(
     values: pa.Array, reader: Schema, writer: Schema, registry: Registry | None, with_header: bool, outcome: Outcome
 ) -> pa.Array:
     values = binary(values)
@@ -122,7 +122,7 @@ def decoded(
                 made[row] = read(content)
             except BAD as error:
                 report.bad(row, f"is no {reader.tree.value.label} as {written.what} has it: {reason(error)}")
-    return report.finished(columns(made, reader, report))
+    return report.finish(columns(made, reader, report))
 
 
 def batches(
@@ -135,7 +135,7 @@ def batches(
     for number, where in by_schema(values, report):
         try:
             written = load(registry.by_id(number)) if registry else writer
-            parsed(written)
+            parse_schema(written)
         except (Missing, Unfit) as error:
             for row in where:
                 report.bad(row, f"names schema {number}, but {error}")
@@ -146,11 +146,11 @@ def batches(
 @lru_cache(256)
 def reading(writer: Schema, reader: Schema) -> Callable[[bytes], Any]:
     """One value to Python, all of its bytes used up."""
-    wrote, wants = parsed(writer), None if writer.text == reader.text else parsed(reader)
+    wrote, wants = parse_schema(writer), None if writer.text == reader.text else parse_schema(reader)
     shape = None
     if choices := list(unions(reader.tree)):
         numbers = any(map(has_both_widths, choices))
-        wrote, shape = fastavro.parse_schema(marked(writer.plain, numbers)), members(reader.tree, numbers)
+        wrote, shape = fastavro.parse_schema(mark(writer.plain, numbers)), members(reader.tree, numbers)
 
     around, reads = io.BytesIO, fastavro.schemaless_reader
     if wants is not None and leaves_out(wants, wrote):
@@ -179,7 +179,7 @@ class Whole(io.BytesIO):
 
 
 @lru_cache(256)
-def parsed(schema: Schema) -> Any:
+def parse_schema(schema: Schema) -> Any:
     try:
         made = fastavro.parse_schema(schema.plain)
         endless = has_endless_arrays(made)
@@ -197,19 +197,19 @@ def columns(made: list[Any], reader: Schema, report: Report) -> pa.Array:
     """Decoded values as an Arrow array; if one of them does not fit its type, each is tried by itself to find it."""
     kind = raw_type(reader.tree)
     try:
-        return refined(pa.array(made, kind), reader.tree)
+        return refine(pa.array(made, kind), reader.tree)
     except BAD:
         for row, value in enumerate(made):
             try:
-                refined(pa.array([value], kind), reader.tree)
+                refine(pa.array([value], kind), reader.tree)
             except BAD as error:
                 made[row] = None
                 report.bad(row, f"does not fit the Spark type of {reader.what}: {reason(error)}")
-        return refined(pa.array(made, kind), reader.tree)
+        return refine(pa.array(made, kind), reader.tree)
 
 
-def encoded(values: pa.Array, schema: Schema, prefix: bytes) -> pa.Array:
-    wrote = parsed(schema)
+def encode_values(values: pa.Array, schema: Schema, prefix: bytes) -> pa.Array:
+    wrote = parse_schema(schema)
     made: list[bytes | None] = []
     stream = io.BytesIO()
     for row in rows(values, schema.tree, "the column"):

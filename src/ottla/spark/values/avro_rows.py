@@ -61,7 +61,7 @@ def inner(node: Node) -> Node:
     return node.items
 
 
-def refined(values: pa.Array, node: Node) -> pa.Array:
+def refine(values: pa.Array, node: Node) -> pa.Array:
     """Numbers that are dates or timestamps, as those, wherever they are in the column."""
     node = node.value
     if not has_moments(node):
@@ -69,14 +69,14 @@ def refined(values: pa.Array, node: Node) -> pa.Array:
     if node.kind in ("record", "union"):
         parts = [field for _, field, _ in node.fields] or list(node.branches)
         names = [field.name for field in values.type]
-        arrays = [refined(values.field(at), part) for at, part in enumerate(parts)]
+        arrays = [refine(values.field(at), part) for at, part in enumerate(parts)]
         return pa.StructArray.from_arrays(arrays, names=names, mask=values.is_null())
     if node.kind == "array":
-        items = refined(values.values, inner(node))
+        items = refine(values.values, inner(node))
         kind = pa.list_(pa.field("element", items.type))
         return pa.ListArray.from_arrays(values.offsets, items, type=kind, mask=values.is_null())
     if node.kind == "map":
-        items = refined(values.items, inner(node))
+        items = refine(values.items, inner(node))
         kind = pa.map_(pa.string(), items.type)
         return pa.MapArray.from_arrays(values.offsets, values.keys, items, type=kind, mask=values.is_null())
     if node.logical == "date":
@@ -85,11 +85,11 @@ def refined(values: pa.Array, node: Node) -> pa.Array:
     if times > 1:
         values = pc.multiply_checked(values, times)
     if divisor > 1:
-        values = floored(values, divisor)
+        values = floor_divide(values, divisor)
     return values.cast(pa.timestamp("us", None if node.logical.startswith("local") else "UTC"))
 
 
-def floored(values: pa.Array, divisor: int) -> pa.Array:
+def floor_divide(values: pa.Array, divisor: int) -> pa.Array:
     """Division towards the past, as a moment before 1970 needs it."""
     quotient = pc.divide(values, divisor)
     behind = pc.less(pc.subtract(values, pc.multiply(quotient, divisor)), 0)
@@ -116,7 +116,7 @@ def has_both_widths(union: Node) -> bool:
     return any(widths <= kinds for widths in WIDER)
 
 
-def told(value: Any, writer: Any, reader: Any) -> tuple[str, Any]:
+def label_value(value: Any, writer: Any, reader: Any) -> tuple[str, Any]:
     """What fastavro calls with each value of a marked type: the label of what it was read as, and the value."""
     seen = writer if reader is None else reader
     label = seen if isinstance(seen, str) else seen.get("name") or seen["type"]
@@ -124,12 +124,12 @@ def told(value: Any, writer: Any, reader: Any) -> tuple[str, Any]:
     return label, float(value) if label in ("float", "double") else value
 
 
-def told_decimal(value: Any, writer: Any, reader: Any) -> tuple[str, Any]:
-    return told(LOGICAL_READERS["fixed-decimal"](value, writer, reader), writer, reader)
+def label_decimal(value: Any, writer: Any, reader: Any) -> tuple[str, Any]:
+    return label_value(LOGICAL_READERS["fixed-decimal"](value, writer, reader), writer, reader)
 
 
-LOGICAL_READERS.update({f"{kind}-{MARK}": told for kind in (*NAMED, *NUMBERS)})
-LOGICAL_READERS[f"fixed-{MARK}-decimal"] = told_decimal
+LOGICAL_READERS.update({f"{kind}-{MARK}": label_value for kind in (*NAMED, *NUMBERS)})
+LOGICAL_READERS[f"fixed-{MARK}-decimal"] = label_decimal
 
 
 def members(node: Node, numbers: bool) -> Callable[[Any], Any]:
@@ -215,7 +215,7 @@ def rows(values: pa.Array, node: Node, path: str) -> list[Any]:
     if node.kind == "record":
         return records(values, node, path)
     if node.kind == "union":
-        return chosen(values, node, path)
+        return choose_members(values, node, path)
     if node.kind == "array":
         if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
             raise misfit(path, kind, "an array")
@@ -253,7 +253,7 @@ def records(values: pa.Array, node: Node, path: str) -> list[Any]:
     return hidden(made, values)
 
 
-def chosen(values: pa.Array, node: Node, path: str) -> list[Any]:
+def choose_members(values: pa.Array, node: Node, path: str) -> list[Any]:
     """member0, member1, ... back to the one that is set."""
     expected = [f"member{at}" for at in range(len(node.branches))]
     if not pa.types.is_struct(values.type) or [field.name for field in values.type] != expected:
@@ -292,7 +292,7 @@ def leaves(values: pa.Array, node: Node, path: str) -> list[Any]:
             raise misfit(path, kind, "a timestamp")
         times, divisor = TIMESTAMPS_BY_NAME[node.logical]
         values = values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
-        values = floored(values, times) if times > 1 else pc.multiply_checked(values, divisor)
+        values = floor_divide(values, times) if times > 1 else pc.multiply_checked(values, divisor)
     elif node.logical == "date":
         if not pa.types.is_date(kind):
             raise misfit(path, kind, "a date")

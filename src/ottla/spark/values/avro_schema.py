@@ -135,7 +135,7 @@ class Schema:
     @cached_property
     def plain(self) -> Any:
         """Without logical types, but for decimals: dates and timestamps stay numbers until they are Arrow columns."""
-        return stripped(self.json)
+        return strip(self.json)
 
 
 def load(source: Any) -> Schema:
@@ -143,13 +143,13 @@ def load(source: Any) -> Schema:
     if isinstance(source, Schema):
         return source
     if isinstance(source, Registered):
-        return registered(source)
+        return load_registered(source)
     text, _ = schema_text(source)
     return Schema(text, f"the schema {source}" if len(str(source)) < 80 else "the schema")
 
 
 @lru_cache(256)
-def registered(source: Registered) -> Schema:
+def load_registered(source: Registered) -> Schema:
     """Once for each id in a process, since references are fetched anew."""
     if source.kind != AVRO:
         raise Unfit(
@@ -158,8 +158,8 @@ def registered(source: Registered) -> Schema:
     schema = Schema(source.text, str(source))
     if not source.references:
         return schema
-    needed = {name: Schema(other.text, str(other)).json for name, other in source.needed().items()}
-    return Schema(json.dumps(inlined(schema.json, needed, "", set())), str(source))
+    needed = {name: Schema(other.text, str(other)).json for name, other in source.collect_references().items()}
+    return Schema(json.dumps(inline(schema.json, needed, "", set())), str(source))
 
 
 class Reader:
@@ -180,7 +180,7 @@ class Reader:
         if isinstance(kind, dict | list):
             return self.node(kind, namespace, within)
         if kind in NAMED:
-            return self._named(schema, "record" if kind == "error" else kind, namespace, within)
+            return self._read_named(schema, "record" if kind == "error" else kind, namespace, within)
         if kind in ("array", "map"):
             inner = schema.get("items" if kind == "array" else "values")
             return Node(kind, items=self.node(inner, namespace, within))
@@ -188,7 +188,7 @@ class Reader:
             return self._by_name(str(kind), namespace, within)
         return self._logical(schema, Node(kind))
 
-    def _named(self, schema: dict[str, Any], kind: str, namespace: str, within: tuple[str, ...]) -> Node:
+    def _read_named(self, schema: dict[str, Any], kind: str, namespace: str, within: tuple[str, ...]) -> Node:
         name = full_name(str(schema.get("name", "")), schema.get("namespace") or namespace)
         space = name.rpartition(".")[0]
         if kind == "record":
@@ -235,29 +235,29 @@ def full_name(name: str, namespace: str) -> str:
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
-def stripped(schema: Any) -> Any:
+def strip(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [stripped(branch) for branch in schema]
+        return [strip(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     keep = schema.get("logicalType") == "decimal"
     return {
-        name: [{**field, "type": stripped(field.get("type"))} for field in value]
+        name: [{**field, "type": strip(field.get("type"))} for field in value]
         if name == "fields"
-        else (stripped(value) if name in ("type", "items", "values") else value)
+        else (strip(value) if name in ("type", "items", "values") else value)
         for name, value in schema.items()
         if name != "logicalType" or keep
     }
 
 
-def marked(schema: Any, numbers: bool) -> Any:
+def mark(schema: Any, numbers: bool) -> Any:
     """A plain schema of a writer, its named types marked, and its numbers too if they are to be told apart.
 
     Which branch of a union a value was read as lies in its bytes, but a Python value may be of several: of int and
     long, or of two records. Defaults are left out, since those of a writer are of no use.
     """
     if isinstance(schema, list):
-        return [marked(branch, numbers) for branch in schema]
+        return [mark(branch, numbers) for branch in schema]
     if isinstance(schema, str):
         return {"type": schema, "logicalType": MARK} if numbers and schema in NUMBERS else schema
     if not isinstance(schema, dict):
@@ -267,7 +267,7 @@ def marked(schema: Any, numbers: bool) -> Any:
     if "fields" in schema:
         changed["fields"] = [
             {
-                name: marked(value, numbers) if name == "type" else value
+                name: mark(value, numbers) if name == "type" else value
                 for name, value in field.items()
                 if name != "default"
             }
@@ -275,9 +275,9 @@ def marked(schema: Any, numbers: bool) -> Any:
         ]
     for part in ("items", "values"):
         if part in schema:
-            changed[part] = marked(schema[part], numbers)
+            changed[part] = mark(schema[part], numbers)
     if not isinstance(kind, str):
-        changed["type"] = marked(kind, numbers)
+        changed["type"] = mark(kind, numbers)
     elif kind in NAMED and schema.get("logicalType") == "decimal":
         changed["logicalType"] = f"{MARK}-decimal"
     elif kind in NAMED or (numbers and kind in NUMBERS):
@@ -349,16 +349,16 @@ def short(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def inlined(schema: Any, needed: dict[str, Any], namespace: str, seen: set[str]) -> Any:
+def inline(schema: Any, needed: dict[str, Any], namespace: str, seen: set[str]) -> Any:
     """References replaced by what they refer to, each where it is first used; afterwards its name will do."""
     if isinstance(schema, str):
         for full in (full_name(schema, namespace), schema):
             if full in needed and full not in seen:
                 seen.add(full)
-                return inlined(needed[full], needed, "", seen)
+                return inline(needed[full], needed, "", seen)
         return schema
     if isinstance(schema, list):
-        return [inlined(branch, needed, namespace, seen) for branch in schema]
+        return [inline(branch, needed, namespace, seen) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     changed = dict(schema)
@@ -369,14 +369,14 @@ def inlined(schema: Any, needed: dict[str, Any], namespace: str, seen: set[str])
         changed |= {"name": name}
         changed.pop("namespace", None)
         changed["fields"] = [
-            {**field, "type": inlined(field.get("type"), needed, namespace, seen)} for field in schema.get("fields", ())
+            {**field, "type": inline(field.get("type"), needed, namespace, seen)} for field in schema.get("fields", ())
         ]
         if schema["type"] in ("enum", "fixed"):
             del changed["fields"]
         return changed
     for part in ("type", "items", "values"):
         if part in schema:
-            changed[part] = inlined(schema[part], needed, namespace, seen)
+            changed[part] = inline(schema[part], needed, namespace, seen)
     return changed
 
 

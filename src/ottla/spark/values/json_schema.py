@@ -43,14 +43,14 @@ def load(source: Any) -> tuple[types.DataType, str]:
                 f"{source} of {source.registry} is {source.kind}, which ottla.spark.values.{source.kind.lower()} reads"
             )
         text, what = source.text, str(source)
-        others = {name: parsed(other.text, str(other)) for name, other in source.needed().items()}
+        others = {name: parse(other.text, str(other)) for name, other in source.collect_references().items()}
     else:
         brief = isinstance(source, Path) or len(str(source)) < 80  # else it is the schema itself
         text, what = schema_text(source)[0], f"the schema {source}" if brief else "the schema"
-    return Reader(parsed(text, what), others, what).whole(), what
+    return Reader(parse(text, what), others, what).whole(), what
 
 
-def parsed(text: str, what: str) -> Any:
+def parse(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
@@ -70,7 +70,7 @@ class Reader:
         if not isinstance(schema, dict):
             return TEXT
         if "$ref" in schema:
-            return self._referred(str(schema["$ref"]), within)
+            return self._resolve_reference(str(schema["$ref"]), within)
         if "allOf" in schema:
             return self._together(schema, within)
         for choice in ("oneOf", "anyOf"):
@@ -110,7 +110,7 @@ class Reader:
         fields = {field.name: field for kind in structs for field in kind.fields}
         return types.StructType(list(fields.values()))
 
-    def _referred(self, target: str, within: tuple[str, ...]) -> types.DataType:
+    def _resolve_reference(self, target: str, within: tuple[str, ...]) -> types.DataType:
         if target in within or target == "#":
             raise Unfit(
                 f"{self._what} is recursive ({target} within itself), and a Spark type cannot be: "

@@ -59,9 +59,9 @@ class Report:
 
     def bad(self, row: int, why: str) -> None:
         why = why.encode(errors="replace").decode()  # what others wrote may be text that no column takes
-        self._reasons[row] = self._outcome.fail(f"a value of {shown(self._values[row].as_py())} {why}")
+        self._reasons[row] = self._outcome.fail(f"a value of {preview(self._values[row].as_py())} {why}")
 
-    def finished(self, made: pa.Array) -> pa.Array:
+    def finish(self, made: pa.Array) -> pa.Array:
         """What was made (null where reading failed), with the reasons put in if they are wanted."""
         name = self._outcome.error
         if name is None:
@@ -71,6 +71,6 @@ class Report:
         return pa.StructArray.from_arrays([*made.flatten(), reasons], fields=fields, mask=self._values.is_null())
 
 
-def shown(value: bytes) -> str:
+def preview(value: bytes) -> str:
     more = "..." if len(value) > SHOWN else ""
     return f"{len(value)} bytes ({value[:SHOWN].hex()}{more})"

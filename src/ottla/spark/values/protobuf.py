@@ -24,7 +24,7 @@ from ottla.spark.values.header import bodies, by_schema, header, index_bytes, me
 from ottla.spark.values.outcome import PERMISSIVE, Outcome, Report
 from ottla.spark.values.protobuf_rows import arguments
 from ottla.spark.values.protobuf_rows import column as arrow
-from ottla.spark.values.protobuf_schema import Schema, load, message_at, registered_files, spark_type
+from ottla.spark.values.protobuf_schema import Schema, fetch_files, load, message_at, spark_type
 from ottla.spark.values.registry import Missing, Registered, Registry, Unfit
 from ottla.spark.values.udf import binary, over_columns
 
@@ -75,19 +75,19 @@ def decoder(
     """The function that Spark calls with whole columns."""
 
     def from_protobuf(values: pa.Array) -> pa.Array:
-        return decoded(values, reader, registry, with_header, outcome)
+        return decode_values(values, reader, registry, with_header, outcome)
 
     return over_columns(from_protobuf, outcome.spark_type(spark_type(reader.descriptor)))
 
 
 def encoder(schema: Schema, prefix: bytes) -> Callable[[Column | str], Column]:
     def to_protobuf(values: pa.Array) -> pa.Array:
-        return encoded(values, schema, prefix)
+        return encode_values(values, schema, prefix)
 
     return over_columns(to_protobuf, BinaryType())
 
 
-def decoded(
+def decode_values(
     values: pa.Array, reader: Schema, registry: Registry | None, with_header: bool, outcome: Outcome
 ) -> pa.Array:
     values = binary(values)
@@ -99,7 +99,7 @@ def decoded(
             made[row] = parse(content)
         except BAD as error:
             report.bad(row, f"is no {reader.name}: {error}")
-    return report.finished(columns(made, reader, report))
+    return report.finish(columns(made, reader, report))
 
 
 def columns(made: list[Message | None], reader: Schema, report: Report) -> pa.Array:
@@ -126,7 +126,7 @@ def contents(
         return
     for number, where in by_schema(values, report):
         try:
-            files = registered_files(registry.by_id(number)) if registry else reader.files
+            files = fetch_files(registry.by_id(number)) if registry else reader.files
         except (Missing, Unfit) as error:
             for row in where:
                 report.bad(row, f"names schema {number}, but {error}")
@@ -149,7 +149,7 @@ def contents(
                 report.bad(row, f"of schema {number} is {other}, not {reader.name}")
 
 
-def encoded(values: pa.Array, schema: Schema, prefix: bytes) -> pa.Array:
+def encode_values(values: pa.Array, schema: Schema, prefix: bytes) -> pa.Array:
     message = schema.message
     made: list[bytes | None] = []
     for row in arguments(values, schema.descriptor, "the column"):

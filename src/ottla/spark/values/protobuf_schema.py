@@ -86,7 +86,7 @@ def load(source: Any, message: str | None = None) -> Schema:
     if isinstance(source, Schema):
         return source
     if isinstance(source, Registered):
-        files, what = registered_files(source), str(source)
+        files, what = fetch_files(source), str(source)
     else:
         files, what = file_files(source), f"the schema {source}"
     names = list(places(files))
@@ -141,7 +141,7 @@ def message_type(files: tuple[bytes, ...], name: str) -> Descriptor:
 # --- where descriptors come from -------------------------------------------------------------------------------------
 
 
-def registered_files(source: Registered) -> tuple[bytes, ...]:
+def fetch_files(source: Registered) -> tuple[bytes, ...]:
     """The schema and all that it imports, compiled by the registry if it can, here if not."""
     if source.kind != PROTOBUF:
         raise Unfit(
@@ -149,12 +149,12 @@ def registered_files(source: Registered) -> tuple[bytes, ...]:
         )
     key = (source.registry, source.id)
     if key not in COMPILED_BY_ID:
-        parts = {**source.needed(), f"schema-{source.id}.proto": source}
+        parts = {**source.collect_references(), f"schema-{source.id}.proto": source}
         for name in parts:
             check_name(name, source)
-        compiled = {name: serialized(part, name) for name, part in parts.items()}
+        compiled = {name: serialize(part, name) for name, part in parts.items()}
         if all(compiled.values()):
-            COMPILED_BY_ID[key] = with_known([file for file in compiled.values() if file])
+            COMPILED_BY_ID[key] = add_known([file for file in compiled.values() if file])
         else:
             COMPILED_BY_ID[key] = protoc({name: part.text for name, part in parts.items()}, str(source))
     return COMPILED_BY_ID[key]
@@ -173,9 +173,9 @@ def check_name(name: str, source: Registered) -> None:
         )
 
 
-def serialized(source: Registered, name: str) -> bytes | None:
+def serialize(source: Registered, name: str) -> bytes | None:
     """A file of a registry as a FileDescriptorProto; under the name by which others import it."""
-    file = from_base64(source.text) or from_base64(source.registry.serialized(source.id) or "")
+    file = from_base64(source.text) or from_base64(source.registry.fetch_serialized(source.id) or "")
     if file is None:
         return None
     file.name = name
@@ -204,10 +204,10 @@ def file_files(source: Any) -> tuple[bytes, ...]:
         ) from None
     if not files:
         raise Unfit(f"{path} is an empty descriptor set")
-    return with_known([file.SerializeToString() for file in files])
+    return add_known([file.SerializeToString() for file in files])
 
 
-def with_known(files: list[bytes]) -> tuple[bytes, ...]:
+def add_known(files: list[bytes]) -> tuple[bytes, ...]:
     """With Google's own files in front, which need not be handed over; imports before those that import them."""
     protos = {proto.name: proto for proto in map(descriptor_pb2.FileDescriptorProto.FromString, files)}
     ordered: dict[str, bytes] = {}
@@ -275,7 +275,7 @@ def protoc(texts: dict[str, str], what: str, beside: Path | None = None) -> tupl
         said = run_protoc(compiler, [*paths, "--include_imports", f"--descriptor_set_out={output}", str(folder / main)])
         if said is not None:
             raise Unfit(f"{what} does not compile: {said.replace(f'{folder}/', '')}")
-        return with_known([
+        return add_known([
             file.SerializeToString()
             for file in descriptor_pb2.FileDescriptorSet.FromString(output.read_bytes()).file
         ])  # fmt: skip

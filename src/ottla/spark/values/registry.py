@@ -27,7 +27,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from ottla.client.failure import Failed, Unreachable
-from ottla.client.secret import revealed
+from ottla.client.secret import resolve
 
 ATTEMPTS: Final = 4
 PAUSE_S: Final = 0.2  # before the second attempt; twice as long before each next one
@@ -71,7 +71,7 @@ class Registered:
     def __str__(self) -> str:
         return f"schema {self.id}" + (f" ({self.subject})" if self.subject else "")
 
-    def needed(self) -> dict[str, Registered]:
+    def collect_references(self) -> dict[str, Registered]:
         """Every schema that this one refers to, directly or not, by name, those without needs of their own first."""
         found: dict[str, Registered] = {}
         fetched: dict[tuple[str, int], Registered] = {}
@@ -115,7 +115,7 @@ class Registry:
 
     def version(self, subject: str, version: int | str) -> Registered:
         path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
-        return self._registered(self._ask("GET", path), subject=subject)
+        return self._read_registered(self._ask("GET", path), subject=subject)
 
     def by_id(self, number: int) -> Registered:
         if number > ID_MAX:  # registries answer this in many ways
@@ -123,10 +123,10 @@ class Registry:
         known = FETCHED.get((self, number))
         if known is None:
             answer = self._ask("GET", f"/schemas/ids/{number}")
-            known = FETCHED[self, number] = self._registered({**answer, "id": number})
+            known = FETCHED[self, number] = self._read_registered({**answer, "id": number})
         return known
 
-    def serialized(self, number: int) -> str | None:
+    def fetch_serialized(self, number: int) -> str | None:
         """A Protobuf schema as its registry has compiled it; None if this registry only gives the text."""
         text = str(self._ask("GET", f"/schemas/ids/{number}?format=serialized").get("schema", ""))
         try:
@@ -146,11 +146,11 @@ class Registry:
         if references:
             body["references"] = [vars(reference) for reference in references]
         answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
-        return self._registered(
+        return self._read_registered(
             {**answer, "schema": text, "schemaType": kind, "references": body.get("references")}, subject
         )
 
-    def _registered(self, answer: dict[str, Any], subject: str | None = None) -> Registered:
+    def _read_registered(self, answer: dict[str, Any], subject: str | None = None) -> Registered:
         try:
             references = tuple(
                 Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
@@ -189,7 +189,7 @@ class Registry:
         except ValueError:  # half an IPv6 address, a port that is no number
             known = False
         if not known:
-            raise Failed(f"the registry's address {shown(self.url)!r} is none: it looks like http://registry:8081")
+            raise Failed(f"the registry's address {redact_url(self.url)!r} is none: it looks like http://registry:8081")
         user, password = self.user or unquote(parts.username or ""), self._password() or unquote(parts.password or "")
         bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
         request = urllib.request.Request(bare + path, method=method, headers={"Accept": f"{CONTENT}, application/json"})
@@ -212,7 +212,7 @@ class Registry:
     def _password(self) -> str | None:
         """As it is now on this machine."""
         said = {"password": self.password, "password.file": self.password_file, "password.env": self.password_env}
-        return revealed({name: value for name, value in said.items() if value}).get("password")
+        return resolve({name: value for name, value in said.items() if value}).get("password")
 
     def _nonsense(self, answer: Any) -> Failed:
         return Failed(f"{self} does not answer as a schema registry does: {brief(answer)}")
@@ -252,10 +252,10 @@ class Registry:
         return Unreachable(f"{self} cannot be reached ({brief(reason)}): check the address and that it runs")
 
     def __str__(self) -> str:
-        return f"the registry at {shown(self.url)}"
+        return f"the registry at {redact_url(self.url)}"
 
     def __repr__(self) -> str:
-        return f"Registry({shown(self.url)!r})"
+        return f"Registry({redact_url(self.url)!r})"
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
@@ -267,14 +267,14 @@ class Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> None:
-        there = brief(shown(newurl))
+        there = brief(redact_url(newurl))
         raise Failed(f"{self._registry} sends us on to {there}: if you trust that, give it as the registry's address")
 
 
 FETCHED: dict[tuple[Registry, int], Registered] = {}
 
 
-def shown(url: str) -> str:
+def redact_url(url: str) -> str:
     """Without user, password and query, even where a sign in one of them makes it no url."""
     scheme, sign, rest = url.partition("://")
     return (scheme + sign if sign else "") + (rest or scheme).rpartition("@")[2].partition("?")[0]

@@ -10,7 +10,7 @@ from ottla.client.options import BROKER
 from ottla.console.web import units
 from ottla.console.web.frame import Stat, chip, empty, frame, live
 from ottla.console.web.options_table import OptionsTable
-from ottla.console.web.table import Column, Paged
+from ottla.console.web.table import Column, Paged, numeric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ottla.console.watch.snapshot import Broker, Snapshot
 
 LEADS, SIZE = 0, 1
+SKEW_MAX = 30  # percent, above which it is marked
 
 
 def add(console: Console) -> None:
@@ -50,61 +51,9 @@ def state(one: Broker) -> str:
 
 def show_all(console: Console) -> None:
     with ui.element("div").classes("o-card"):
-
-        def items() -> list[Broker]:
-            return list(console.watch.snapshot.brokers.values())
-
-        def now() -> Snapshot:
-            return console.watch.snapshot
-
-        known = any(one.rack for one in items())
-        racks: list[Column[Broker]] = [
-            Column("Rack", lambda one: one.rack or "—", lambda one: one.rack or "", wide=True)
-        ]
         table: Paged[Broker] = Paged(
-            [
-                Column(
-                    "Broker", lambda one: str(one.node), lambda one: one.node, link=lambda one: f"/brokers/{one.node}"
-                ),
-                Column("Address", lambda one: one.name, lambda one: one.name),
-                Column("State", state, state, tone=lambda one: "o-chip o-bad" if one.silence else "o-chip o-good"),
-                Column(
-                    "Role",
-                    lambda one: "controller" if one.node == now().controller else "",
-                    wide=True,
-                    tone=lambda one: "o-note",
-                ),
-                *(racks if known else []),
-                Column("Leads", lambda one: units.number(one.leads), lambda one: one.leads, right=True),
-                Column(
-                    "Skew",
-                    lambda one: percent(skew(now(), one, LEADS)),
-                    right=True,
-                    wide=True,
-                    tone=lambda one: "o-warn" if abs(skew(now(), one, LEADS)) > 30 else "o-soft",
-                ),
-                Column(
-                    "Copies", lambda one: units.number(one.replicas), lambda one: one.replicas, right=True, wide=True
-                ),
-                Column(
-                    "Not in sync",
-                    lambda one: units.number(one.behind),
-                    lambda one: one.behind,
-                    right=True,
-                    tone=lambda one: "o-bad" if one.behind else "o-soft",
-                ),
-                Column("Data", lambda one: units.size(one.size), lambda one: one.size, right=True),
-                Column(
-                    "Data skew",
-                    lambda one: percent(skew(now(), one, SIZE)),
-                    right=True,
-                    wide=True,
-                    tone=lambda one: "o-warn" if abs(skew(now(), one, SIZE)) > 30 else "o-soft",
-                ),
-                Column("Disk free", free, right=True, wide=True),
-                Column("Records in", lambda one: units.rate(one.rate), lambda one: one.rate, right=True, wide=True),
-            ],
-            items,
+            columns(console),
+            lambda: list(console.watch.snapshot.brokers.values()),
             key=lambda one: str(one.node),
             nothing="No broker has answered yet.",
             mark="brokers",
@@ -119,6 +68,39 @@ def show_all(console: Console) -> None:
         data(snapshot)
 
     live(console, update)
+
+
+def columns(console: Console) -> list[Column[Broker]]:
+    def role(one: Broker) -> str:
+        return "controller" if one.node == console.watch.snapshot.controller else ""
+
+    def skews(label: str, what: int) -> Column[Broker]:
+        def value(one: Broker) -> float:
+            return skew(console.watch.snapshot, one, what)
+
+        return numeric(label, value, percent, wide=True, tone=lambda one: warn_if(abs(value(one)) > SKEW_MAX))
+
+    racks = any(one.rack for one in console.watch.snapshot.brokers.values())
+    rack: Column[Broker] = Column("Rack", lambda one: one.rack or "—", lambda one: one.rack or "", wide=True)
+    return [
+        Column("Broker", lambda one: str(one.node), lambda one: one.node, link=lambda one: f"/brokers/{one.node}"),
+        Column("Address", lambda one: one.name, lambda one: one.name, wide=True),
+        Column("State", state, state, tone=lambda one: "o-chip o-bad" if one.silence else "o-chip o-good"),
+        Column("Role", role, wide=True, tone=lambda one: "o-note"),
+        *([rack] if racks else []),
+        numeric("Leads", lambda one: one.leads),
+        skews("Skew", LEADS),
+        numeric("Copies", lambda one: one.replicas, wide=True),
+        numeric("Not in sync", lambda one: one.behind, tone=lambda one: "o-bad" if one.behind else "o-soft"),
+        numeric("Data", lambda one: one.size, units.size),
+        skews("Data skew", SIZE),
+        Column("Disk free", free, right=True, wide=True),
+        numeric("Records in", lambda one: one.rate, units.rate, wide=True),
+    ]
+
+
+def warn_if(wrong: bool) -> str:
+    return "o-warn" if wrong else "o-soft"
 
 
 def free(one: Broker) -> str:

@@ -10,11 +10,11 @@ from nicegui import ui
 from ottla.console.watch.attention import is_late
 from ottla.console.web import units
 from ottla.console.web.frame import frame, live
-from ottla.console.web.table import Column, Paged
+from ottla.console.web.table import Column, Paged, numeric
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
-    from ottla.console.watch.snapshot import Group, Snapshot
+    from ottla.console.watch.snapshot import Group
 
 
 def add(console: Console) -> None:
@@ -43,47 +43,7 @@ def clear(group: Group) -> str:
 def show(console: Console) -> None:
     with ui.element("div").classes("o-card"):
         table: Paged[Group] = Paged(
-            [
-                Column("Group", lambda one: one.name, lambda one: one.name, link=lambda one: place(one.name)),
-                Column("State", lambda one: one.state or "—", lambda one: one.state, tone=tone),
-                Column("Kind", lambda one: one.kind, lambda one: one.kind, wide=True),
-                Column(
-                    "Members",
-                    lambda one: units.number(len(one.members)),
-                    lambda one: len(one.members),
-                    right=True,
-                    wide=True,
-                ),
-                Column(
-                    "Topics",
-                    lambda one: units.brief(", ".join(one.topics), 40) or "—",
-                    lambda one: one.topics,
-                    wide=True,
-                ),
-                Column(
-                    "Lag",
-                    lambda one: units.number(one.lag),
-                    lambda one: one.lag,
-                    right=True,
-                    tone=lambda one: "o-warn" if is_late(one) else "",
-                ),
-                Column(
-                    "Behind",
-                    lambda one: units.span(one.seconds),
-                    lambda one: one.seconds or 0,
-                    right=True,
-                    tone=lambda one: "o-warn" if is_late(one) else "",
-                ),
-                Column("Consumes", lambda one: units.rate(one.rate), lambda one: one.rate, right=True, wide=True),
-                Column("Trend", lambda one: units.change(one.trend), lambda one: one.trend, right=True, wide=True),
-                Column(
-                    "Caught up",
-                    clear,
-                    lambda one: one.clear_s if one.clear_s is not None else 1e18,
-                    right=True,
-                    wide=True,
-                ),
-            ],
+            columns(),
             lambda: list(console.watch.snapshot.groups.values()),
             key=lambda one: one.name,
             find=lambda one: f"{one.name} {' '.join(one.topics)}",
@@ -94,7 +54,22 @@ def show(console: Console) -> None:
             mark="groups",
         )
 
-    def update(snapshot: Snapshot) -> None:
-        table.update()
+    live(console, lambda snapshot: table.update())
 
-    live(console, update)
+
+def columns() -> list[Column[Group]]:
+    def late(one: Group) -> str:
+        return "o-warn" if is_late(one) else ""
+
+    return [
+        Column("Group", lambda one: one.name, lambda one: one.name, link=lambda one: place(one.name)),
+        Column("State", lambda one: one.state or "—", lambda one: one.state, tone=tone),
+        Column("Kind", lambda one: one.kind, lambda one: one.kind, wide=True),
+        numeric("Members", lambda one: len(one.members), wide=True),
+        Column("Topics", lambda one: units.brief(", ".join(one.topics), 40) or "—", lambda one: one.topics, wide=True),
+        numeric("Lag", lambda one: one.lag, tone=late),
+        numeric("Behind", lambda one: one.seconds, units.span, tone=late),
+        numeric("Consumes", lambda one: one.rate, units.rate, wide=True),
+        numeric("Trend", lambda one: one.trend, units.change, wide=True),
+        Column("Caught up", clear, lambda one: 1e18 if one.clear_s is None else one.clear_s, right=True, wide=True),
+    ]

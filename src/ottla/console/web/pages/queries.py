@@ -107,7 +107,7 @@ def graph(drawn: list[Edge]) -> tuple[dict[str, Any], int]:
         {
             "source": ":".join(edge.source),
             "target": ":".join(edge.target),
-            "label": {"show": True, "formatter": told(edge)},
+            "label": {"show": True, "formatter": label_of(edge), "position": label_place(edge, drawn)},
             "lineStyle": {"width": 1 + min(4.0, edge.rate**0.5 / 4)},
         }
         for edge in drawn
@@ -135,5 +135,12 @@ def graph(drawn: list[Edge]) -> tuple[dict[str, Any], int]:
     }, height
 
 
-def told(edge: Edge) -> str:
+def label_place(edge: Edge, drawn: list[Edge]) -> str:
+    """Where edges lie apart: at the end that has no other edge."""
+    if sum(other.target == edge.target for other in drawn) == 1:
+        return "insideEndTop"
+    return "insideStartTop" if sum(other.source == edge.source for other in drawn) == 1 else "middle"
+
+
+def label_of(edge: Edge) -> str:
     return units.rate(edge.rate) + (f", lag {units.number(edge.lag)}" if edge.lag is not None else "")

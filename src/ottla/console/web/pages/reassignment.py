@@ -9,7 +9,7 @@ from nicegui import run, ui
 
 from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed
-from ottla.client.placement import Change, PlacementError, changes, propose
+from ottla.client.placement import PlacementError, ReplicaChange, changes, propose
 from ottla.console.web import units
 from ottla.console.web.frame import attempt, chip, frame, live, sure, user
 from ottla.console.web.table import Column, Paged
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WAYS = {
     "spread": "Spread evenly, with the fewest moves",
     "drain": "Drain a broker",
-    "copies": "Change the number of copies",
+    "copies": "ReplicaChange the number of copies",
 }
 THROTTLE_MB = 50
 AT_ONCE_MAX = 5000
@@ -32,12 +32,12 @@ def add(console: Console) -> None:
     @ui.page("/reassignment")
     def reassignment() -> None:
         with frame(console, "Reassignment", "/reassignment"):
-            running(console)
+            show_running(console)
             Proposal(console)
-            elections(console)
+            show_elections(console)
 
 
-def running(console: Console) -> None:
+def show_running(console: Console) -> None:
     with ui.element("div").classes("o-card") as card:
         with ui.row().classes("items-center w-full q-mb-xs"):
             ui.label("Under way").classes("o-head")
@@ -51,10 +51,14 @@ def running(console: Console) -> None:
         table: Paged[Move] = Paged(
             [
                 Column("Partition", lambda one: f"{one.where.topic} / {one.where.partition}", lambda one: one.where),
-                Column("Replicas", lambda one: listed(one.replicas), wide=True),
-                Column("Adding", lambda one: listed(one.adding), tone=lambda one: "o-good"),
-                Column("Removing", lambda one: listed(one.removing), tone=lambda one: "o-warn"),
-                Column("Copied", lambda one: copied(console.watch.snapshot, one), right=True),
+                Column("Replicas", lambda one: join(one.replicas), wide=True),
+                Column("Adding", lambda one: join(one.adding), tone=lambda one: "o-good" if one.adding else "o-soft"),
+                Column(
+                    "Removing",
+                    lambda one: join(one.removing),
+                    tone=lambda one: "o-warn" if one.removing else "o-soft",
+                ),
+                Column("Copied", lambda one: show_progress(console.watch.snapshot, one), right=True),
             ],
             lambda: console.watch.snapshot.moves,
             key=lambda one: str(one.where),
@@ -84,14 +88,14 @@ def progress(snapshot: Snapshot) -> tuple[int, int]:
     return done, total
 
 
-def copied(snapshot: Snapshot, move: Move) -> str:
+def show_progress(snapshot: Snapshot, move: Move) -> str:
     part = snapshot.partition(move.where)
     size = max(0, part.size) if part else 0
     have = [snapshot.sizes.get(node, {}).get(move.where, 0) for node in move.adding]
     return f"{units.size(min(have, default=0))} of {units.size(size)}"
 
 
-def listed(nodes: tuple[int, ...]) -> str:
+def join(nodes: tuple[int, ...]) -> str:
     return ", ".join(map(str, nodes)) or "—"
 
 
@@ -105,7 +109,7 @@ async def cancel(console: Console) -> None:
 class Proposal:
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._changes: list[Change] = []
+        self._changes: list[ReplicaChange] = []
         brokers = {node: f"broker {node}" for node in console.watch.snapshot.brokers}
         with ui.element("div").classes("o-card"):
             ui.label("Propose").classes("o-head q-mb-sm")
@@ -136,11 +140,11 @@ class Proposal:
             )
             self._said.props("data-mark=plan-said")
             with ui.column().classes("w-full gap-2") as self._result:
-                self._table: Paged[Change] = Paged(
+                self._table: Paged[ReplicaChange] = Paged(
                     [
                         Column("Partition", lambda one: f"{one.place[0]} / {one.place[1]}", lambda one: one.place),
-                        Column("Now", lambda one: listed(one.old)),
-                        Column("Then", lambda one: listed(one.new), tone=lambda one: "o-note"),
+                        Column("Now", lambda one: join(one.old)),
+                        Column("Then", lambda one: join(one.new), tone=lambda one: "o-note"),
                         Column(
                             "To copy",
                             lambda one: units.size(one.bytes_to_copy),
@@ -174,7 +178,7 @@ class Proposal:
             ui.notify("Which broker is to be drained?", type="warning")
             return
         try:
-            found = await run.io_bound(planned, *plain(snapshot), patterns, leaving, copies, way == "spread")
+            found = await run.io_bound(plan_moves, *planner_input(snapshot), patterns, leaving, copies, way == "spread")
         except Failed as error:
             ui.notify(str(error), type="negative", multi_line=True)
             return
@@ -210,7 +214,7 @@ class Proposal:
             self._said.set_text("The moves have begun; the throttle goes when they are done.")
 
 
-def plain(snapshot: Snapshot) -> tuple[dict[Any, Any], dict[int, str | None], dict[Any, int]]:
+def planner_input(snapshot: Snapshot) -> tuple[dict[Any, Any], dict[int, str | None], dict[Any, int]]:
     """What the planner needs."""
     current, sizes = {}, {}
     for topic in snapshot.topics.values():
@@ -222,7 +226,7 @@ def plain(snapshot: Snapshot) -> tuple[dict[Any, Any], dict[int, str | None], di
     return current, brokers, sizes
 
 
-def planned(
+def plan_moves(
     current: dict[Place, Replicas],
     brokers: dict[int, str | None],
     sizes: dict[Place, int],
@@ -230,7 +234,7 @@ def planned(
     leaving: set[int],
     copies: int | None,
     balance: bool,
-) -> list[Change]:
+) -> list[ReplicaChange]:
     chosen = {
         where: replicas
         for where, replicas in current.items()
@@ -246,7 +250,7 @@ def planned(
     return changes(chosen, plan, sizes)[:AT_ONCE_MAX]
 
 
-def elections(console: Console) -> None:
+def show_elections(console: Console) -> None:
     def items() -> list[tuple[TopicPartition, Partition]]:
         return [
             (TopicPartition(topic.name, part.number), part)
@@ -271,7 +275,7 @@ def elections(console: Console) -> None:
                 Column("Partition", lambda one: f"{one[0].topic} / {one[0].partition}", lambda one: one[0]),
                 Column("Led by", lambda one: str(one[1].leader), lambda one: one[1].leader, right=True),
                 Column("Preferred", lambda one: str(one[1].replicas[0]), lambda one: one[1].replicas[0], right=True),
-                Column("In sync", lambda one: listed(one[1].isr)),
+                Column("In sync", lambda one: join(one[1].isr), wide=True),
             ],
             items,
             key=lambda one: f"{one[0].topic}/{one[0].partition}",

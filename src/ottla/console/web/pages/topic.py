@@ -16,7 +16,7 @@ from ottla.console.web.frame import Stat, attempt, chip, empty, frame, live, sur
 from ottla.console.web.options_table import OptionsTable
 from ottla.console.web.pages.groups import place as group_place
 from ottla.console.web.pages.topics import tone, trouble, whole
-from ottla.console.web.table import Column, Paged
+from ottla.console.web.table import Column, Paged, numeric
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
@@ -116,59 +116,39 @@ def partition_table(console: Console, name: str) -> Paged[Partition]:
         topic = console.watch.snapshot.topics.get(name)
         return list(topic.partitions) if topic else []
 
-    def mark(one: Partition) -> str:
-        if one.leader < 0:
-            return "no leader"
-        return "under-replicated" if one.under_replicated else "in sync" if one.preferred else "not preferred"
-
     if console.actions.allowed:
         ui.button("Elect preferred leaders", on_click=lambda: elect(console, name)).props("flat dense icon=how_to_vote")
-    return Paged(
-        [
-            Column("Partition", lambda one: str(one.number), lambda one: one.number),
-            Column(
-                "State",
-                mark,
-                mark,
-                tone=lambda one: (
-                    "o-chip "
-                    + (
-                        "o-bad"
-                        if one.leader < 0
-                        else "o-warn"
-                        if one.under_replicated
-                        else "o-good"
-                        if one.preferred
-                        else "o-note"
-                    )
-                ),
-            ),
-            Column(
-                "Leader", lambda one: str(one.leader) if one.leader >= 0 else "none", lambda one: one.leader, right=True
-            ),
-            Column("Replicas", lambda one: ", ".join(map(str, one.replicas)), lambda one: one.replicas, wide=True),
-            Column(
-                "In sync",
-                lambda one: ", ".join(map(str, one.isr)),
-                lambda one: one.isr,
-                tone=lambda one: "o-warn" if one.under_replicated else "",
-            ),
-            Column("Start", lambda one: units.number(one.start), lambda one: one.start, right=True, wide=True),
-            Column("End", lambda one: units.number(one.end), lambda one: one.end, right=True),
-            Column(
-                "Records",
-                lambda one: units.number(one.end - one.start),
-                lambda one: one.end - one.start,
-                right=True,
-                wide=True,
-            ),
-            Column("Size", lambda one: units.size(one.size), lambda one: one.size, right=True, wide=True),
-            Column("Epoch", lambda one: str(one.epoch), lambda one: one.epoch, right=True, wide=True),
-        ],
-        items,
-        key=lambda one: str(one.number),
-        mark="partitions",
-    )
+    return Paged(partition_columns(), items, key=lambda one: str(one.number), mark="partitions")
+
+
+def partition_columns() -> list[Column[Partition]]:
+    return [
+        Column("Partition", lambda one: str(one.number), lambda one: one.number),
+        Column("State", lambda one: state_of(one)[0], lambda one: state_of(one)[0], tone=lambda one: state_of(one)[1]),
+        numeric("Leader", lambda one: one.leader, lambda node: str(node) if node >= 0 else "none"),
+        Column("Replicas", lambda one: ", ".join(map(str, one.replicas)), lambda one: one.replicas, wide=True),
+        Column(
+            "In sync",
+            lambda one: ", ".join(map(str, one.isr)),
+            lambda one: one.isr,
+            wide=True,
+            tone=lambda one: "o-warn" if one.under_replicated else "",
+        ),
+        numeric("Start", lambda one: one.start, wide=True),
+        numeric("End", lambda one: one.end),
+        numeric("Records", lambda one: one.end - one.start, wide=True),
+        numeric("Size", lambda one: one.size, units.size, wide=True),
+        numeric("Epoch", lambda one: one.epoch, str, wide=True),
+    ]
+
+
+def state_of(one: Partition) -> tuple[str, str]:
+    """In a word, and the colour of it."""
+    if one.leader < 0:
+        return "no leader", "o-chip o-bad"
+    if one.under_replicated:
+        return "under-replicated", "o-chip o-warn"
+    return ("in sync", "o-chip o-good") if one.preferred else ("not preferred", "o-chip o-note")
 
 
 def reader_table(console: Console, name: str) -> Paged[Group]:
@@ -182,9 +162,9 @@ def reader_table(console: Console, name: str) -> Paged[Group]:
         [
             Column("Group", lambda one: one.name, lambda one: one.name, link=lambda one: group_place(one.name)),
             Column("State", lambda one: one.state, lambda one: one.state),
-            Column("Members", lambda one: units.number(len(one.members)), lambda one: len(one.members), right=True),
-            Column("Lag here", lambda one: units.number(lag(one)), lag, right=True),
-            Column("Consumes", lambda one: units.rate(one.rate), lambda one: one.rate, right=True, wide=True),
+            numeric("Members", lambda one: len(one.members)),
+            numeric("Lag here", lag),
+            numeric("Consumes", lambda one: one.rate, units.rate, wide=True),
         ],
         items,
         key=lambda one: one.name,

@@ -10,11 +10,11 @@ from nicegui import ui
 from ottla.client.failure import Failed
 from ottla.console.web import units
 from ottla.console.web.frame import attempt, frame, live, user
-from ottla.console.web.table import Column, Paged
+from ottla.console.web.table import Column, Paged, numeric
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
-    from ottla.console.watch.snapshot import Snapshot, Topic
+    from ottla.console.watch.snapshot import Topic
 
 SHOWS = {"all": "All", "trouble": "With trouble", "internal": "With internal ones"}
 PARTITIONS_MAX = 10_000
@@ -82,28 +82,7 @@ def show(console: Console, only: str) -> None:
                 )
 
         table: Paged[Topic] = Paged(
-            [
-                Column("Topic", lambda one: one.name, lambda one: one.name, link=lambda one: place(one.name)),
-                Column("State", trouble, badness, tone=tone),
-                Column(
-                    "Partitions",
-                    lambda one: units.number(len(one.partitions)),
-                    lambda one: len(one.partitions),
-                    right=True,
-                ),
-                Column("Copies", lambda one: units.number(one.copies), lambda one: one.copies, right=True, wide=True),
-                Column("Records", lambda one: units.number(one.records), lambda one: one.records, right=True),
-                Column("Records in", lambda one: units.rate(one.rate), lambda one: one.rate, right=True),
-                Column("Size", lambda one: units.size(one.size), lambda one: one.size, right=True, wide=True),
-                Column("Clean-up", lambda one: one.cleanup or "—", lambda one: one.cleanup, wide=True),
-                Column(
-                    "Kept for",
-                    lambda one: units.retention(one.retention_ms),
-                    lambda one: one.retention_ms or 0,
-                    right=True,
-                    wide=True,
-                ),
-            ],
+            columns(),
             items,
             key=lambda one: one.name,
             find=lambda one: one.name,
@@ -117,10 +96,21 @@ def show(console: Console, only: str) -> None:
         chosen["only"] = value
         table.update()
 
-    def update(snapshot: Snapshot) -> None:
-        table.update()
+    live(console, lambda snapshot: table.update())
 
-    live(console, update)
+
+def columns() -> list[Column[Topic]]:
+    return [
+        Column("Topic", lambda one: one.name, lambda one: one.name, link=lambda one: place(one.name)),
+        Column("State", trouble, badness, tone=tone),
+        numeric("Partitions", lambda one: len(one.partitions), wide=True),
+        numeric("Copies", lambda one: one.copies, wide=True),
+        numeric("Records", lambda one: one.records),
+        numeric("Records in", lambda one: one.rate, units.rate),
+        numeric("Size", lambda one: one.size, units.size, wide=True),
+        Column("Clean-up", lambda one: one.cleanup or "—", lambda one: one.cleanup, wide=True),
+        numeric("Kept for", lambda one: one.retention_ms, units.retention, wide=True),
+    ]
 
 
 async def create(console: Console) -> None:

@@ -8,7 +8,7 @@ from nicegui import ui
 
 from ottla.console.web import units
 from ottla.console.web.frame import attempt, frame, live, sure, user
-from ottla.console.web.table import Column, Paged
+from ottla.console.web.table import Column, Paged, numeric
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
@@ -34,9 +34,6 @@ def show(console: Console) -> None:
     def items() -> list[Transaction]:
         return [one for one in console.watch.snapshot.transactions if every["all"] or one.state in OPEN]
 
-    def shown(one: Transaction) -> str:
-        return units.span(age_s(console.watch.snapshot, one)) if one.state in OPEN else "—"
-
     def choose(value: object) -> None:
         every["all"] = bool(value)
         table.update()
@@ -48,52 +45,51 @@ def show(console: Console) -> None:
         if console.actions.allowed:
             ui.label("Click an open one to abort it.").classes("o-soft")
 
-    async def abort(one: Transaction) -> None:
-        who = user()
-        if one.state != "Ongoing":
-            ui.notify(f"{one.name} has no open transaction now.", type="warning")
-            return
-        question = f"Abort the transaction of {one.name}? Its producer is locked out, and what it wrote is discarded."
-        if await sure(question, "Abort"):
-            await attempt(console.actions.abort, who, one.name, done=f"The transaction of {one.name} is aborted")
-
     with ui.element("div").classes("o-card"):
         table: Paged[Transaction] = Paged(
-            [
-                Column("Transactional id", lambda one: one.name, lambda one: one.name),
-                Column(
-                    "State",
-                    lambda one: one.state,
-                    lambda one: one.state,
-                    tone=lambda one: "o-chip " + ("o-note" if one.state in OPEN else ""),
-                ),
-                Column("Open for", shown, lambda one: -(one.started_ms or 1 << 60), right=True),
-                Column(
-                    "May be open",
-                    lambda one: units.span(one.timeout_ms / 1000) if one.timeout_ms else "—",
-                    right=True,
-                    wide=True,
-                ),
-                Column("Partitions", lambda one: partitions(one), wide=True),
-                Column(
-                    "Producer",
-                    lambda one: f"{one.producer}, epoch {one.epoch}" if one.epoch >= 0 else str(one.producer),
-                    wide=True,
-                ),
-                Column(
-                    "Coordinator", lambda one: str(one.coordinator), lambda one: one.coordinator, right=True, wide=True
-                ),
-            ],
+            columns(console),
             items,
             key=lambda one: one.name,
             find=lambda one: one.name,
             hint="Search transactional ids",
             nothing="No transaction is open.",
-            on_click=abort if console.actions.allowed else None,
+            on_click=(lambda one: abort(console, one)) if console.actions.allowed else None,
             mark="transactions",
             tools=tools,
         )
     live(console, lambda snapshot: table.update())
+
+
+def columns(console: Console) -> list[Column[Transaction]]:
+    def age(one: Transaction) -> str:
+        return units.span(age_s(console.watch.snapshot, one)) if one.state in OPEN else "—"
+
+    def tone(one: Transaction) -> str:
+        return "o-chip " + ("o-note" if one.state in OPEN else "")
+
+    return [
+        Column("Transactional id", lambda one: one.name, lambda one: one.name),
+        Column("State", lambda one: one.state, lambda one: one.state, tone=tone),
+        Column("Open for", age, lambda one: -(one.started_ms or 1 << 60), right=True),
+        numeric("May be open", lambda one: one.timeout_ms / 1000 if one.timeout_ms else None, units.span, wide=True),
+        Column("Partitions", partitions, wide=True),
+        Column("Producer", producer, wide=True),
+        numeric("Coordinator", lambda one: one.coordinator, str, wide=True),
+    ]
+
+
+async def abort(console: Console, one: Transaction) -> None:
+    who = user()
+    if one.state != "Ongoing":
+        ui.notify(f"{one.name} has no open transaction now.", type="warning")
+        return
+    question = f"Abort the transaction of {one.name}? Its producer is locked out, and what it wrote is discarded."
+    if await sure(question, "Abort"):
+        await attempt(console.actions.abort, who, one.name, done=f"The transaction of {one.name} is aborted")
+
+
+def producer(one: Transaction) -> str:
+    return f"{one.producer}, epoch {one.epoch}" if one.epoch >= 0 else str(one.producer)
 
 
 def partitions(one: Transaction) -> str:

@@ -1,0 +1,229 @@
+"""The access control lists of a cluster in its metadata store: read at the start, followed, and changed.
+
+Every broker may change them. It writes the node of the resource on condition that it is as it was read, tells the
+others by a numbered notice, and takes the change over before it answers. The others read the notices that are new to
+them, then the resources that these name; after a lost session they read everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from ottla.cluster.metadata_store import (
+    ANY,
+    BadVersion,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SessionEvent,
+    StoreError,
+    Unavailable,
+)
+from ottla.errors import BrokerError, ErrorCode
+from ottla.security.acl import (
+    LITERAL_CHANGES,
+    LITERAL_ROOT,
+    PREFIXED_CHANGES,
+    PREFIXED_ROOT,
+    Resource,
+    decode_change,
+    decode_entries,
+    decode_path,
+    encode_change,
+    encode_entries,
+    label,
+)
+from ottla.wire.access import ResourceType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ottla.clock import Clock
+    from ottla.cluster.metadata_store import MetadataStore
+    from ottla.security.acl import Entry
+    from ottla.security.authorizer import Authorizer
+
+logger = logging.getLogger("ottla.acl")
+
+ATTEMPTS_MAX: Final = 20  # writes of one resource against brokers that write it at the same time
+BACKOFF_S: Final = 0.01
+NOTICES_KEPT_S: Final = 15 * 60.0
+RETRY_S: Final = 1.0
+MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
+CHANGES: Final = (LITERAL_CHANGES, PREFIXED_CHANGES)
+KINDS: Final = tuple(label(kind) for kind in ResourceType if kind not in (ResourceType.UNKNOWN, ResourceType.ANY))
+
+
+class AclStore:
+    def __init__(self, store: MetadataStore, authorizer: Authorizer, clock: Clock, *, shared: bool) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._clock = clock
+        self._shared = shared  # whether other brokers write and follow the same store
+        self._seen: dict[str, float] = {}  # paths of notices, and since when they are known
+        self._changed = asyncio.Event()
+        self._writing = asyncio.Lock()  # changes of this broker come one after the other
+        self._all = False  # whether notices may have gone unseen
+        self._task: asyncio.Task[None] | None = None
+        self._cancels: list[Callable[[], None]] = []
+
+    async def start(self) -> None:
+        """Read everything, and follow what changes."""
+        await self._make_parents()
+        if self._shared:
+            self._cancels = [
+                *(self._store.watch(path, lambda event: self._changed.set()) for path in CHANGES),
+                self._store.subscribe(self._listen),
+            ]
+            now = self._clock.monotonic()
+            self._seen = dict.fromkeys(await self._notices(), now)
+        await self._read_all()
+        if self._shared:
+            self._task = asyncio.get_running_loop().create_task(self._follow())
+
+    async def _make_parents(self) -> None:
+        roots = [LITERAL_ROOT, "/kafka-acl-extended", PREFIXED_ROOT, *CHANGES]
+        kinds = [f"{root}/{kind}" for root in (LITERAL_ROOT, PREFIXED_ROOT) for kind in KINDS]
+        for path in (*roots, *kinds):
+            try:
+                await self._store.create(path)
+            except NodeExists:
+                continue
+
+    def _listen(self, event: SessionEvent) -> None:
+        if event is SessionEvent.LOST:
+            self._all = True
+            self._changed.set()
+
+    async def _notices(self) -> list[str]:
+        return [f"{parent}/{name}" for parent in CHANGES for name in await self._store.children(parent)]
+
+    async def _follow(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self._take()
+            except Unavailable:
+                await asyncio.sleep(RETRY_S)
+                self._changed.set()
+            except Exception:
+                logger.exception("changed access control lists could not be read")
+                await asyncio.sleep(RETRY_S)
+                self._all = True
+                self._changed.set()
+
+    async def _take(self) -> None:
+        paths = await self._notices()
+        fresh = [path for path in paths if path not in self._seen]
+        everything, self._all = self._all, False
+        try:
+            if everything:
+                await self._read_all()
+            else:
+                named = {resource: None for path in fresh if (resource := await self._notice(path)) is not None}
+                if named:
+                    self._authorizer.put({resource: await self._read(resource) for resource in named})
+        except StoreError:
+            self._all |= everything
+            raise
+        now = self._clock.monotonic()
+        self._seen = {path: self._seen.get(path, now) for path in paths}
+        for path in [path for path, since in self._seen.items() if now - since > NOTICES_KEPT_S]:
+            try:
+                await self._store.delete(path)
+            except NoNode:
+                continue
+
+    async def _notice(self, path: str) -> Resource | None:
+        try:
+            data = (await self._store.get(path)).data
+        except NoNode:
+            return None
+        try:
+            return decode_change(data)
+        except MALFORMED:
+            logger.warning("a notice of changed access control lists cannot be read: all of them are read again")
+            self._all = True
+            self._changed.set()
+            return None
+
+    async def _read_all(self) -> None:
+        found: dict[Resource, frozenset[Entry]] = {}
+        for root in (LITERAL_ROOT, PREFIXED_ROOT):
+            for path, node in (await self._store.tree(root)).items():
+                resource = decode_path(path)
+                if resource is not None:
+                    found[resource] = decode_or_stop(path, node.data)
+        self._authorizer.replace(found)
+
+    async def _read(self, resource: Resource) -> frozenset[Entry]:
+        try:
+            data = (await self._store.get(resource.path)).data
+        except NoNode:
+            return frozenset()
+        return decode_or_stop(resource.path, data)
+
+    async def add(self, resource: Resource, entries: Iterable[Entry]) -> None:
+        await self._change(resource, lambda known: known | frozenset(entries))
+
+    async def remove(self, resource: Resource, entries: Iterable[Entry]) -> None:
+        await self._change(resource, lambda known: known - frozenset(entries))
+
+    async def _change(self, resource: Resource, change: Callable[[frozenset[Entry]], frozenset[Entry]]) -> None:
+        async with self._writing:
+            await self._try_to_change(resource, change)
+
+    async def _try_to_change(self, resource: Resource, change: Callable[[frozenset[Entry]], frozenset[Entry]]) -> None:
+        for attempt in range(ATTEMPTS_MAX):
+            try:
+                wanted = await self._write(resource, change)
+            except (BadVersion, NodeExists, NoNode, NotEmpty):  # another broker has written it in the meantime
+                await asyncio.sleep(BACKOFF_S * attempt)
+                continue
+            except StoreError as error:
+                raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store does not answer") from error
+            self._authorizer.put({resource: wanted})
+            if self._shared:
+                prefix, data = encode_change(resource)
+                await self._store.create(prefix, data, sequential=True)
+            return
+        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"others keep changing the entries of {resource.name}")
+
+    async def _write(
+        self, resource: Resource, change: Callable[[frozenset[Entry]], frozenset[Entry]]
+    ) -> frozenset[Entry]:
+        path = resource.path
+        try:
+            node = await self._store.get(path)
+        except NoNode:
+            wanted = change(frozenset())
+            if wanted:
+                await self._store.create(path, encode_entries(wanted))
+            return wanted
+        known = decode_or_stop(path, node.data)
+        wanted = change(known)
+        version = node.stat.version if self._shared else ANY
+        if not wanted:
+            await self._store.delete(path, version)
+        elif wanted != known:
+            await self._store.set(path, encode_entries(wanted), version)
+        return wanted
+
+    async def close(self) -> None:
+        for cancel in self._cancels:
+            cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+def decode_or_stop(path: str, data: bytes) -> frozenset[Entry]:
+    """The entries of a node. Rules that cannot be read must not be left out: one of them may deny."""
+    try:
+        return decode_entries(data)
+    except MALFORMED as error:
+        reason = f"the access control list at {path} cannot be read: {error!r}"
+        raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, reason) from error

@@ -1,0 +1,287 @@
+"""This broker's registration in a cluster: its id, its node in the metadata store, and how it is kept.
+
+    identify    the nodes that every cluster has, the cluster's id, and this broker's id
+    register    /brokers/ids/N, an ephemeral node: while it is there, the controller counts on this broker
+
+The registration's transaction number is the broker epoch: it tells one life of a broker from the next. When the session
+is lost the node is gone, and the controller has moved this broker's partitions elsewhere. Then it registers again, in a
+new session with a new epoch, and whoever has subscribed is told. So it does when somebody has removed the node.
+
+A broker that was killed is still registered until its session expires. Its next life need not wait for that: the file
+`ottla-session` beside the logs says which session the former life had. The broker that holds the lock of the folder
+knows that this life is over, and removes its registration. The file also has the inode number of the folder it was
+written in: in a copy of the folder it is ignored, since the broker of the original may be alive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.cluster import znodes
+from ottla.cluster.image import Broker
+from ottla.cluster.metadata_store import FAREWELL_S, Create, NodeExists, NoNode, SessionEvent, StoreError
+from ottla.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ottla.clock import Clock
+    from ottla.cluster.metadata_store import MetadataStore
+    from ottla.config import BrokerConfig
+    from ottla.disk import Disk
+
+logger = logging.getLogger("ottla.member")
+
+SESSION_FILE = "ottla-session"
+MARGIN_S = 5.0  # how much longer than its time-out a session may live: the server looks in steps
+RETRY_S = 1.0
+
+
+class Place(NamedTuple):
+    """Where a broker is found: addresses and security protocols by listener name, and its rack."""
+
+    endpoints: Mapping[str, tuple[str, int]]
+    protocols: Mapping[str, str]
+    rack: str | None
+
+
+class Registration:
+    """`node_id` and `cluster_id` are known after `identify`, `broker_epoch` after `register`."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        config: BrokerConfig,
+        clock: Clock,
+        disk: Disk,
+        *,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.node_id = config.node_id
+        self.cluster_id = ""
+        self.broker_epoch = -1
+        self._store = store
+        self._config = config
+        self._clock = clock
+        self._disk = disk
+        self._random_bytes = random_bytes
+        self._session_path = os.path.join(config.log_dirs[0], SESSION_FILE)
+        self._session = 0  # in which this life was registered last
+        self._place: Place | None = None
+        self._subscribers: list[Callable[[int], None]] = []
+        self._registering: asyncio.Task[None] | None = None
+        self._wanted = asyncio.Event()  # set when the registration should be checked
+        self._stop_listening: Callable[[], None] | None = None
+        self._stop_watching: Callable[[], None] | None = None
+
+    async def identify(self, *, node_id: int | None, cluster_id: str | None) -> None:
+        """Find out who this broker is. What is given is from `meta.properties`, None in folders that are new."""
+        await self._make_parents()
+        self.cluster_id = await self._agree(cluster_id)
+        given = self._config.node_id if self._config.node_id_given else None
+        if given is not None and node_id is not None and given != node_id:
+            reason = f"the log folders belong to node {node_id}, not {given} (see meta.properties)"
+            raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
+        known = given if given is not None else node_id
+        self.node_id = known if known is not None else await self._take_id()
+
+    async def _make_parents(self) -> None:
+        """All in one transaction where there is nothing yet; otherwise those that are missing."""
+        try:
+            await self._store.multi([Create(path) for path in znodes.PARENTS])
+        except NodeExists:
+            results = await asyncio.gather(*map(self._store.create, znodes.PARENTS), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException) and not isinstance(result, NodeExists):
+                    raise result from None
+
+    async def _agree(self, cluster_id: str | None) -> str:
+        """The cluster's id; the first broker makes it up. Folders of another cluster are refused.
+
+        Used folders are also refused where there is no cluster yet: then the path in `zookeeper.connect` is probably
+        wrong, and every log would belong to no topic.
+        """
+        try:
+            found = znodes.decode_cluster_id((await self._store.get(znodes.CLUSTER_ID)).data)
+        except NoNode:
+            if cluster_id:
+                where = self._config.zookeeper_connect
+                reason = f"the log folders belong to cluster {cluster_id}, and ZooKeeper keeps no cluster at {where}"
+                raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason) from None
+            found = znodes.encode_uuid(znodes.new_uuid(self._random_bytes))
+            try:
+                await self._store.create(znodes.CLUSTER_ID, znodes.encode_cluster_id(found))
+            except NodeExists:  # another broker was quicker
+                found = znodes.decode_cluster_id((await self._store.get(znodes.CLUSTER_ID)).data)
+        if cluster_id and cluster_id != found:
+            reason = f"the log folders belong to cluster {cluster_id}, ZooKeeper to cluster {found}"
+            raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
+        return found
+
+    async def _take_id(self) -> int:
+        """A number that no broker had before: above the reserved ones, counted by the version of a node."""
+        if not self._config.broker_id_generation_enable:
+            reason = "this broker has no number: set broker.id, or broker.id.generation.enable=true"
+            raise BrokerError(ErrorCode.INVALID_CONFIG, reason)
+        taken = await self._store.set(znodes.BROKER_SEQUENCE, b"")
+        return self._config.reserved_broker_max_id + taken.version
+
+    async def register(self, place: Place) -> int:
+        """Register this broker and return its epoch. BrokerError when another broker has its id."""
+        self._place = place
+        epoch = await self._register_at_last()
+        self._stop_listening = self._store.subscribe(self._listen)
+        self._stop_watching = self._store.watch(znodes.broker_path(self.node_id), lambda event: self._wanted.set())
+        self._registering = asyncio.get_running_loop().create_task(self._stay())
+        return epoch
+
+    async def _register(self) -> int:
+        assert self._place is not None
+        path = znodes.broker_path(self.node_id)
+        broker = Broker(self.node_id, self._place.endpoints, self._place.rack, 0, self._place.protocols)
+        changed = asyncio.Event()
+        cancel = self._store.watch(path, lambda event: changed.set())
+        deadline = self._clock.monotonic() + self._config.zookeeper_session_timeout_ms / 1000 + MARGIN_S
+        try:
+            while True:
+                try:
+                    await self._store.create(path, znodes.encode_broker(broker, self._clock.now_ms()), ephemeral=True)
+                except NodeExists:
+                    if not await self._is_ours(path):
+                        await self._wait_for_other(changed, deadline)
+                        continue
+                stat = (await self._store.get(path)).stat
+                if stat.owner == self._store.session:
+                    break
+        finally:
+            cancel()
+        self._remember(self._store.session)
+        self.broker_epoch = stat.czxid
+        logger.info("registered", extra={"node": self.node_id, "epoch": self.broker_epoch})
+        return self.broker_epoch
+
+    async def _is_ours(self, path: str) -> bool:
+        """Whether this session has made the node: an answer may be lost. One of a former life is removed."""
+        try:
+            node = await self._store.get(path)
+            if node.stat.owner != self._store.session and node.stat.owner == self.former_session():
+                logger.info("the registration of a former life is removed", extra={"node": self.node_id})
+                await self._store.delete(path, node.stat.version)
+        except NoNode:
+            return False
+        return node.stat.owner == self._store.session
+
+    async def _wait_for_other(self, changed: asyncio.Event, deadline: float) -> None:
+        """Another session holds the number: the rest of a killed broker's, or that of a live one."""
+        try:
+            node = await self._store.get(znodes.broker_path(self.node_id))
+        except NoNode:
+            return
+        left = deadline - self._clock.monotonic()
+        if left <= 0:
+            try:
+                other = znodes.decode_broker(self.node_id, node.data, node.stat.czxid)
+                where = ", ".join(f"{name}://{host}:{port}" for name, (host, port) in other.endpoints.items())
+            except znodes.MALFORMED:
+                where = f"an unknown address ({znodes.broker_path(self.node_id)} cannot be understood)"
+            reason = f"another broker with the number {self.node_id} runs at {where}: give this one another broker.id"
+            raise BrokerError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, reason)
+        try:
+            async with asyncio.timeout(min(left, RETRY_S)):
+                await changed.wait()
+        except TimeoutError:
+            return
+        changed.clear()
+
+    def subscribe(self, callback: Callable[[int], None]) -> None:
+        """Be told the new broker epoch when this broker had to register again."""
+        self._subscribers.append(callback)
+
+    def _listen(self, event: SessionEvent) -> None:
+        if event is SessionEvent.CONNECTED:
+            self._wanted.set()
+
+    async def _stay(self) -> None:
+        """After each connection and each change, check that the registration is there, and register again if not."""
+        said = ""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            before = self.broker_epoch
+            try:
+                epoch = await self._register_at_last()
+            except BrokerError as error:
+                if error.message != said:
+                    logger.error("this broker is not part of the cluster: %s", error.message)
+                said = error.message
+                self._wanted.set()
+                continue
+            except Exception:
+                logger.exception("this broker is not part of the cluster")
+                await asyncio.sleep(RETRY_S)
+                self._wanted.set()
+                continue
+            said = ""
+            if epoch != before:
+                self._tell(epoch)
+
+    def _tell(self, epoch: int) -> None:
+        for callback in tuple(self._subscribers):
+            try:
+                callback(epoch)
+            except Exception:
+                logger.exception("a new registration could not be followed")
+
+    async def _register_at_last(self) -> int:
+        """Register, over lost connections: whatever was done before, doing it again does no harm."""
+        said = ""
+        while True:
+            try:
+                return await self._register()
+            except StoreError as error:
+                reason = f"{type(error).__name__} {error}"
+                if reason != said:
+                    logger.warning("the registration waits for ZooKeeper", extra={"reason": reason})
+                said = reason
+                await asyncio.sleep(RETRY_S)
+
+    def former_session(self) -> int:
+        """The session in which this broker was registered last, 0 if that is not known."""
+        if self._session:
+            return self._session
+        try:
+            session, folder = map(int, self._disk.read(self._session_path).split())
+            return session if folder == self._folder() else 0
+        except (OSError, ValueError):  # new, or torn: then the former life's session has to expire
+            return 0
+
+    def _folder(self) -> int:
+        """The number of the folder that the session file is in."""
+        return self._disk.stat(os.path.dirname(self._session_path)).st_ino
+
+    def _remember(self, session: int) -> None:
+        self._session = session
+        try:
+            self._disk.write(self._session_path, f"{session} {self._folder()}".encode())
+        except OSError as error:
+            logger.warning("a killed broker would come back late", extra={"reason": str(error)})
+
+    async def close(self) -> None:
+        """Delete the registration, so that nobody has to wait for the session to end."""
+        if self._stop_listening is not None:
+            self._stop_listening()
+        if self._stop_watching is not None:
+            self._stop_watching()
+        if self._registering is not None:
+            self._registering.cancel()
+            await asyncio.gather(self._registering, return_exceptions=True)
+            try:
+                path = znodes.broker_path(self.node_id)
+                async with asyncio.timeout(FAREWELL_S):
+                    if (await self._store.get(path)).stat.owner == self._store.session:
+                        await self._store.delete(path)
+            except (StoreError, TimeoutError) as error:
+                logger.info("the registration ends with the session", extra={"reason": str(error)})

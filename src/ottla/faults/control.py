@@ -1,0 +1,101 @@
+"""Orders for a broker in another process: lines of JSON over a pair of sockets that the parent makes and the child
+inherits (`ottla serve --control-fd`). It has no name and no address, so nobody else can reach it.
+
+    {"fault": {"key": 0, "times": 2, "code": 6, ...}}   or   {"do": "clear"}
+    {"pending": {"Produce": 2}}                         or   {"refused": "AddRaftVoter: this broker does not serve it"}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ottla.faults.fault import Fault
+
+if TYPE_CHECKING:
+    from ottla.broker import Broker
+    from ottla.faults.injector import Injector
+
+ANSWER_S_MAX = 60.0
+LINE_SIZE_MAX = 64 * 1024
+
+
+class ControlClient:
+    """The parent's end."""
+
+    def __init__(self) -> None:
+        self._own, self._childs = socket.socketpair()
+        self._own.settimeout(ANSWER_S_MAX)
+
+    @property
+    def child_fd(self) -> int:
+        return self._childs.fileno()
+
+    def started(self) -> None:
+        """The child has its end: ours of it goes, so that the end of the child is noticed."""
+        self._childs.close()
+
+    def order(self, order: Fault | str) -> dict[str, int]:
+        facts = {"fault": order.to_json()} if isinstance(order, Fault) else {"do": order}
+        self._own.sendall(json.dumps(facts).encode() + b"\n")
+        line = b""
+        while not line.endswith(b"\n"):
+            received = self._own.recv(LINE_SIZE_MAX)
+            if not received:
+                raise ConnectionError("the broker has ended")
+            line += received
+        answer: dict[str, Any] = json.loads(line)
+        if "refused" in answer:
+            raise ValueError(answer["refused"])
+        pending: dict[str, int] = answer["pending"]
+        return pending
+
+    def close(self) -> None:
+        self._own.close()
+        self._childs.close()
+
+
+class ControlServer:
+    """The child's end: reads orders on the broker's loop until the parent is gone."""
+
+    def __init__(self, descriptor: int, broker: Broker) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.setblocking(False)
+        self._broker = broker
+        self._injector: Injector | None = None  # with the first order
+        self._line = b""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        received = b""
+        with suppress(OSError):
+            received = self._socket.recv(LINE_SIZE_MAX)
+        if not received:
+            self.close()
+            return
+        *lines, self._line = (self._line + received).split(b"\n")
+        for line in lines:
+            with suppress(OSError):  # the parent is gone: the next read says so
+                self._socket.send(json.dumps(self._answer(json.loads(line))).encode() + b"\n")
+
+    def _answer(self, facts: dict[str, Any]) -> dict[str, Any]:
+        from ottla.faults.injector import Injector
+
+        if self._injector is None:
+            self._injector = Injector(self._broker)
+        try:
+            order = Fault.from_json(facts["fault"]) if "fault" in facts else str(facts["do"])
+            return {"pending": self._injector.obey(order)}
+        except ValueError as error:
+            return {"refused": str(error)}
+
+    def close(self) -> None:
+        if self._injector is not None:
+            self._injector.clear()
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()

@@ -1,0 +1,184 @@
+"""Gates of what concerns the whole cluster: brokers among themselves, moves and elections, rules, credentials."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.errors import ErrorCode, description
+from ottla.handlers.gates.gate import Reply, guards
+from ottla.wire.access import Operation
+from ottla.wire.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from ottla.wire.messages.auth import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from ottla.wire.messages.folders import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+    DescribeLogDirsRequest,
+)
+from ottla.wire.messages.peers import (
+    AlterPartitionRequest,
+    ControlledShutdownRequest,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from ottla.wire.messages.topics import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from ottla.wire.messages.transactions import AllocateProducerIdsRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.handlers.call import Steps
+    from ottla.handlers.gates.gate import Guard
+
+CLUSTER_REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def demanding(operation: Operation) -> Callable[[Guard, Any], Steps[None]]:
+    """A gate that asks for one right on the cluster, of requests whose answers have an error for all."""
+
+    def gate(guard: Guard, request: Any) -> Steps[None]:
+        guard.demand_cluster(operation)
+        if False:
+            yield
+
+    return gate
+
+
+for right, requests in (
+    (
+        Operation.CLUSTER_ACTION,
+        (
+            LeaderAndIsrRequest,
+            StopReplicaRequest,
+            UpdateMetadataRequest,
+            ControlledShutdownRequest,
+            AlterPartitionRequest,
+            AllocateProducerIdsRequest,
+        ),
+    ),
+    (
+        Operation.DESCRIBE,
+        (
+            DescribeAclsRequest,
+            DescribeLogDirsRequest,
+            ListPartitionReassignmentsRequest,
+        ),
+    ),
+    (Operation.ALTER, (AlterPartitionReassignmentsRequest,)),
+):
+    for one in requests:
+        guards(one)(demanding(right))
+
+
+@guards(CreateAclsRequest)
+def create_acls(guard: Guard, request: CreateAclsRequest) -> Steps[Reply | None]:
+    from ottla.wire.messages.acls import AclCreationResult, CreateAclsResponse
+
+    if False:
+        yield
+    if guard.allows_cluster(Operation.ALTER):
+        return None
+    refused = AclCreationResult(error_code=CLUSTER_REFUSED, error_message=description(CLUSTER_REFUSED))
+    return Reply(CreateAclsResponse(results=[refused] * len(request.creations)))
+
+
+@guards(DeleteAclsRequest)
+def delete_acls(guard: Guard, request: DeleteAclsRequest) -> Steps[Reply | None]:
+    from ottla.wire.messages.acls import DeleteAclsFilterResult, DeleteAclsResponse
+
+    if False:
+        yield
+    if guard.allows_cluster(Operation.ALTER):
+        return None
+    refused = DeleteAclsFilterResult(
+        error_code=CLUSTER_REFUSED, error_message=description(CLUSTER_REFUSED), matching_acls=[]
+    )
+    return Reply(DeleteAclsResponse(filter_results=[refused] * len(request.filters)))
+
+
+@guards(DescribeUserScramCredentialsRequest)
+def describe_scram(guard: Guard, request: DescribeUserScramCredentialsRequest) -> Steps[Reply | None]:
+    if guard.allows_cluster(Operation.DESCRIBE):
+        return None
+    message = description(CLUSTER_REFUSED)
+    results = []
+    for _ in request.users or ():
+        results.append(
+            DescribeUserScramCredentialsResult(
+                user="", error_code=CLUSTER_REFUSED, error_message=message, credential_infos=[]
+            )
+        )
+        yield
+    return Reply(
+        DescribeUserScramCredentialsResponse(error_code=CLUSTER_REFUSED, error_message=message, results=results)
+    )
+
+
+@guards(AlterUserScramCredentialsRequest)
+def alter_scram(guard: Guard, request: AlterUserScramCredentialsRequest) -> Steps[Reply | None]:
+    if guard.allows_cluster(Operation.ALTER):
+        return None
+    names = dict.fromkeys(one.name for some in (request.deletions, request.upsertions) for one in some)
+    results = []
+    for name in names:
+        results.append(
+            AlterUserScramCredentialsResult(
+                user=name, error_code=CLUSTER_REFUSED, error_message=description(CLUSTER_REFUSED)
+            )
+        )
+        yield
+    return Reply(AlterUserScramCredentialsResponse(results=results))
+
+
+@guards(AlterReplicaLogDirsRequest)
+def alter_log_dirs(guard: Guard, request: AlterReplicaLogDirsRequest) -> Steps[Reply | None]:
+    if guard.allows_cluster(Operation.ALTER):
+        return None
+    topics: dict[str, list[int]] = {}
+    for folder in request.dirs:
+        for topic in folder.topics:
+            topics.setdefault(topic.name, []).extend(topic.partitions)
+            yield
+    results = [
+        AlterReplicaLogDirTopicResult(
+            topic_name=name,
+            partitions=[
+                AlterReplicaLogDirPartitionResult(partition_index=index, error_code=CLUSTER_REFUSED)
+                for index in partitions
+            ],
+        )
+        for name, partitions in topics.items()
+    ]
+    return Reply(AlterReplicaLogDirsResponse(results=results))
+
+
+@guards(ElectLeadersRequest)
+def elect_leaders(guard: Guard, request: ElectLeadersRequest) -> Steps[Reply | None]:
+    """Each partition is refused by itself too: version 0 has no error for all."""
+    if guard.allows_cluster(Operation.ALTER):
+        return None
+    results = []
+    for topic in request.topic_partitions or ():
+        partitions = [
+            PartitionResult(partition_id=index, error_code=CLUSTER_REFUSED, error_message=description(CLUSTER_REFUSED))
+            for index in topic.partitions
+        ]
+        results.append(ReplicaElectionResult(topic=topic.topic, partition_result=partitions))
+        yield
+    return Reply(ElectLeadersResponse(error_code=CLUSTER_REFUSED, replica_election_results=results))

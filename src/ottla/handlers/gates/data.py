@@ -1,0 +1,240 @@
+"""Gates of what reads and writes records: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.errors import BrokerError, ErrorCode, Hangup
+from ottla.handlers.gates.gate import Reply, extend, guards, sift
+from ottla.records.batch import TRANSACTIONAL
+from ottla.replica.sessions import EPOCH_FINAL, EPOCH_INITIAL
+from ottla.wire.access import Operation, ResourceType
+from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ottla.wire.messages.offsets import (
+    EpochEndOffset,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderTopicResult,
+)
+from ottla.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from ottla.wire.messages.topics import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsTopicResult,
+)
+from ottla.wire.messages.transactions import (
+    DescribeProducersRequest,
+    PartitionResponse,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.handlers.call import Steps
+    from ottla.handlers.gates.gate import Finish, Guard
+    from ottla.replica.sessions import Key
+    from ottla.wire.messages.fetch import FetchTopic
+    from ottla.wire.messages.produce import TopicProduceData
+
+TOPIC_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+ATTRIBUTES = 22  # position of the low byte of a batch's attributes
+BATCHES = 3  # the first version of Produce with them
+
+
+@guards(ProduceRequest)
+def produce(guard: Guard, request: ProduceRequest) -> Steps[Finish | Reply | None]:
+    """In one go: the records lie in a frame that is lent for this turn only."""
+    if False:
+        yield
+    if guard.call.version >= BATCHES and has_transactions(request):
+        name = request.transactional_id
+        if name is None or not guard.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return answer_produce(request, None, [refuse_produce(topic, code) for topic in request.topic_data])
+    kept, refused = [], []
+    for topic in request.topic_data:
+        known = topic.name or guard.topic_name(topic.topic_id)
+        if known is not None and not guard.allows_topic(Operation.WRITE, known):
+            refused.append(refuse_produce(topic, TOPIC_REFUSED))
+        else:
+            kept.append(topic)
+    if not refused:
+        return None
+    request.topic_data = kept
+    if not kept:
+        return answer_produce(request, None, refused)
+    return lambda response: answer_produce(request, response, refused).response
+
+
+def has_transactions(request: ProduceRequest) -> bool:
+    return any(
+        data.records is not None and len(data.records) > ATTRIBUTES and data.records[ATTRIBUTES] & TRANSACTIONAL
+        for topic in request.topic_data
+        for data in topic.partition_data
+    )
+
+
+def refuse_produce(topic: TopicProduceData, code: ErrorCode) -> TopicProduceResponse:
+    return TopicProduceResponse(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partition_responses=[
+            PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1) for data in topic.partition_data
+        ],
+    )
+
+
+def answer_produce(
+    request: ProduceRequest, response: ProduceResponse | None, refused: list[TopicProduceResponse]
+) -> Reply:
+    if request.acks == 0:
+        raise Hangup("a produce with acks=0 is not allowed")
+    answer = response or ProduceResponse(responses=[])
+    answer.responses += refused
+    return Reply(answer)
+
+
+@guards(FetchRequest)
+def fetch(guard: Guard, request: FetchRequest) -> Steps[Finish | Reply | None]:
+    follows = max(request.replica_id, request.replica_state.replica_id) >= 0  # each version has one of them
+    member = follows and guard.allows_cluster(Operation.CLUSTER_ACTION)
+    denied = check_session(guard, request)
+    kept: list[FetchTopic] = []
+    for topic in request.topics:
+        name = topic.topic or guard.topic_name(topic.topic_id)
+        if member or (not follows and (name is None or guard.allows_topic(Operation.READ, name))):
+            kept.append(topic)
+        else:
+            denied |= {(topic.topic or topic.topic_id, one.partition): None for one in topic.partitions}
+        yield
+    for forgotten in request.forgotten_topics_data:
+        for index in forgotten.partitions:
+            denied.pop((forgotten.topic or forgotten.topic_id, index), None)
+        yield
+    if denied and not kept and request.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL):
+        return Reply(FetchResponse(responses=refuse_fetch(denied)))
+    request.topics = kept
+
+    def finish(response: FetchResponse) -> FetchResponse:
+        session = guard.parts.sessions.find(response.session_id)
+        if session is not None:
+            session.owner, session.denied = guard.principal, denied
+        response.responses += refuse_fetch(denied)
+        return response
+
+    return finish
+
+
+def check_session(guard: Guard, request: FetchRequest) -> dict[Key, None]:
+    """What was refused before in this session. A session is its owner's: the id alone opens it for nobody else."""
+    session = guard.parts.sessions.find(request.session_id)
+    if session is None:
+        return {}
+    if session.owner != guard.principal:
+        if request.session_epoch not in (EPOCH_INITIAL, EPOCH_FINAL):
+            raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        request.session_id = 0  # it is not theirs to close
+        return {}
+    return {} if request.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL) else dict(session.denied)
+
+
+def refuse_fetch(denied: dict[Key, None]) -> list[FetchableTopicResponse]:
+    topics: dict[str | bytes, FetchableTopicResponse] = {}
+    for topic, index in denied:
+        found = topics.get(topic)
+        if found is None:
+            named = {"topic": topic} if isinstance(topic, str) else {"topic_id": topic}
+            found = topics[topic] = FetchableTopicResponse(**named, partitions=[])
+        found.partitions.append(
+            PartitionData(partition_index=index, error_code=TOPIC_REFUSED, high_watermark=-1, records=b"")
+        )
+    return list(topics.values())
+
+
+@guards(ListOffsetsRequest)
+def list_offsets(guard: Guard, request: ListOffsetsRequest) -> Steps[Finish | None]:
+    request.topics, refused = yield from sift(
+        guard, Operation.DESCRIBE, request.topics, ResourceType.TOPIC, lambda topic: topic.name
+    )
+    return extend(
+        "topics",
+        [
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=TOPIC_REFUSED)
+                    for one in topic.partitions
+                ],
+            )
+            for topic in refused
+        ],
+    )
+
+
+@guards(OffsetForLeaderEpochRequest)
+def offset_for_leader_epoch(guard: Guard, request: OffsetForLeaderEpochRequest) -> Steps[Finish | None]:
+    if guard.allows_cluster(Operation.CLUSTER_ACTION):
+        return None
+    request.topics, refused = yield from sift(
+        guard, Operation.DESCRIBE, request.topics, ResourceType.TOPIC, lambda topic: topic.topic
+    )
+    return extend(
+        "topics",
+        [
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(error_code=TOPIC_REFUSED, partition=one.partition) for one in topic.partitions
+                ],
+            )
+            for topic in refused
+        ],
+    )
+
+
+@guards(DeleteRecordsRequest)
+def delete_records(guard: Guard, request: DeleteRecordsRequest) -> Steps[Finish | None]:
+    request.topics, refused = yield from sift(
+        guard, Operation.DELETE, request.topics, ResourceType.TOPIC, lambda topic: topic.name
+    )
+    return extend(
+        "topics",
+        [
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    DeleteRecordsPartitionResult(
+                        partition_index=one.partition_index, low_watermark=-1, error_code=TOPIC_REFUSED
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in refused
+        ],
+    )
+
+
+@guards(DescribeProducersRequest)
+def describe_producers(guard: Guard, request: DescribeProducersRequest) -> Steps[Finish | None]:
+    request.topics, refused = yield from sift(
+        guard, Operation.READ, request.topics, ResourceType.TOPIC, lambda topic: topic.name
+    )
+    return extend(
+        "topics",
+        [
+            TopicResponse(
+                name=topic.name,
+                partitions=[
+                    PartitionResponse(partition_index=index, error_code=TOPIC_REFUSED, active_producers=[])
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in refused
+        ],
+    )

@@ -1,0 +1,298 @@
+"""Gates of topics and options: metadata, creation, deletion, growth, configs.
+
+A client that may not describe a topic is not told whether it exists.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.errors import ErrorCode, description
+from ottla.handlers.gates.gate import REFUSED, Reply, extend, guards, sift
+from ottla.security.acl import CLUSTER_NAME
+from ottla.wire.access import Operation, ResourceType
+from ottla.wire.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResult,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
+)
+from ottla.wire.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from ottla.wire.messages.topics import (
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from ottla.wire.schema import ZERO_UUID
+
+if TYPE_CHECKING:
+    from ottla.handlers.call import Steps
+    from ottla.handlers.gates.gate import Finish, Guard
+    from ottla.wire.messages.metadata import MetadataRequestTopic
+    from ottla.wire.messages.topics import CreatableTopic
+
+TOPIC = ResourceType.TOPIC
+TOPIC_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+# What an option belongs to, as requests number it, and which right it needs.
+TOPIC_OPTIONS, GROUP_OPTIONS = 2, 32
+
+
+@guards(MetadataRequest)
+def metadata(guard: Guard, request: MetadataRequest) -> Steps[Finish | None]:
+    refusals: list[MetadataResponseTopic] = []
+    everything = request.topics is None or (guard.call.version == 0 and not request.topics)
+    if request.topics and not everything:
+        kept, refused = yield from sift(
+            guard, Operation.DESCRIBE, request.topics, TOPIC, lambda topic: name_of(guard, topic)
+        )
+        creating = yield from sift_creations(guard, request, kept)
+        request.topics = [topic for topic in kept if topic.name not in creating]
+        refusals = [refuse_metadata(topic) for topic in refused if name_of(guard, topic)]
+        refusals += [refuse_metadata(topic) for topic in kept if topic.name in creating]
+        request.topics += [topic for topic in refused if not name_of(guard, topic)]  # ids of nobody
+        if not request.topics and guard.call.version == 0:
+            everything = True  # an empty list asks for all there: what comes back is left out below
+
+    def finish(response: MetadataResponse) -> MetadataResponse:
+        if everything:
+            response.topics = [
+                topic
+                for topic in response.topics
+                if not refusals and guard.allows_topic(Operation.DESCRIBE, topic.name or "")
+            ]
+        if request.include_topic_authorized_operations:
+            for topic in response.topics:
+                if topic.name is not None:
+                    topic.topic_authorized_operations = guard.operations(TOPIC, topic.name or "")
+        if request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = cluster_operations(guard)
+        response.topics += refusals
+        return response
+
+    return finish
+
+
+def name_of(guard: Guard, topic: MetadataRequestTopic) -> str:
+    return guard.topic_name(topic.topic_id) or "" if any(topic.topic_id) else topic.name or ""
+
+
+def sift_creations(
+    guard: Guard, request: MetadataRequest, topics: list[MetadataRequestTopic]
+) -> Steps[set[str | None]]:
+    """Names that asking for would create, if the client were allowed to create them."""
+    image = guard.parts.metadata.image
+    if not request.allow_auto_topic_creation or not guard.parts.config.auto_create_topics_enable:
+        return set()
+    if guard.allows_cluster(Operation.CREATE):
+        return set()
+    missing: set[str | None] = set()
+    for topic in topics:
+        name = topic.name
+        if name is not None and name not in image.topics and not guard.allows_topic(Operation.CREATE, name):
+            missing.add(name)
+        yield
+    return missing
+
+
+def refuse_metadata(topic: MetadataRequestTopic) -> MetadataResponseTopic:
+    """By what it was asked for, and nothing more."""
+    by_id = any(topic.topic_id)
+    return MetadataResponseTopic(
+        error_code=TOPIC_REFUSED,
+        name=None if by_id else topic.name,
+        topic_id=topic.topic_id if by_id else ZERO_UUID,
+        partitions=[],
+    )
+
+
+def cluster_operations(guard: Guard) -> int:
+    if not guard.allows_cluster(Operation.DESCRIBE):
+        return 0
+    return guard.operations(ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+@guards(DescribeClusterRequest)
+def describe_cluster(guard: Guard, request: DescribeClusterRequest) -> Steps[Finish | None]:
+    if False:
+        yield
+
+    def finish(response: DescribeClusterResponse) -> DescribeClusterResponse:
+        response.cluster_authorized_operations = cluster_operations(guard)
+        return response
+
+    return finish if request.include_cluster_authorized_operations else None
+
+
+@guards(DescribeTopicPartitionsRequest)
+def describe_topic_partitions(guard: Guard, request: DescribeTopicPartitionsRequest) -> Steps[Finish | Reply | None]:
+    refusals: list[DescribeTopicPartitionsResponseTopic] = []
+    everything = not request.topics
+    if request.topics:
+        request.topics, refused = yield from sift(
+            guard, Operation.DESCRIBE, request.topics, TOPIC, lambda topic: topic.name
+        )
+        refusals = [
+            DescribeTopicPartitionsResponseTopic(
+                error_code=TOPIC_REFUSED, name=topic.name, topic_id=ZERO_UUID, partitions=[]
+            )
+            for topic in refused
+        ]
+        if not request.topics:
+            return Reply(DescribeTopicPartitionsResponse(topics=refusals))
+
+    def finish(response: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
+        if everything:
+            response.topics = [one for one in response.topics if guard.allows_topic(Operation.DESCRIBE, one.name or "")]
+        for topic in response.topics:
+            topic.topic_authorized_operations = guard.operations(TOPIC, topic.name or "")
+        response.topics += refusals
+        return response
+
+    return finish
+
+
+@guards(CreateTopicsRequest)
+def create_topics(guard: Guard, request: CreateTopicsRequest) -> Steps[Finish | None]:
+    refused: list[CreatableTopic] = []
+    if not guard.allows_cluster(Operation.CREATE):
+        request.topics, refused = yield from sift(
+            guard, Operation.CREATE, request.topics, TOPIC, lambda topic: topic.name
+        )
+
+    def finish(response: CreateTopicsResponse) -> CreateTopicsResponse:
+        for topic in response.topics:
+            if not topic.error_code and not guard.allows_topic(Operation.DESCRIBE_CONFIGS, topic.name):
+                topic.topic_config_error_code = TOPIC_REFUSED
+                topic.num_partitions = topic.replication_factor = -1
+                topic.configs = []
+        response.topics += [
+            CreatableTopicResult(name=name, error_code=TOPIC_REFUSED, error_message=description(TOPIC_REFUSED))
+            for name in dict.fromkeys(topic.name for topic in refused)
+        ]
+        return response
+
+    return finish
+
+
+@guards(DeleteTopicsRequest)
+def delete_topics(guard: Guard, request: DeleteTopicsRequest) -> Steps[Finish | None]:
+    kept: list[DeleteTopicState] = []
+    refusals: list[DeletableTopicResult] = []
+    for topic in request.topics or [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]:
+        name = topic.name if topic.name is not None else guard.topic_name(topic.topic_id)
+        if name is None or may_try_to_delete(guard, name):
+            kept.append(topic)
+        else:
+            told = topic.name is not None or guard.allows_topic(Operation.DESCRIBE, name)
+            refusals.append(refuse_deletion(name if told else None, topic.topic_id))
+        yield
+    request.topics, request.topic_names = kept, []
+    return extend("responses", refusals)
+
+
+def may_try_to_delete(guard: Guard, name: str) -> bool:
+    """Who may know that a topic does not exist is told so."""
+    if guard.allows_topic(Operation.DELETE, name):
+        return True
+    return name not in guard.parts.metadata.image.topics and guard.allows_topic(Operation.DESCRIBE, name)
+
+
+def refuse_deletion(name: str | None, topic_id: bytes) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=TOPIC_REFUSED, error_message=description(TOPIC_REFUSED)
+    )
+
+
+@guards(CreatePartitionsRequest)
+def create_partitions(guard: Guard, request: CreatePartitionsRequest) -> Steps[Finish | None]:
+    request.topics, refused = yield from sift(guard, Operation.ALTER, request.topics, TOPIC, lambda topic: topic.name)
+    names = dict.fromkeys(topic.name for topic in refused)
+    return extend(
+        "results",
+        [
+            CreatePartitionsTopicResult(name=name, error_code=TOPIC_REFUSED, error_message=description(TOPIC_REFUSED))
+            for name in names
+        ],
+    )
+
+
+def resource_of(kind: int, name: str) -> tuple[ResourceType, str]:
+    """What an option's holder is to the authorizer: brokers, loggers and client metrics are the cluster's."""
+    if kind == TOPIC_OPTIONS:
+        return TOPIC, name
+    return (ResourceType.GROUP, name) if kind == GROUP_OPTIONS else (ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def sift_options(guard: Guard, request: Any, operation: Operation) -> Steps[list[tuple[Any, ErrorCode]]]:
+    """Take out the resources whose options are out of bounds; what is refused, with the code for it."""
+    kept, refused = [], []
+    for resource in request.resources:
+        kind, name = resource_of(resource.resource_type, resource.resource_name)
+        if guard.allows(operation, kind, name):
+            kept.append(resource)
+        else:
+            refused.append((resource, REFUSED[kind]))
+        yield
+    request.resources = kept
+    return refused
+
+
+@guards(DescribeConfigsRequest)
+def describe_configs(guard: Guard, request: DescribeConfigsRequest) -> Steps[Finish | None]:
+    refused = yield from sift_options(guard, request, Operation.DESCRIBE_CONFIGS)
+    return extend(
+        "results",
+        [
+            DescribeConfigsResult(
+                error_code=code,
+                error_message=description(code),
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+                configs=[],
+            )
+            for one, code in refused
+        ],
+    )
+
+
+def alter_configs(guard: Guard, request: Any) -> Steps[Finish | None]:
+    refused = yield from sift_options(guard, request, Operation.ALTER_CONFIGS)
+    return extend(
+        "responses",
+        [
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=description(code),
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+            )
+            for one, code in refused
+        ],
+    )
+
+
+for altering in (AlterConfigsRequest, IncrementalAlterConfigsRequest):
+    guards(altering)(alter_configs)
+
+
+@guards(ListConfigResourcesRequest)
+def list_config_resources(guard: Guard, request: ListConfigResourcesRequest) -> Steps[None]:
+    guard.demand_cluster(Operation.DESCRIBE_CONFIGS)
+    if False:
+        yield

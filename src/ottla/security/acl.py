@@ -1,0 +1,216 @@
+"""Access control lists: what an entry says, which requests it decides, and how it lies in the metadata store.
+
+    /kafka-acl/Topic/orders                     entries for one resource, by its name ("*" stands for every name)
+    /kafka-acl-extended/prefixed/Topic/order    entries for every resource whose name begins so
+    /kafka-acl-changes/acl_changes_N            "TOPIC:orders": the first kind has changed
+    /kafka-acl-extended-changes/acl_changes_N   the same as JSON, of the second kind
+
+The paths and the JSON are those of Apache Kafka 3.9 in ZooKeeper mode, so that brokers of both kinds share them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.wire.access import Operation, Pattern, Permission, ResourceType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from enum import IntEnum
+
+WILDCARD: Final = "*"
+EVERYBODY: Final = "User:*"
+CLUSTER_NAME: Final = "kafka-cluster"
+LITERAL_ROOT: Final = "/kafka-acl"
+PREFIXED_ROOT: Final = "/kafka-acl-extended/prefixed"
+LITERAL_CHANGES: Final = "/kafka-acl-changes"
+PREFIXED_CHANGES: Final = "/kafka-acl-extended-changes"
+CHANGE_PREFIX: Final = "acl_changes_"
+
+
+# What each kind of resource knows; an entry with another operation is refused.
+OPERATIONS: Final = {
+    ResourceType.TOPIC: frozenset(
+        (
+            Operation.READ,
+            Operation.WRITE,
+            Operation.CREATE,
+            Operation.DELETE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        )
+    ),
+    ResourceType.GROUP: frozenset(
+        (
+            Operation.READ,
+            Operation.DELETE,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        )
+    ),
+    ResourceType.CLUSTER: frozenset(
+        (
+            Operation.CREATE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.CLUSTER_ACTION,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+            Operation.IDEMPOTENT_WRITE,
+        )
+    ),
+    ResourceType.TRANSACTIONAL_ID: frozenset((Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT)),
+    ResourceType.DELEGATION_TOKEN: frozenset((Operation.DESCRIBE,)),
+    ResourceType.USER: frozenset((Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS)),
+}
+# Who may do the one may do the other: an allowing entry for any of these allows the operation too.
+IMPLIED_BY: Final = {
+    Operation.DESCRIBE: frozenset((Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)),
+    Operation.DESCRIBE_CONFIGS: frozenset((Operation.ALTER_CONFIGS,)),
+}
+
+
+class Resource(NamedTuple):
+    """What entries are about: every resource of a type whose name is this one, or begins so."""
+
+    type: ResourceType
+    name: str
+    pattern: Pattern = Pattern.LITERAL
+
+    @property
+    def path(self) -> str:
+        """The node that holds its entries."""
+        root = LITERAL_ROOT if self.pattern is Pattern.LITERAL else PREFIXED_ROOT
+        return f"{root}/{label(self.type)}/{self.name}"
+
+    def covers(self, name: str) -> bool:
+        if self.pattern is Pattern.PREFIXED:
+            return name.startswith(self.name)
+        return self.name in (name, WILDCARD)
+
+
+class Entry(NamedTuple):
+    """One rule of a resource: whom it is for, from where, what, and whether it allows or denies."""
+
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+    def decides(self, principal: str, host: str, operation: Operation) -> bool:
+        """Whether this entry has a say in such a request."""
+        if self.principal != principal and self.principal != EVERYBODY:
+            return False
+        if self.host != host and self.host != WILDCARD:
+            return False
+        if self.operation is operation or self.operation is Operation.ALL:
+            return True
+        return self.permission is Permission.ALLOW and self.operation in IMPLIED_BY.get(operation, ())
+
+
+class Filter(NamedTuple):
+    """What is looked for by DescribeAcls and DeleteAcls; None and ANY stand for everything."""
+
+    type: ResourceType
+    name: str | None
+    pattern: Pattern
+    principal: str | None
+    host: str | None
+    operation: Operation
+    permission: Permission
+
+    def finds(self, resource: Resource) -> bool:
+        if self.type not in (ResourceType.ANY, resource.type):
+            return False
+        if self.pattern in (Pattern.LITERAL, Pattern.PREFIXED) and self.pattern is not resource.pattern:
+            return False
+        if self.name is None:
+            return True
+        return resource.covers(self.name) if self.pattern is Pattern.MATCH else resource.name == self.name
+
+    def accepts(self, entry: Entry) -> bool:
+        return (
+            self.principal in (None, entry.principal)
+            and self.host in (None, entry.host)
+            and self.operation in (Operation.ANY, entry.operation)
+            and self.permission in (Permission.ANY, entry.permission)
+        )
+
+
+def label(value: IntEnum) -> str:
+    """As the store spells it: `TransactionalId` for TRANSACTIONAL_ID."""
+    return "".join(word.capitalize() for word in value.name.split("_"))
+
+
+TYPES: Final = {label(kind): kind for kind in ResourceType}
+OPERATION_LABELS: Final = {label(one): one for one in Operation}
+PERMISSION_LABELS: Final = {label(one): one for one in Permission}
+
+
+def encode_entries(entries: Iterable[Entry]) -> bytes:
+    acls = [
+        {
+            "principal": entry.principal,
+            "permissionType": label(entry.permission),
+            "host": entry.host,
+            "operation": label(entry.operation),
+        }
+        for entry in sorted(entries)
+    ]
+    return json.dumps({"acls": acls, "version": 1}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_entries(data: bytes) -> frozenset[Entry]:
+    """ValueError, KeyError or TypeError for what nobody should have written."""
+    if not data:
+        return frozenset()
+    return frozenset(
+        Entry(
+            acl["principal"],
+            acl["host"],
+            OPERATION_LABELS[acl["operation"]],
+            PERMISSION_LABELS[acl["permissionType"]],
+        )
+        for acl in json.loads(data)["acls"]
+    )
+
+
+def encode_change(resource: Resource) -> tuple[str, bytes]:
+    """The notice that a resource's entries have changed: the start of its path, and its data."""
+    if resource.pattern is Pattern.LITERAL:
+        return f"{LITERAL_CHANGES}/{CHANGE_PREFIX}", f"{resource.type.name}:{resource.name}".encode()
+    change = {
+        "version": 1,
+        "resourceType": resource.type.name,
+        "name": resource.name,
+        "patternType": resource.pattern.name,
+    }
+    return f"{PREFIXED_CHANGES}/{CHANGE_PREFIX}", json.dumps(change, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def decode_change(data: bytes) -> Resource:
+    """Which resource a notice names; ValueError, KeyError or TypeError if it cannot be understood."""
+    text = data.decode()
+    if not text.startswith("{"):
+        kind, _, name = text.partition(":")
+        return Resource(resource_type(kind), name)
+    change = json.loads(text)
+    return Resource(resource_type(change["resourceType"]), change["name"], Pattern[change["patternType"].upper()])
+
+
+def resource_type(text: str) -> ResourceType:
+    """By either spelling."""
+    return TYPES[text] if text in TYPES else ResourceType[text]
+
+
+def decode_path(path: str) -> Resource | None:
+    """The resource of a node; None if the node is none of a resource."""
+    for root, pattern in ((PREFIXED_ROOT, Pattern.PREFIXED), (LITERAL_ROOT, Pattern.LITERAL)):
+        if path.startswith(f"{root}/"):
+            kind, _, name = path[len(root) + 1 :].partition("/")
+            return Resource(TYPES[kind], name, pattern) if name and kind in TYPES else None
+    return None

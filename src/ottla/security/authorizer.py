@@ -1,0 +1,128 @@
+"""Whether somebody may do something, judged by access control lists as Apache Kafka judges.
+
+    super users may do everything; then an entry that denies wins; then one that allows is needed; a resource that has
+    no entries at all is closed, or open to everybody with allow.everyone.if.no.acl.found
+
+Answers are remembered until an entry changes. The authorizer reads no store: `acl_store.py` tells it what there is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.security.acl import OPERATIONS, WILDCARD, Resource
+from ottla.wire.access import Operation, Pattern, Permission, ResourceType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from ottla.security.acl import Entry, Filter
+
+REMEMBERED_MAX: Final = 1 << 14
+
+
+class Authorizer:
+    def __init__(self, super_users: Iterable[str] = (), *, open_by_default: bool = False) -> None:
+        self._super_users = frozenset(super_users)
+        self._open_by_default = open_by_default
+        self._entries: dict[Resource, frozenset[Entry]] = {}
+        self._prefix_lengths: dict[ResourceType, list[int]] = {}
+        self._remembered: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call this after each change of entries."""
+        self._listeners.append(listener)
+
+    def put(self, changes: Mapping[Resource, frozenset[Entry]]) -> None:
+        """These are the entries of these resources now; a resource without entries is forgotten."""
+        for resource, entries in changes.items():
+            if entries:
+                self._entries[resource] = entries
+            else:
+                self._entries.pop(resource, None)
+        self._changed()
+
+    def replace(self, entries: Mapping[Resource, frozenset[Entry]]) -> None:
+        """These are all the entries that there are."""
+        self._entries = {resource: some for resource, some in entries.items() if some}
+        self._changed()
+
+    def _changed(self) -> None:
+        lengths: dict[ResourceType, set[int]] = {}
+        for resource in self._entries:
+            if resource.pattern is Pattern.PREFIXED:
+                lengths.setdefault(resource.type, set()).add(len(resource.name))
+        self._prefix_lengths = {kind: sorted(some) for kind, some in lengths.items()}
+        self._remembered.clear()
+        for listener in self._listeners:
+            listener()
+
+    def entries(self, resource: Resource) -> frozenset[Entry]:
+        return self._entries.get(resource, frozenset())
+
+    def find(self, wanted: Filter) -> Iterator[tuple[Resource, Entry]]:
+        for resource, entries in self._entries.items():
+            if wanted.finds(resource):
+                for entry in sorted(entries):
+                    if wanted.accepts(entry):
+                        yield resource, entry
+
+    def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+        key = (principal, host, operation, kind, name)
+        known = self._remembered.get(key)
+        if known is None:
+            known = self._decide(*key)
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            self._remembered[key] = known
+        return known
+
+    def _decide(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
+        if principal in self._super_users:
+            return True
+        found = allowed = False
+        for entries in self._covering(kind, name):
+            found = True
+            for entry in entries:
+                if entry.decides(principal, host, operation):
+                    if entry.permission is Permission.DENY:
+                        return False
+                    allowed = True
+        return allowed or (not found and self._open_by_default)
+
+    def _covering(self, kind: ResourceType, name: str) -> Iterator[frozenset[Entry]]:
+        """The entries of every resource that covers this name."""
+        known = self._entries
+        for literal in (name, WILDCARD):
+            entries = known.get(Resource(kind, literal))
+            if entries is not None:
+                yield entries
+        for length in self._prefix_lengths.get(kind, ()):
+            if length > len(name):
+                return
+            entries = known.get(Resource(kind, name[:length], Pattern.PREFIXED))
+            if entries is not None:
+                yield entries
+
+    def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
+        """Whether there can be a resource of this kind on which it is allowed."""
+        if principal in self._super_users:
+            return True
+        denied: set[Resource] = set()
+        allowed: set[Resource] = set()
+        for resource, entries in self._entries.items():
+            if resource.type is kind:
+                for entry in entries:
+                    if entry.decides(principal, host, operation):
+                        (denied if entry.permission is Permission.DENY else allowed).add(resource)
+        if Resource(kind, WILDCARD) in denied:
+            return False
+        if self._open_by_default or Resource(kind, WILDCARD) in allowed:
+            return True
+        prefixes = tuple(one.name for one in denied if one.pattern is Pattern.PREFIXED)
+        return any(one not in denied and not one.name.startswith(prefixes) for one in allowed)
+
+    def operations(self, principal: str, host: str, kind: ResourceType, name: str) -> int:
+        """What is allowed on a resource, as the bits in which answers tell it."""
+        return sum(1 << one for one in OPERATIONS[kind] if self.allows(principal, host, one, kind, name))

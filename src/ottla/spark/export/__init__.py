@@ -1,1 +1,0 @@
-"""Topics to tables of Parquet files or Delta: what the pipeline `export` is made of."""

@@ -1,0 +1,14 @@
+"""Articles of many feeds: cleaned, each story once, recommended by interest.
+
+pipeline    the three stages, each a query from topic to topic
+feeds       real input: RSS and Atom, from files and addresses
+newsroom    made-up input: articles and users
+"""
+
+from ottla.spark.pipelines.articles.pipeline import PIPELINE
+from ottla.spark.runner import main
+
+__all__ = ["PIPELINE"]
+
+if __name__ == "__main__":  # spark-submit takes a file, and this is the one of the package
+    main(PIPELINE)

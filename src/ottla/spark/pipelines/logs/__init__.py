@@ -1,0 +1,14 @@
+"""Log files of many hosts, through one topic, into a table by day and host.
+
+pipeline    the query from the topic to the table
+shipping    lines of files to the topic, each once
+archive     the table, and how its small files are put together
+"""
+
+from ottla.spark.pipelines.logs.pipeline import PIPELINE
+from ottla.spark.runner import main
+
+__all__ = ["PIPELINE"]
+
+if __name__ == "__main__":  # spark-submit takes a file, and this is the one of the package
+    main(PIPELINE)

@@ -1,0 +1,370 @@
+"""Metrics of hosts and applications: windows with percentiles, alerts that are raised once and resolved once.
+
+    metrics ── metrics-windows  ─► metrics-windows   count, mean, max, p50, p95, p99 of each window, host and metric
+                                ─► metrics-alerts    a rule is broken; later: it is kept again
+                                ─► metrics-late      what came too late for its window, or is no event; counted
+
+    an event  {"host": "web-1", "metric": "cpu", "value": 12.5, "at": "2026-01-31T12:00:00.250Z"}
+    a rule    cpu mean > 90 for 3      raised when three windows in a row break it, resolved by the first that does not
+
+One streaming query, exactly once: the three topics always tell of the same events. Time is the events' own, and each
+partition of the topic has its clock, which is the youngest event seen in it, but never later than the record of that
+event: a host whose clock is ahead makes windows of its own, and nobody else late. A window is final when the clock is
+`late` past its end; an event of a final window is too late. Both depend on the order in the partition alone and not on
+how Spark cuts it into batches, so a run that was killed, or done again, gives the same windows. A host that falls
+silent does not keep its windows open, since others in its partition go on.
+
+An event that claims to be `ahead` of the time it was written, or of the moment it is read, is put aside. The state is
+what the open windows hold: values, since the percentiles are exact.
+
+Try it:
+
+    ottla serve
+    ottla pipeline run metrics --generate --rate 200 --option window=10s --option late=5s
+    ottla consume metrics-alerts
+    ottla pipeline run metrics --generate --option sample=true      this machine, as it is
+"""
+
+import heapq
+import json
+import math
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark.sql import functions as F
+
+from ottla.spark.runner import Option, Pipeline, Run, Wrong, main
+from ottla.spark.runner.generating import Record
+
+if TYPE_CHECKING:
+    import pandas
+    from pyspark.sql.streaming.state import GroupState
+
+OPTIONS: Final = (
+    Option("metrics", "metrics", "The topic to read."),
+    Option("windows", "metrics-windows", "The topic for windows."),
+    Option("alerts", "metrics-alerts", "The topic for alerts."),
+    Option("aside", "metrics-late", "The topic for events that are in no window."),
+    Option("window", "1 minute", "How long a window is."),
+    Option("late", "30 seconds", "Wait so long for events that arrive late; then a window is final."),
+    Option("ahead", "1 hour", "An event that claims to be so much younger than its record is put aside."),
+    Option("rules", "cpu mean > 90 for 2, memory max > 95, latency_ms p99 > 500", "When to raise alerts."),
+    Option("rows", "200000", "At most so many events in a micro-batch."),
+    Option("hosts", "8", "So many hosts are made up."),
+    Option("start", "", "Made-up events begin then, such as 2026-01-31T12:00; empty: now, or so that they end now."),
+    Option("sample", "false", "Instead of making events up, measure this machine every second."),
+)
+SCHEMA: Final = "host string, metric string, value double, at timestamp"
+OUTPUT: Final = "topic string, key string, value string"
+PARTITIONS: Final = 4
+SECOND: Final = 1_000_000  # times are microseconds
+PERCENTILES: Final = {"p50": 50, "p95": 95, "p99": 99}
+STATISTICS: Final = ("count", "mean", "max", *PERCENTILES)
+RULE: Final = re.compile(rf"\s*(\S+)\s+({'|'.join(STATISTICS)})\s*([<>])\s*(-?\d+(?:\.\d+)?)(?:\s+for\s+(\d+))?\s*")
+
+
+def run(run: Run) -> None:
+    for option in ("metrics", "windows", "alerts", "aside"):
+        run.ensure_topic(run[option], PARTITIONS)
+    settings = WindowSettings(
+        window=round(run.seconds("window") * SECOND),
+        late=round(run.seconds("late") * SECOND),
+        ahead=round(run.seconds("ahead") * SECOND),
+        rules=rules(run["rules"]),
+        topics={option: run[option] for option in ("windows", "alerts", "aside")},
+    )
+    text = F.col("value").cast("string")
+    read_at = F.current_timestamp()  # of the batch: the same when it comes again
+    arrived = F.least(F.coalesce("timestamp", read_at), read_at)
+    events = (
+        run.stream(run["metrics"], group="metrics-windows", maxOffsetsPerTrigger=run["rows"])
+        .select("partition", "offset", "timestamp", text.alias("text"), F.from_json(text, SCHEMA).alias("event"))
+        .select("partition", "offset", "text", "event.host", "event.metric", F.col("event.value").alias("number"),
+                F.unix_micros("event.at").alias("at"), F.unix_micros(arrived).alias("arrived"))
+    )  # fmt: skip
+    output = events.groupBy("partition").applyInPandasWithState(
+        new_step(settings), OUTPUT, "state string", "append", "NoTimeout"
+    )
+    run.to_topic(output, None, name="metrics-windows")
+
+
+class Rule(NamedTuple):
+    text: str
+    metric: str
+    statistic: str
+    above: bool
+    threshold: float
+    windows: int
+
+    def is_broken_by(self, value: float) -> bool:
+        return value > self.threshold if self.above else value < self.threshold
+
+
+@dataclass(frozen=True)
+class WindowSettings:
+    window: int
+    late: int
+    ahead: int
+    rules: tuple[Rule, ...]
+    topics: dict[str, str]
+
+
+def rules(text: str) -> tuple[Rule, ...]:
+    found = []
+    for part in filter(None, (part.strip() for part in re.split("[,;]", text))):
+        match = RULE.fullmatch(part)
+        if not match:
+            raise Wrong(
+                f"{part!r} is no rule: it looks like `cpu mean > 90 for 3`, with one of {', '.join(STATISTICS)}"
+            )
+        metric, statistic, sign, threshold, windows = match.groups()
+        found.append(Rule(part, metric, statistic, sign == ">", float(threshold), int(windows or 1)))
+    return tuple(found)
+
+
+# What becomes of the events of one partition: state and events in, rows for the topics out.
+
+
+@dataclass
+class Open:
+    """The state of a partition: its clock, its open windows, the alerts that are not resolved."""
+
+    clock: int = 0
+    aside: int = 0  # events put aside so far
+    windows: dict[str, list[float]] = field(default_factory=dict)  # values by "start host metric"
+    alerts: dict[str, int] = field(default_factory=dict)  # by "host rule": windows in a row that broke it; raised: -1
+
+
+def new_step(settings: WindowSettings) -> "Callable[..., Iterator[pandas.DataFrame]]":
+    """The function that Spark calls with the new events of each partition."""
+
+    def step(
+        key: tuple[Any, ...], frames: "Iterator[pandas.DataFrame]", state: "GroupState"
+    ) -> "Iterator[pandas.DataFrame]":
+        import pandas
+
+        now = Open(**json.loads(state.get[0])) if state.exists else Open()
+        events = pandas.concat(list(frames), ignore_index=True).sort_values("offset")
+        rows = [*put_aside(events, now, settings), *close_windows(now, settings)]
+        state.update((json.dumps(vars(now)),))
+        yield pandas.DataFrame(rows, columns=["topic", "key", "value"])
+
+    return step
+
+
+def put_aside(events: "pandas.DataFrame", now: Open, settings: WindowSettings) -> list[tuple[str, str | None, str]]:
+    """Add events to their windows, in the order of the partition; return the rows for those that have none."""
+    whole = events[["host", "metric", "number", "at"]].notna().all(axis=1) & (events["number"].abs() < math.inf)
+    future = whole & (events["at"] - events["arrived"] > settings.ahead)
+    timed = events[whole & ~future].astype({"at": "int64"})
+    clock = timed[["at", "arrived"]].min(axis=1).cummax().clip(lower=now.clock)
+    start = timed["at"] // settings.window * settings.window
+    late = start + settings.window + settings.late <= clock
+    for (first, host, metric), values in timed[~late].groupby([start[~late], "host", "metric"])["number"]:
+        now.windows.setdefault(join_name(int(first), host, metric), []).extend(values.tolist())
+    now.clock = int(clock.max()) if len(clock) else now.clock
+
+    reasons = {**dict.fromkeys(events.index[~whole], "broken"), **dict.fromkeys(events.index[future], "future")}
+    reasons |= dict.fromkeys(timed.index[late], "late")
+    rows = []
+    for event in events.loc[[index for index in events.index if index in reasons]].itertuples():
+        now.aside += 1
+        said = {
+            "reason": reasons[event.Index],
+            "partition": event.partition,
+            "offset": event.offset,
+            "event": event.text,
+            "so_far": now.aside,
+        }
+        rows.append((settings.topics["aside"], text_or_none(event.host), json.dumps(said)))
+    return rows
+
+
+def close_windows(now: Open, settings: WindowSettings) -> Iterator[tuple[str, str | None, str]]:
+    """Rows for the windows that are final, oldest first, and for the alerts that they raise or resolve."""
+    final = [name for name in now.windows if begin(name) + settings.window + settings.late <= now.clock]
+    for name in sorted(final, key=lambda each: (begin(each), each)):
+        _, host, metric = json.loads(name)
+        found = statistics(now.windows.pop(name))
+        window = {"start": moment(begin(name)), "end": moment(begin(name) + settings.window)}
+        told = {**window, "host": host, "metric": metric, **found}
+        yield settings.topics["windows"], host, json.dumps(told)
+        for rule in settings.rules:
+            if rule.metric == metric and (change := judge_alert(now, rule, host, found[rule.statistic])):
+                alert = {"state": change, "rule": rule.text, "host": host, "value": found[rule.statistic], **window}
+                yield settings.topics["alerts"], host, json.dumps(alert)
+
+
+def judge_alert(now: Open, rule: Rule, host: str, value: float) -> str | None:
+    """Raised, resolved, or nothing new. An alert that is raised is remembered as -1 until it is resolved."""
+    name = join_name(host, rule.text)
+    broken = now.alerts.get(name, 0)
+    if not rule.is_broken_by(value):
+        now.alerts.pop(name, None)
+        return "resolved" if broken < 0 else None
+    if broken < 0:
+        return None
+    now.alerts[name] = -1 if broken + 1 >= rule.windows else broken + 1
+    return "raised" if now.alerts[name] < 0 else None
+
+
+def statistics(values: list[float]) -> dict[str, float]:
+    import numpy
+
+    percentiles = numpy.percentile(values, list(PERCENTILES.values())).tolist()
+    return {
+        "count": len(values),
+        "mean": math.fsum(values) / len(values),
+        "max": max(values),
+        **dict(zip(PERCENTILES, percentiles, strict=True)),
+    }
+
+
+def join_name(*parts: object) -> str:
+    return json.dumps(parts)
+
+
+def begin(name: str) -> int:
+    return int(name[1 : name.index(",")])
+
+
+def text_or_none(host: object) -> str | None:
+    return host if isinstance(host, str) else None
+
+
+def moment(micros: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
+
+
+# Made-up input, and real.
+
+
+def generate(run: Run) -> None:
+    run.ensure_topic(run["metrics"], PARTITIONS)
+    if run.flag("sample"):
+        run.send(sample_machine(run))
+        return
+    hosts = run.integer("hosts")
+    if run.rate:
+        tick_s, start = hosts * len(MADE_UP) / run.rate, datetime.now(UTC)
+    elif run.count:  # the last of them are of this moment: brokers refuse what is far ahead
+        tick_s, start = 1.0, datetime.now(UTC) - timedelta(seconds=run.count / hosts / len(MADE_UP))
+    else:
+        raise Wrong("made-up events without a rate need a number: give --count, or --rate")
+    run.send(records(run["metrics"], run.seed, hosts, began(run["start"]) or start, tick_s))
+
+
+def began(start: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(start).replace(tzinfo=UTC) if start else None
+    except ValueError:
+        raise Wrong(f"start={start}: expected a moment such as 2026-01-31T12:00") from None
+
+
+MADE_UP: Final = ("cpu", "memory", "latency_ms", "latency_ms", "latency_ms")
+
+
+def records(topic: str, seed: int, hosts: int, start: datetime, tick_s: float = 1.0) -> Iterator[Record]:
+    """Without end, in the order of arrival: most at once, some late, a few so late that their window is final."""
+    random = Random(seed)
+    load = [random.uniform(20, 60) for _ in range(hosts)]
+    trouble = [0] * hosts  # ticks that it goes on
+    waiting: list[tuple[float, int, dict[str, Any]]] = []
+    numbers = count()
+    for tick in count():
+        now_s = tick * tick_s
+        for host in range(hosts):
+            load[host] = min(75.0, max(5.0, load[host] + random.gauss(0, 2)))
+            trouble[host] = (
+                trouble[host] - 1 if trouble[host] > 0 else random.randint(90, 240) * (random.random() < 0.002)
+            )
+            for metric in MADE_UP:
+                value = make_value(random, metric, load[host], trouble[host] > 0)
+                at = start + timedelta(seconds=now_s + random.random() * tick_s)
+                event: dict[str, Any] = {
+                    "host": f"web-{host + 1}",
+                    "metric": metric,
+                    "value": round(value, 3),
+                    "at": at.isoformat(),
+                }
+                heapq.heappush(waiting, (now_s + delay(random), next(numbers), event))
+        while waiting and waiting[0][0] < now_s + tick_s:
+            arrived_s, _, event = heapq.heappop(waiting)
+            arrived = start + timedelta(seconds=arrived_s)
+            yield Record(topic, event["host"], json.dumps(event), round(arrived.timestamp() * 1000))
+
+
+def make_value(random: Random, metric: str, load: float, trouble: bool) -> float:
+    if metric == "cpu":
+        return min(100.0, load + random.gauss(0, 5) + (60 if trouble else 0))
+    if metric == "memory":
+        return min(100.0, 30 + load / 2 + random.gauss(0, 1))
+    return random.lognormvariate(3 + load / 100, 0.5) * (8 if trouble else 1)
+
+
+def delay(random: Random) -> float:
+    luck = random.random()
+    if luck < 0.95:
+        return random.random()
+    return random.uniform(1, 20) if luck < 0.995 else random.uniform(60, 300)
+
+
+def sample_machine(run: Run) -> Iterator[Record]:
+    """What this machine does, second by second: processors, memory, and how long its broker takes to be reached."""
+    host, before = socket.gethostname(), processors()
+    while not run.stopping:
+        run.pause(1.0)
+        after = processors()
+        busy, total = (new - old for new, old in zip(after, before, strict=True))
+        before = after
+        values = {"cpu": 100 * busy / max(1, total), "memory": memory(), "latency_ms": connect_ms(run.bootstrap)}
+        at = datetime.now(UTC).isoformat()
+        for metric, value in values.items():
+            if value is not None:
+                event: dict[str, Any] = {"host": host, "metric": metric, "value": round(value, 3), "at": at}
+                yield Record(run["metrics"], host, json.dumps(event))
+
+
+def processors() -> tuple[int, int]:
+    """Time spent busy and in all, since the machine started."""
+    first = proc("stat").splitlines()[0]
+    times = [int(word) for word in first.split()[1:9]]
+    return sum(times) - times[3] - times[4], sum(times)
+
+
+def memory() -> float:
+    sizes = {
+        name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in proc("meminfo").splitlines())
+    }
+    return 100 * (1 - sizes["MemAvailable"] / sizes["MemTotal"])
+
+
+def proc(name: str) -> str:
+    try:
+        return Path("/proc", name).read_text()
+    except OSError:
+        raise Wrong("sample=true reads /proc, which only Linux has: leave it out, and events are made up") from None
+
+
+def connect_ms(bootstrap: str) -> float | None:
+    name, _, port = bootstrap.split(",")[0].rpartition(":")
+    began = time.perf_counter()
+    try:
+        socket.create_connection((name.strip("[]"), int(port)), timeout=5).close()
+    except OSError:
+        return None
+    return (time.perf_counter() - began) * 1000
+
+
+PIPELINE = Pipeline("metrics", "Windows, percentiles and alerts of hosts and applications.", run, OPTIONS, generate)
+
+if __name__ == "__main__":
+    main(PIPELINE)

@@ -1,0 +1,362 @@
+"""One partition copied to another cluster, exactly once. Runs in the Python workers of a Spark job.
+
+    identify    the transactional id of (mirror, partition) at the target: whoever copied here before is fenced, and
+                what it left open is aborted before this returns
+    position    the offset that the mirror's group has committed at the target. Read after the fence, it cannot move
+                any more except by us
+    repeat      a transaction at the target: batches from the source, then the new position, then the commit
+
+A record is visible at the target if and only if the position behind it is committed, because both are in one
+transaction. So it does not matter when a worker, the driver or a broker is killed, or whether a task runs twice.
+
+The position is written before the first record is. A partition that has records but no position is therefore not a
+copy that was interrupted: somebody else wrote them, or the position has expired; both are refused.
+
+Fetching, rewriting and sending overlap: the next Fetch is on its way while a piece is rewritten, and up to five Produce
+requests are while the next piece comes in. Nothing is done for a single record.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ottla.client import offsets
+from ottla.client.failure import Failed, Refused, passes
+from ottla.client.fetching import OutOfRange, fetch
+from ottla.client.groups import Committed, committed
+from ottla.client.transaction import Identity, add_offsets, end, enlist, identify
+from ottla.errors import ErrorCode
+from ottla.spark.pipelines.mirror.copying import Copier, DamagedError, writable
+from ottla.spark.pipelines.mirror.pushing import Pusher
+from ottla.spark.pipelines.mirror.translation import MirrorPosition, OffsetMap, OffsetRun
+from ottla.spark.worker import at_work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ottla.client.cluster import Cluster, TopicPartition
+    from ottla.client.fetching import Piece
+    from ottla.spark.pipelines.mirror.copying import Copied
+    from ottla.spark.pipelines.mirror.endpoint import Endpoint
+
+GROUP: Final = "ottla-mirror-"  # and the mirror's name: the group at the target that keeps its positions
+KEPT_S: Final = 12 * 3600.0  # what was committed at the target is committed anew after this time, or it would expire
+FENCED: Final = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all tasks of a mirror have in common."""
+
+    name: str
+    source: Endpoint
+    target: Endpoint
+    cluster: str  # the id of the source
+    seconds: float = 5.0  # so long a task goes on beginning transactions
+    transaction_bytes: int = 64 << 20
+    transaction_seconds: float = 2.0
+    transaction_timeout_ms: int = 60_000
+    fetch_bytes: int = 8 << 20
+    fail_on_data_loss: bool = True
+
+    @property
+    def group(self) -> str:
+        return GROUP + self.name
+
+    def transactional_id(self, to: TopicPartition) -> str:
+        """No two partitions of two mirrors have the same: topics have no slash in their names."""
+        return f"{GROUP}{self.name}/{to.topic}/{to.partition}"
+
+    def older_id(self, to: TopicPartition) -> str:
+        """As versions before 0.1.0 had it: `orders` of mirror `eu-west` had that of `west-orders` of mirror `eu`."""
+        return f"{GROUP}{self.name}-{to.topic}-{to.partition}"
+
+
+@dataclass(frozen=True)
+class PartitionTask:
+    """A partition at the source, what there is to copy of it, and where it goes."""
+
+    where: TopicPartition
+    to: TopicPartition
+    topic_id: str
+    first: int  # where its log began when the round was planned
+    stop: int  # and the last stable offset then
+    registered_end: int = 0  # where the target's partition ended before the mirror had touched it
+    size_max: int = 1 << 20  # of a batch at the target
+    refresh: bool = False  # commit the position even if it does not move
+
+
+@dataclass(frozen=True)
+class CopyOutcome:
+    """What became of a part. Errors are values, so that one partition's trouble does not end the work of others."""
+
+    where: TopicPartition
+    to: TopicPartition
+    position: MirrorPosition | None = None
+    records: int = 0
+    size: int = 0
+    notes: tuple[str, ...] = ()
+    error: str = ""
+    passing: bool = False  # the error may go away by itself
+    fenced: bool = False  # another run of this mirror has taken over
+
+
+@dataclass
+class _Progress:
+    records: int = 0
+    size: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def copy(job: Job, parts: Iterable[PartitionTask]) -> list[CopyOutcome]:
+    """Copy these partitions one after the other, each for its share of the time."""
+    waiting = list(parts)
+    outcomes = []
+    began = time.monotonic()
+    with at_work():
+        for index, part in enumerate(waiting):
+            deadline = began + job.seconds * (index + 1) / len(waiting)
+            outcomes.append(copy_part(job, part, deadline))
+    return outcomes
+
+
+def copy_part(job: Job, part: PartitionTask, deadline: float) -> CopyOutcome:
+    progress = _Progress()
+    try:
+        with job.source.reuse() as source, job.target.reuse() as target:
+            position = Passage(job, part, source, target, progress).copy(deadline)
+    except Failed as error:
+        code = error.code if isinstance(error, Refused) else 0
+        fenced = code in FENCED
+        return _outcome(part, progress, None, error=str(error), passing=fenced or passes(error), fenced=fenced)
+    return _outcome(part, progress, position)
+
+
+def _outcome(
+    part: PartitionTask,
+    progress: _Progress,
+    position: MirrorPosition | None,
+    *,
+    error: str = "",
+    passing: bool = False,
+    fenced: bool = False,
+) -> CopyOutcome:
+    return CopyOutcome(
+        part.where, part.to, position, progress.records, progress.size, tuple(progress.notes), error, passing, fenced
+    )
+
+
+class Passage:
+    """One partition on its way, in one task."""
+
+    def __init__(self, job: Job, part: PartitionTask, source: Cluster, target: Cluster, progress: _Progress) -> None:
+        self._job = job
+        self._part = part
+        self._source = source
+        self._target = target
+        self._progress = progress
+        self._name = f"{part.where.topic} partition {part.where.partition}"
+        self._stored = False  # has this task committed a position?
+
+    def copy(self, deadline: float) -> MirrorPosition:
+        job, part = self._job, self._part
+        identity = identify(self._target, job.transactional_id(part.to), timeout_ms=job.transaction_timeout_ms)
+        identity, position = self._position(identity)
+        if position.offset >= part.stop:
+            return self._move_to(identity, position)[1] if part.refresh and not self._stored else position
+        pieces = fetch(
+            self._source, part.where, start=position.offset, stop=part.stop, committed=True, bytes_max=job.fetch_bytes
+        )
+        copier: Copier | None = None
+        pusher = Pusher(self._target, part.to, job.transactional_id(part.to))
+        try:
+            while True:
+                if copier is None:
+                    copier = Copier(identity.producer_id, identity.epoch, size_max=part.size_max)
+                transaction = Transaction(job, part, self._target, identity, position, copier, pusher)
+                while (piece := next(pieces, None)) is not None:
+                    transaction.add(piece)
+                    if transaction.full:
+                        break
+                after, position = transaction.commit(finished=piece is None)
+                if after != identity:
+                    identity, copier = after, None  # sequences begin again
+                self._progress.records += transaction.records
+                self._progress.size += transaction.size
+                if position.offset >= part.stop or time.monotonic() >= deadline:
+                    return position
+        except OutOfRange:
+            if not job.fail_on_data_loss:
+                return position  # the next round finds out why, and goes on at what is left
+            raise self._loss(position.offset, offsets.earliest(self._source, [part.where])[part.where]) from None
+        except DamagedError as error:
+            raise Failed(
+                f"{self._name} at the source: {error}; restore the partition from another replica, or leave the topic "
+                "out"
+            ) from None
+        finally:
+            pusher.close()
+            pieces.close()  # type: ignore[attr-defined]  # a generator: its connection is given back now
+
+    def _position(self, identity: Identity) -> tuple[Identity, MirrorPosition]:
+        """Where to go on. A new one is committed before any record is copied.
+
+        A round may have been planned long ago, by a driver that has been replaced since: what contradicts the position
+        is asked for again, now that nobody else can move it.
+        """
+        job, part = self._job, self._part
+        position = self._read_position()
+        if position is not None and position.older:  # a task of that version may live: it is fenced by its own id
+            identify(self._target, job.older_id(part.to), timeout_ms=job.transaction_timeout_ms)
+            position = self._read_position() or position
+        if position is None:
+            self._check_untouched()
+            return self._move_to(identity, MirrorPosition(part.first, job.cluster, part.topic_id, OffsetMap()))
+        if position.cluster != job.cluster:
+            raise Failed(
+                f"{part.to.topic} partition {part.to.partition} has been copied from cluster {position.cluster}, not "
+                f"from {job.cluster}: give this mirror another name or prefix"
+            )
+        if position.topic_id != part.topic_id:
+            topic = self._source.topics([part.where.topic]).get(part.where.topic)
+            if topic is None or str(topic.id) != part.topic_id:
+                raise Refused(self._name, ErrorCode.UNKNOWN_TOPIC_ID)
+            text = f"{self._name} was deleted and created again at the source since it was copied"
+            fresh = MirrorPosition(part.first, job.cluster, part.topic_id, OffsetMap())
+            return self._lose(identity, text, fresh)
+        if position.offset < part.first:
+            error = self._loss(position.offset, part.first)
+            return self._lose(identity, str(error), position._replace(offset=part.first))
+        if position.offset > part.stop:
+            ends = offsets.latest(self._source, [part.where])[part.where]
+            if position.offset > ends:
+                text = f"{self._name} ends at offset {ends} at the source, but was copied up to {position.offset}"
+                return self._lose(identity, text, position._replace(offset=ends, offsets=OffsetMap()))
+        return identity, position
+
+    def _read_position(self) -> MirrorPosition | None:
+        found = committed(self._target, self._job.group, [self._part.to]).get(self._part.to)
+        return None if found is None else MirrorPosition.parse(found.offset, found.metadata)
+
+    def _loss(self, offset: int, first: int) -> Failed:
+        return Failed(
+            f"{self._name} begins at offset {first} at the source by now, but was copied up to {offset} only: "
+            f"retention has taken {first - offset} offsets"
+        )
+
+    def _lose(self, identity: Identity, text: str, position: MirrorPosition) -> tuple[Identity, MirrorPosition]:
+        if self._job.fail_on_data_loss:
+            raise Failed(f"{text}; to go on at offset {position.offset}, set failOnDataLoss=false")
+        self._progress.notes.append(f"{text}; going on at offset {position.offset}")
+        return self._move_to(identity, position)
+
+    def _move_to(self, identity: Identity, position: MirrorPosition) -> tuple[Identity, MirrorPosition]:
+        stored = {self._part.to: Committed(position.offset, position.metadata())}
+        add_offsets(self._target, identity, self._job.group, stored)
+        after = end(self._target, identity, commit=True)
+        self._stored = True
+        return after, position
+
+    def _check_untouched(self) -> None:
+        to = self._part.to
+        ends = offsets.latest(self._target, [to])[to]
+        if ends != self._part.registered_end:
+            raise Failed(
+                f"{to.topic} partition {to.partition} at the target has records, but no position of mirror "
+                f"{self._job.name} is known (it expires when a mirror has not run for offsets.retention.minutes): "
+                "delete that topic to copy it anew, or choose another prefix"
+            )
+
+
+class Transaction:
+    """Batches and the position behind them. Begun by the first batch; one without batches only moves the position."""
+
+    def __init__(
+        self,
+        job: Job,
+        part: PartitionTask,
+        target: Cluster,
+        identity: Identity,
+        position: MirrorPosition,
+        copier: Copier,
+        pusher: Pusher,
+    ) -> None:
+        self._job = job
+        self._part = part
+        self._target = target
+        self._identity = identity
+        self._position = position
+        self._copier = copier
+        self._pusher = pusher
+        self._copied: list[OffsetRun] = []
+        self._target_end = -1  # where the next record goes
+        self._source_end = position.offset
+        self._began = time.monotonic()
+        self.records = 0
+        self.size = 0
+
+    @property
+    def full(self) -> bool:
+        job = self._job
+        return self.size >= job.transaction_bytes or time.monotonic() - self._began >= job.transaction_seconds
+
+    def add(self, piece: Piece) -> None:
+        self._source_end = piece.end
+        copied = self._copier.copy(writable(piece.data), start=piece.start, aborted=piece.aborted)
+        if not copied:
+            return
+        if not self.records:
+            self._begin()
+        self._pusher.send([one.data for one in copied])
+        for one in copied:
+            self._note(one)
+
+    def _begin(self) -> None:
+        enlist(self._target, self._identity, [self._part.to])
+        # From here on the markers of the transaction before are in the log, and nothing but what we send follows.
+        self._target_end = self._latest()
+        self._check_kept()
+        self._pusher.begin()
+
+    def _check_kept(self) -> None:
+        """What was copied must be there: a topic that was made anew would stay without its beginning for ever."""
+        to, runs = self._part.to, self._position.offsets.runs
+        if runs and self._target_end < runs[-1].target + runs[-1].count:
+            raise Failed(
+                f"{to.topic} partition {to.partition} at the target ends at offset {self._target_end}, but was filled "
+                f"up to {runs[-1].target + runs[-1].count}: it was deleted or has lost records; delete its offsets in "
+                f"group {self._job.group} to copy it anew"
+            )
+
+    def _note(self, one: Copied) -> None:
+        """A batch with gaps is one record in the map, for those after it do not lie where counting would have them."""
+        at = self._target_end + self.records
+        dense = one.next - one.first == one.count
+        self._copied.append(OffsetRun(one.first, at, one.count if dense else 1))
+        self.records += one.count
+        self.size += len(one.data)
+
+    def commit(self, *, finished: bool) -> tuple[Identity, MirrorPosition]:
+        """Everything sent, and the position behind it; `finished`: behind all that was to be copied."""
+        reached = max(self._source_end, self._part.stop) if finished else self._source_end
+        position = self._position._replace(offset=reached)
+        if self.records:
+            self._pusher.flush()
+            position = position._replace(offsets=self._map_sent())
+        stored = {self._part.to: Committed(position.offset, position.metadata())}
+        add_offsets(self._target, self._identity, self._job.group, stored)
+        return end(self._target, self._identity, commit=True), position
+
+    def _map_sent(self) -> OffsetMap:
+        """The offset map with what was sent. If somebody else has written in between, it is not known which offsets our
+        records got, and the map does without them."""
+        found = OffsetMap(self._position.offsets.runs)
+        if self._latest() == self._target_end + self.records:
+            for run in self._copied:
+                found.add(*run)
+        return found
+
+    def _latest(self) -> int:
+        return offsets.latest(self._target, [self._part.to])[self._part.to]

@@ -1,0 +1,104 @@
+"""The command line of a pipeline: the flags of every run, and `name=value` pairs."""
+
+import argparse
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from ottla.spark.runner import Option, Pipeline, Wrong
+from ottla.spark.runner.state import default_folder
+
+BOOTSTRAP: Final = "localhost:9092"
+ONCE_COUNT: Final = 10_000  # made-up records for a run that ends by itself
+
+REPEATABLE: Final[dict[str, Any]] = {"action": "append", "default": []}
+
+Add = Callable[..., Any]
+
+
+def new_parser(pipeline: Pipeline, program: str) -> argparse.ArgumentParser:
+    options = "\n".join(describe_option(option) for option in pipeline.options)
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=pipeline.summary,
+        epilog="options of this pipeline:\n" + (options or "  none"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_input(parser.add_argument)
+    add_state(parser.add_argument, pipeline.name)
+    add_spark(parser.add_argument)
+    add_made_up_input(parser.add_argument)
+    return parser
+
+
+def describe_option(option: Option) -> str:
+    choices = f" ({', '.join(option.choices)})" if option.choices else ""
+    return f"  {option.name}={option.default or ''}\n      {option.summary}{choices}"
+
+
+def add_input(add: Add) -> None:
+    add("-o", "--option", metavar="NAME=VALUE", help="an option of the pipeline; repeatable", **REPEATABLE)
+    add(
+        "-b",
+        "--bootstrap",
+        default=os.environ.get("OTTLA_BOOTSTRAP", BOOTSTRAP),
+        help="the cluster: host:port,... ($OTTLA_BOOTSTRAP)",
+    )
+    add(
+        "-X",
+        "--property",
+        metavar="NAME=VALUE",
+        help="a Kafka client option, such as security.protocol=SSL; repeatable; secrets from a file or a variable: "
+        "sasl.jaas.config.file=PATH, sasl.password.env=NAME",
+        **REPEATABLE,
+    )
+
+
+def add_state(add: Add, name: str) -> None:
+    folder = default_folder(os.environ) / name
+    add("--folder", type=Path, help=f"its state, checkpoints and tables (default: {folder})")
+    add("--checkpoints", metavar="URL", help="put checkpoints here, such as s3a://... (default: in the folder)")
+    add("--once", action="store_true", help="work through what is there, then end")
+    add(
+        "--every",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="begin a micro-batch so often; 0: without a pause (default: 1)",
+    )
+
+
+def add_spark(add: Add) -> None:
+    add(
+        "--master",
+        help="where Spark runs: local[*], spark://host:7077, ... (default: what spark-submit says, else local[*])",
+    )
+    add("--conf", metavar="NAME=VALUE", help="a setting of Spark; repeatable", **REPEATABLE)
+    add("--driver-memory", metavar="SIZE", help="memory of Spark's Java process, such as 2g (default: 1g)")
+    add("--ui", action="store_true", help="serve Spark's own web pages")
+
+
+def add_made_up_input(add: Add) -> None:
+    add("--generate", action="store_true", help="make up input and produce it, beside the run; with --once before it")
+    add("--generate-only", action="store_true", help="make up input and end")
+    add("--rate", type=float, metavar="N", help="made-up records a second (default: 100 beside a run, else no limit)")
+    add(
+        "--count",
+        type=int,
+        metavar="N",
+        help=f"made-up records in all (default: until stopped; {ONCE_COUNT:,} for a run that ends)",
+    )
+    add("--seed", type=int, default=0, metavar="N", help="the same seed makes up the same input (default: 0)")
+
+
+def pairs(flag: str, texts: Iterable[str]) -> dict[str, str]:
+    """The values of a flag that is given as name=value, once or several times."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise Wrong(f"{flag} {text}: expected name=value")
+        found[name.strip()] = value
+    return found

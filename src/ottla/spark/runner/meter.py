@@ -1,0 +1,113 @@
+"""How far and how fast the queries of a run are, measured from what Spark says after each micro-batch."""
+
+import json
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ottla.client.failure import Failed
+from ottla.spark.runner.state import QueryProgress
+from ottla.spark.source.checkpoint import Position, load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+WINDOW_S = 10.0  # a rate is that of the last few batches, not of one
+SHORTEST_S = 0.1  # and not of a moment
+ASIDE = "aside"  # a query that observes a `count` under this name tells how many records it has put aside
+
+
+class Meter:
+    def __init__(self) -> None:
+        self._counts: dict[str, Count] = {}
+
+    def read(self, queries: "Sequence[StreamingQuery]") -> tuple[QueryProgress, ...]:
+        return tuple(self._counts.setdefault(query.name, Count(query.name)).read(query) for query in queries)
+
+
+class Count:
+    """Of one query: rows in all, and when they came."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rows = 0
+        self.batch: int | None = None
+        self.lag: int | None = None
+        self.aside = 0
+        self._seen: tuple[int, str] | None = None
+        self._rate = Rate()
+        self._rate.at(time.monotonic(), 0)
+
+    def read(self, query: "StreamingQuery") -> QueryProgress:
+        last = query.lastProgress
+        if last and (last["batchId"], last["timestamp"]) != self._seen:
+            before = self._seen
+            self._seen = (last["batchId"], last["timestamp"])
+            missed = last["batchId"] - (before[0] if before else -1) > 1  # Spark keeps the last hundred
+            for one in query.recentProgress if missed else [last]:
+                if before is None or (one["batchId"], one["timestamp"]) > before:
+                    self.rows += count_records(one)
+                    self.aside += count_aside(one)
+            self.batch = last["batchId"]
+            self.lag = lag(last["sources"])
+        rate = self._rate.at(time.monotonic(), self.rows)
+        return QueryProgress(self.name, self.batch, self.rows, rate, self.lag, self.aside)
+
+
+class Rate:
+    """How fast a count grows: over the last few looks at it, not from one to the next."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def at(self, now: float, count: int) -> float:
+        self._marks.append((now, count))
+        while len(self._marks) > 2 and self._marks[1][0] < now - WINDOW_S:
+            self._marks.popleft()
+        began, first = self._marks[0]
+        return max(0.0, (count - first) / (now - began)) if now - began >= SHORTEST_S else 0.0
+
+
+def count_records(progress: Any) -> int:
+    """Records that a batch took. Spark counts rows, twice if the plan scans the source twice; offsets know better."""
+    rows: int = progress["numInputRows"]
+    spans = [span(source) for source in progress["sources"]]
+    known = [count for count in spans if count is not None]
+    return min(rows, sum(known)) if known and len(known) == len(spans) else rows
+
+
+def count_aside(progress: Any) -> int:
+    observed = progress.get("observedMetrics") or {}
+    return int(observed[ASIDE]["count"] or 0) if ASIDE in observed else 0
+
+
+def span(source: Any) -> int | None:
+    """From where a batch began to where it ended, in offsets; None when the source does not say."""
+    start, end = position(source.get("startOffset")), position(source["endOffset"])
+    if end is None or (start is None and not end.begun):
+        return None
+    begun = {**(start.offsets if start else {}), **end.begun}
+    return sum(offset - begun.get(where, 0) for where, offset in end.offsets.items())
+
+
+def lag(sources: "Sequence[Any]") -> int | None:
+    """Records that were there, but not read, when the last batch was planned; None when no source says so."""
+    known = [behind(position(source["endOffset"]), position(source["latestOffset"])) for source in sources]
+    counts = [count for count in known if count is not None]
+    return sum(counts) if counts else None
+
+
+def behind(end: Position | None, latest: Position | None) -> int | None:
+    if end is None or latest is None:
+        return None
+    return sum(max(0, offset - end.offsets.get(where, 0)) for where, offset in latest.offsets.items())
+
+
+def position(offset: str | None) -> Position | None:
+    """Where a source of ours stands; others count in their own way."""
+    try:
+        return load(json.loads(offset)) if offset else None
+    except (Failed, ValueError):
+        return None

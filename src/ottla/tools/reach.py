@@ -1,0 +1,94 @@
+"""Whether the cluster answers, before a command begins: a client would go on trying until its timeout, and say little.
+
+A broker tells its clients where to go on (`advertised.listeners`). Where that is an address that does not answer from
+here, everything fails although `--bootstrap` is right: so the addresses that were told are tried, too.
+"""
+
+import socket
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+from ottla.client.cluster import places, silence
+from ottla.client.connection import Address, Connection
+from ottla.client.failure import Failed, Unreachable
+from ottla.client.security import Security
+from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+CONNECT_S_MAX = 5.0
+ANSWER_S_MAX = 8.0  # a broker that works may be busy for a while
+PROBES_MAX = 16  # addresses tried at once
+
+
+def reach(bootstrap: str, security: Security | None) -> list[str]:
+    """The addresses that clients are sent to. Failed, with a sentence that names the address, when nobody answers.
+
+    Without `security` it is not known how to talk there: then somebody must listen, and nothing is told.
+    """
+    reasons: list[str] = []
+    for address in places(bootstrap):
+        try:
+            knock(address)
+            return [] if security is None else ask(address, security)
+        except Unreachable as error:
+            reasons.append(str(error))
+        except OSError as error:
+            reasons.append(explain(error))
+    raise silence(bootstrap, f"{reasons[-1]}; see --bootstrap")
+
+
+def ask(address: Address, security: Security) -> list[str]:
+    connection = Connection(address, ANSWER_S_MAX, security=security)
+    try:
+        answer = connection.ask(MetadataRequest(topics=[]), MetadataResponse)
+    finally:
+        connection.close()
+    told = [(broker.host, broker.port) for broker in answer.brokers]
+    if told and address not in told:
+        check_told(name(address), told, security)
+    return [name(one) for one in told]
+
+
+def check_told(asked: str, told: list[Address], security: Security) -> None:
+    """One that answers is enough: others of a cluster may be down."""
+    reasons: dict[Address, str] = {}
+    pool = ThreadPoolExecutor(PROBES_MAX)
+    try:
+        probes = {pool.submit(probe, address, security): address for address in told[:PROBES_MAX]}
+        for done in as_completed(probes):
+            reason = done.result()
+            if reason is None:
+                return
+            reasons[probes[done]] = reason
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    places_told = ", ".join(f"{name(address)} ({reason})" for address, reason in reasons.items())
+    raise Failed(
+        f"{asked} answers, and sends clients on to {places_told}, which does not answer: correct advertised.listeners "
+        "of the broker, or make that address known here"
+    )
+
+
+def probe(address: Address, security: Security) -> str | None:
+    """Why nobody answers there; None if somebody does."""
+    try:
+        knock(address)
+        Connection(address, CONNECT_S_MAX, security=security).close()
+    except Unreachable:
+        return "no answer"
+    except OSError as error:
+        return explain(error)
+    except Failed:  # it does answer
+        return None
+    return None
+
+
+def knock(address: Address) -> None:
+    socket.create_connection(address, timeout=CONNECT_S_MAX).close()
+
+
+def explain(error: OSError) -> str:
+    return f"no answer within {CONNECT_S_MAX:.0f} seconds" if isinstance(error, TimeoutError) else str(error.strerror)
+
+
+def name(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

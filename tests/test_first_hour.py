@@ -1,0 +1,30 @@
+"""The first hour with Ottla: a new project with one dependency, and the tests that the page on testing begins with."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "testing.md"
+PROJECT = """
+[project]
+name = "shop"
+version = "1"
+[dependency-groups]
+test = ["ottla"]
+[tool.pytest.ini_options]
+ottla_mode = "thread"
+"""
+
+
+def test_a_new_project_with_one_dependency(pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    pytester.makepyfile(test_shop=block)
+    pytester.makepyprojecttoml(PROJECT)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-vv", "--durations=0", "--durations-min=0")
+    result.assert_outcomes(passed=5)
+    spent = [float(line.split("s")[0]) for line in result.outlines if re.match(r"[\d.]+s (setup|call|teardown)", line)]
+    with capsys.disabled():
+        print(f"\nfive tests of a new project, in thread mode: {sum(spent):.2f} s (setup, call and teardown)")
