@@ -291,7 +291,7 @@ def test_a_partition_that_comes_while_a_fetch_waits_is_fetched_soon(tmp_path: Pa
         await until(lambda: first.high == 1)
         second = world.lead(0, index=1)
         append(second)
-        await until(lambda: second.high == 1, patience_s=5)
+        await until(lambda: second.high == 1, seconds=20)
 
     play(tmp_path, story, ids=(0, 1), **{"replica.fetch.wait.max.ms": "30000"})
 
