@@ -65,7 +65,7 @@ ARROWS = {
 PURE = (
     "cluster/control/",
     "cluster/image.py",
-    "cluster/keeper.py",
+    "cluster/metadata_store.py",
     "cluster/placement.py",
     "cluster/topic_names.py",
     "cluster/versioned.py",
@@ -100,8 +100,9 @@ SATELLITES = {
     "demo",
     "embed",
     "faults",
-    "folder",
-    "logs",
+    "data_folder",
+    "logging_setup",
+    "notify",
     "pytest_plugin",
     "serve",
     "sim",
@@ -136,14 +137,16 @@ ADAPTORS = {
     "disk": {
         "descriptors.py",
         "disk.py",
-        "cluster/embedded.py",
+        "cluster/sqlite_store.py",
         "cluster/journal.py",
         "log/segment.py",
         "metrics/process.py",
         "log/index.py",
         "net/connection.py",
+        "net/encrypted.py",
         "net/outbox.py",
-    },  # net: sendfile
+        "security/certificates.py",
+    },  # net: sendfile, and reading where that cannot be
     "network": {
         "cluster/kazoo_thread.py",
         "cluster/peers.py",
@@ -151,6 +154,9 @@ ADAPTORS = {
         "net/connection.py",
         "net/outbox.py",
         "net/listener.py",
+        "security/certificates.py",
+        "security/handshake.py",
+        "security/stream.py",
         "broker.py",
     },  # the root asks for the host's name
 }
@@ -166,11 +172,11 @@ ROOTS = {
     "steps.py",
     "cluster/acl_store.py",
     "cluster/live_configs.py",
-    "cluster/member.py",
+    "cluster/registration.py",
     "cluster/kazoo_thread.py",
     "embed.py",
     "sim/loop.py",
-    "console/watch/gathering.py",
+    "console/watch/watching.py",
     "demo/parts.py",  # opening is a task for each log
 }
 

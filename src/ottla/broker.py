@@ -27,29 +27,32 @@ from ottla.coord.transactions.markers import MarkerWriter
 from ottla.disk import RealDisk
 from ottla.founding.alone import Alone
 from ottla.handlers.call import Parts
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.net.connection import Limits, Receiver
 from ottla.net.dispatch import Dispatch
 from ottla.net.listener import Admission, Listener, bind
+from ottla.records.native import warn_if_missing
 from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
 from ottla.telemetry.receiver import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
     from socket import socket
     from typing import Any
 
     from ottla.clock import Clock
     from ottla.cluster.acl_store import AclStore
     from ottla.cluster.image import Image
-    from ottla.cluster.keeper import Keeper
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.config import BrokerConfig
     from ottla.disk import Disk
     from ottla.founding import Founding
     from ottla.metrics.endpoint import Endpoint
     from ottla.metrics.sources import Sources
+    from ottla.net.connection import Answer, Connection
+    from ottla.net.doors import Doors
     from ottla.security.authorizer import Authorizer
 
 log = logging.getLogger("ottla.broker")
@@ -68,7 +71,7 @@ class Broker:
         *,
         clock: Clock | None = None,
         disk: Disk | None = None,
-        keeper: Keeper | None = None,
+        metadata_store: MetadataStore | None = None,
     ) -> None:
         self.config = config
         self.clock: Clock = clock or SystemClock()
@@ -76,20 +79,21 @@ class Broker:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.addresses: list[tuple[str, str, int]] = []
-        self._store = Store([Path(path) for path in config.log_dirs], self.disk, self.clock, config)
+        self._store = LogStore([Path(path) for path in config.log_dirs], self.disk, self.clock, config)
         self._founding: Founding
         if config.zookeeper_connect:
             from ottla.founding.member import Joined  # a broker that stands alone does without
 
-            self._founding = Joined(config, self.clock, self._store, keeper)
+            self._founding = Joined(config, self.clock, self._store, metadata_store)
         else:
-            self._founding = Alone(config, self.clock, self._store, keeper)
+            self._founding = Alone(config, self.clock, self._store, metadata_store)
         self._authorizer: Authorizer | None = None
         self._acl_store: AclStore | None = None
         self._sources: Sources | None = None
         self._metrics: Endpoint | None = None
         self._started = False
         self._admission = Admission()
+        self._doors: Doors | None = None
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.parts: Parts | None = None  # what handlers work on, from the start on
@@ -101,9 +105,11 @@ class Broker:
     async def start(self) -> None:
         for notice in self.config.notices:
             log.warning(notice)
+        warn_if_missing(log)
         descriptors.raise_limit()
         # Others may fail and go offline; without the first, which has the metadata, there is nothing to go by.
         self.disk.make_folder(self.config.log_dirs[0], parents=True)
+        self._doors = self._make_doors()
         sockets = self._bind()
         await self._open_metrics()
         self._waits = Waits(asyncio.get_running_loop())
@@ -143,7 +149,7 @@ class Broker:
         users = (user.strip() for user in (config.super_users or "").split(";"))
         self._authorizer = Authorizer(filter(None, users), open_by_default=config.allow_everyone_if_no_acl_found)
         shared = founding.membership is not None
-        self._acl_store = AclStore(founding.keeper, self._authorizer, self.clock, shared=shared)
+        self._acl_store = AclStore(founding.metadata_store, self._authorizer, self.clock, shared=shared)
         await self._acl_store.start()
 
     async def _open_metrics(self) -> None:
@@ -152,7 +158,7 @@ class Broker:
             return
         from ottla.metrics.endpoint import Endpoint
         from ottla.metrics.loop_lag import LoopLag
-        from ottla.metrics.session import KeeperSession
+        from ottla.metrics.session import StoreSession
         from ottla.metrics.sources import Sources
 
         self._sources = Sources(
@@ -161,7 +167,7 @@ class Broker:
             lag=LoopLag(),
             missing=self._missing,
             listeners=self._listeners,
-            session=KeeperSession(self._founding.keeper) if self.config.zookeeper_connect else None,
+            session=StoreSession(self._founding.metadata_store) if self.config.zookeeper_connect else None,
         )
         self._metrics = Endpoint(self._sources, gethostname())
         await self._metrics.open()
@@ -191,9 +197,19 @@ class Broker:
             for one in self._store.logs.values():
                 one.producers.expiration_ms = config.producer_id_expiration_ms
         self._store.config = config
+        if self._doors is not None:
+            self._doors.look()
         self._admission.limit(
             config.max_connections, config.max_connections_per_ip, overrides(config.max_connections_per_ip_overrides)
         )
+
+    def _make_doors(self) -> Doors | None:
+        """What listeners that are not plain need; certificates that cannot be read stop the broker here."""
+        if all(listener.protocol == "PLAINTEXT" for listener in self.config.opened):
+            return None
+        from ottla.net.doors import Doors
+
+        return Doors(self.config, self.clock, secrets.token_bytes)
 
     def _bind(self) -> list[socket]:
         """Take the addresses; who dials now waits in the kernel's queue until the broker is up."""
@@ -234,7 +250,7 @@ class Broker:
             groups=self._groups,
             transactions=self._transactions,
             markers=markers,
-            old_offsets=ConsumerOffsets(founding.keeper),
+            old_offsets=ConsumerOffsets(founding.metadata_store),
             clustered=founding.membership is not None,
             membership=founding.membership,
             throttle=founding.throttle,
@@ -267,13 +283,19 @@ class Broker:
         config, receiver = self.config, Receiver()
         limits = Limits(config.socket_request_max_bytes, REQUESTS_MAX, UNSENT_SIZE_MAX)
         for wanted, bound in zip(config.opened, sockets, strict=True):
+            entrance, first_limits = None, limits
+            handle: Callable[[Connection, memoryview], Answer] = dispatch
+            if self._doors is not None and wanted.protocol != "PLAINTEXT":
+                entrance = self._doors.entrance(wanted, dispatch, limits, self._user)
+                handle, first_limits = entrance.gate or dispatch, self._doors.limits(wanted, limits)
             listener = Listener(
                 wanted.name,
                 bound,
-                handle=dispatch,
+                handle=handle,
                 admission=self._admission,
                 receiver=receiver,
-                limits=limits,
+                limits=first_limits,
+                entrance=entrance,
                 connections_max=wanted.connections_max,
                 idle_s_max=config.connections_max_idle_ms / 1000,
                 send_buffer_size=config.socket_send_buffer_bytes,
@@ -281,6 +303,13 @@ class Broker:
             )
             self._listeners.append(listener)
             listener.open()
+
+        if self._doors is not None:
+            self._own(self._doors.watch(lambda: self._founding.metadata.config))
+
+    def _user(self, name: str) -> Mapping[str, str]:
+        """What is kept of a user."""
+        return self._founding.metadata.image.users.get(name, {})
 
     def _own(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -324,6 +353,8 @@ class Broker:
             await self._groups.stop()
         if self._transactions is not None:
             await self._transactions.stop()
+        if self._doors is not None:
+            await self._doors.close()
         await asyncio.gather(*(listener.drain(DRAIN_S) for listener in self._listeners))
         if self._dispatch is not None:
             await self._dispatch.stop()

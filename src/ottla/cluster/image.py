@@ -57,6 +57,7 @@ class Image(NamedTuple):
     group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # of those groups that have any
     names_by_key: Versioned[str, tuple[str, ...]] = Versioned()  # of names with dots or underscores
     client_metrics: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # subscriptions to clients' metrics
+    users: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # what is kept of users: SCRAM credentials, quotas
 
     def topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -80,12 +81,12 @@ class Image(NamedTuple):
 
     def with_topics(self, *topics: Topic) -> Image:
         """The image with these topics added or replaced."""
-        return self._changed({topic.name: topic for topic in topics}, ())
+        return self._change_topics({topic.name: topic for topic in topics}, ())
 
     def without_topics(self, *names: str) -> Image:
-        return self._changed({}, names)
+        return self._change_topics({}, names)
 
-    def _changed(self, put: Mapping[str, Topic], gone: Iterable[str]) -> Image:
+    def _change_topics(self, put: Mapping[str, Topic], gone: Iterable[str]) -> Image:
         former = [self.topics[name] for name in gone] + [old for name in put if (old := self.topics.get(name))]
         stale = [topic.id for topic in former if self.names_by_id.get(topic.id) == topic.name]
         keys: dict[str, set[str]] = {}
@@ -96,9 +97,9 @@ class Image(NamedTuple):
                 names.discard(name)
                 names.update((name,) if name in put else ())
         return self._replace(
-            topics=self.topics.changed(put, gone),
-            names_by_id=self.names_by_id.changed({topic.id: name for name, topic in put.items()}, stale),
-            names_by_key=self.names_by_key.changed(
+            topics=self.topics.change(put, gone),
+            names_by_id=self.names_by_id.change({topic.id: name for name, topic in put.items()}, stale),
+            names_by_key=self.names_by_key.change(
                 {key: tuple(sorted(names)) for key, names in keys.items() if names},
                 [key for key, names in keys.items() if not names and key in self.names_by_key],
             ),
@@ -117,6 +118,10 @@ class Image(NamedTuple):
     def with_client_metrics(self, name: str, pairs: Mapping[str, str]) -> Image:
         others = {other: configs for other, configs in self.client_metrics.items() if other != name}
         return self._replace(client_metrics={**others, name: pairs} if pairs else others)
+
+    def with_user(self, name: str, pairs: Mapping[str, str]) -> Image:
+        others = {other: kept for other, kept in self.users.items() if other != name}
+        return self._replace(users={**others, name: pairs} if pairs else others)
 
 
 EMPTY = Image("", NO_LEADER, {}, Versioned(), Versioned(), {})

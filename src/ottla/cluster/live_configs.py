@@ -1,9 +1,9 @@
-"""Options that are set while the cluster runs, as every member follows them: read from the store, put into the image.
+"""Options that are set while the cluster runs: every member reads them from the store and puts them into its image.
 
 A change of a topic's or a broker's options comes with a numbered notice below /config/changes that says whose they are.
-Each member reads the notices that are new to it, then the options, and publishes an image with them. Groups and
-client metrics have no
-notices (`znodes.notify_of_config` says why): their parent node is written with each change, and all are read again.
+Each member reads the notices that are new to it, then the options, and publishes an image with them. Groups and client
+metrics have no notices (`znodes.notify_of_config` says why): their parent node is written with each change, and all
+are read again.
 
 A topic may be new: its options are read by whoever hears of it from the controller, with `read_topic_configs`. A notice
 that comes in between would be lost, so its name is kept, and the options are read again when the topic is in the image.
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
 from ottla.cluster.image import EVERY_BROKER
-from ottla.cluster.keeper import KeeperError, NoNode, SessionEvent, Unavailable
+from ottla.cluster.metadata_store import NoNode, SessionEvent, StoreError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ottla.clock import Clock
     from ottla.cluster.image import Image, Topic
-    from ottla.cluster.keeper import Keeper, Node
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.metadata_store import MetadataStore, Znode
 
 logger = logging.getLogger("ottla.member")
 
@@ -38,7 +38,7 @@ Configs = dict[str, str]
 
 
 class LiveConfigs:
-    def __init__(self, store: Keeper, metadata: Metadata, clock: Clock) -> None:
+    def __init__(self, store: MetadataStore, metadata: Metadata, clock: Clock) -> None:
         self._store = store
         self._metadata = metadata
         self._clock = clock
@@ -52,7 +52,7 @@ class LiveConfigs:
         self._cancels: list[Callable[[], None]] = []
 
     async def start(self, image: Image) -> None:
-        """Publish the image with the options of brokers and groups, and from now on what changes of them."""
+        """Publish an image with the options of brokers and groups, and then one for each change of them."""
         self._cancels = [
             self._store.watch(znodes.CONFIG_CHANGES, lambda event: self._changed.set()),
             *(self._store.watch(path, lambda event: self._look_at_groups()) for path in znodes.SILENT.values()),
@@ -62,12 +62,15 @@ class LiveConfigs:
         self._seen = dict.fromkeys(await self._store.children(znodes.CONFIG_CHANGES), now)
         brokers, groups = await self._read_brokers(), await self._read_below(znodes.GROUP_CONFIGS)
         metrics = await self._read_below(znodes.CLIENT_METRICS_CONFIGS)
+        users = await self._read_users(await self._children(znodes.USER_CONFIGS))
         self._metadata.subscribe(self._catch_up)
-        self._metadata.publish(image._replace(broker_configs=brokers, group_configs=groups, client_metrics=metrics))
+        self._metadata.publish(
+            image._replace(broker_configs=brokers, group_configs=groups, client_metrics=metrics, users=present(users))
+        )
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
     async def read_topic_configs(self, names: Iterable[str]) -> dict[str, Configs]:
-        """The options of topics, as of now. Those that have none are in it, too."""
+        """The present options of these topics. Topics without options are included."""
         wanted = tuple(names)
         found: dict[str, Configs] = {}
         for first in range(0, len(wanted), READS_AT_ONCE):
@@ -106,7 +109,7 @@ class LiveConfigs:
             names = await self._store.children(znodes.CONFIG_CHANGES)
             fresh = [name for name in names if name not in self._seen]
             nodes = await asyncio.gather(*(self._notice(name) for name in fresh))
-            changes = dict.fromkeys(change for node in nodes for change in decoded(node))
+            changes = dict.fromkeys(change for node in nodes for change in decode_notice(node))
             topics = {change.name: None for change in changes if change.kind == "topics"}
             topics |= come
             if everything:
@@ -116,14 +119,19 @@ class LiveConfigs:
             broker_configs = await self._read_brokers() if brokers else None
             group_configs = await self._read_below(znodes.GROUP_CONFIGS) if groups else None
             metrics = await self._read_below(znodes.CLIENT_METRICS_CONFIGS) if groups else None
-        except KeeperError:
+            names_of_users = {change.name: None for change in changes if change.kind == "users"}
+            if everything:
+                names_of_users |= dict.fromkeys(await self._children(znodes.USER_CONFIGS))
+            users = await self._read_users(names_of_users)
+        except StoreError:
             self._all |= everything
             self._groups_changed |= groups
             self._come |= come
             raise
         now = self._clock.monotonic()
         self._seen = {name: self._seen.get(name, now) for name in names}
-        self._publish(configs, broker_configs, group_configs, metrics)
+        kept = {} if everything else self._metadata.image.users
+        self._publish(configs, broker_configs, group_configs, metrics, present({**kept, **users}))
         await self._remove_old(now)
 
     def _publish(
@@ -132,6 +140,7 @@ class LiveConfigs:
         brokers: Mapping[str, Configs] | None,
         groups: Mapping[str, Configs] | None,
         metrics: Mapping[str, Configs] | None,
+        users: Mapping[str, Mapping[str, str]],
     ) -> None:
         image = self._metadata.image
         changed: list[Topic] = []
@@ -148,6 +157,8 @@ class LiveConfigs:
             new = new._replace(group_configs=groups)
         if metrics is not None and metrics != image.client_metrics:
             new = new._replace(client_metrics=metrics)
+        if users != image.users:
+            new = new._replace(users=users)
         if new is not image:
             self._metadata.publish(new)
 
@@ -157,7 +168,7 @@ class LiveConfigs:
         self._early[name] = None
 
     def _catch_up(self, old: Image | None, new: Image) -> None:
-        """A topic has come whose options were heard of before."""
+        """A topic has come whose options have changed before."""
         if self._early and (come := [name for name in new.topics_changed_since(old) if name in self._early]):
             for name in sorted(come):
                 self._come[name] = self._early.pop(name)
@@ -171,7 +182,7 @@ class LiveConfigs:
             except NoNode:
                 continue
 
-    async def _notice(self, name: str) -> Node | None:
+    async def _notice(self, name: str) -> Znode | None:
         try:
             return await self._store.get(f"{znodes.CONFIG_CHANGES}/{name}")
         except NoNode:
@@ -194,6 +205,16 @@ class LiveConfigs:
         kept = (EVERY_BROKER if name == znodes.DEFAULT_ENTITY else name for name in names)
         return dict(zip(kept, found, strict=True))
 
+    async def _read_users(self, names: Iterable[str]) -> dict[str, Configs]:
+        """What is kept of users, given as their nodes are called. Those with a client beside them are about quotas."""
+        wanted = [name for name in names if "/" not in name and name != znodes.DEFAULT_ENTITY]
+        found: dict[str, Configs] = {}
+        for first in range(0, len(wanted), READS_AT_ONCE):
+            some = wanted[first : first + READS_AT_ONCE]
+            read = await asyncio.gather(*(self._read(f"{znodes.USER_CONFIGS}/{name}") for name in some))
+            found.update(zip(map(znodes.group_name, some), read, strict=True))
+        return found
+
     async def _read_below(self, parent: str) -> dict[str, Configs]:
         """The options of groups, or of client metrics, by name."""
         names = await self._children(parent)
@@ -214,8 +235,13 @@ class LiveConfigs:
             await asyncio.gather(self._task, return_exceptions=True)
 
 
-def decoded(node: Node | None) -> list[znodes.ConfigChange]:
-    """What a notice says; nothing when it is gone, or cannot be understood: the others still count."""
+def present(users: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+    """Those of whom anything is kept."""
+    return {name: kept for name, kept in users.items() if kept}
+
+
+def decode_notice(node: Znode | None) -> list[znodes.ConfigChange]:
+    """What a notice says; nothing when it is deleted or malformed."""
     if node is None:
         return []
     try:
