@@ -38,11 +38,12 @@ if TYPE_CHECKING:
 
     from ottla.config.topic import TopicConfig
     from ottla.log.directory import Directory
-    from ottla.log.producers import Completed, EndMarker
+    from ottla.log.producers import Completed
     from ottla.log.recovery import Loaded
     from ottla.log.seek import Hit
     from ottla.log.snapshots import Batch
     from ottla.records.batch import Header
+    from ottla.records.markers import EndMarker
     from ottla.records.validate import Accepted
 
 NOTHING_KNOWN: Mapping[int, Hit | None] = {}

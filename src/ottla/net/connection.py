@@ -222,11 +222,11 @@ class Connection:
         self._out = Outbox()
         self._reading = True
         self._writing = False
-        loop.add_reader(self._fd, self._readable)
+        loop.add_reader(self._fd, self._on_readable)
 
     # ------------------------------------------------------------------ in
 
-    def _readable(self) -> None:
+    def _on_readable(self) -> None:
         self.active_at = self._loop.time()
         held = self._held
         if held is None and self._expected:
@@ -235,7 +235,7 @@ class Connection:
             if held is None:
                 size = self._socket.recv_into(self._receiver.shared)
             else:
-                size = self._socket.recv_into(held[self._held_size : self._wanted(held)])
+                size = self._socket.recv_into(held[self._held_size : self._fill_end(held)])
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -265,7 +265,7 @@ class Connection:
             if self._closing or not self._reading:
                 self._settle()
 
-    def _wanted(self, held: memoryview) -> int:
+    def _fill_end(self, held: memoryview) -> int:
         """Up to where to fill the buffer: the end of the frame, as far as it is known."""
         if self._held_size < 4:
             return self._expected or len(held)
@@ -280,7 +280,7 @@ class Connection:
             self.arrived = started
         turn_s = self._receiver.turns.turn_s()
         while size - position >= 4:
-            if self._stopped():
+            if self._is_stopped():
                 self._keep(data[position:])
                 return
             (length,) = LENGTH.unpack_from(data, position)
@@ -320,7 +320,7 @@ class Connection:
 
     def _turn(self) -> None:
         self._queued = False
-        if self.closed or self._closing or self._backlog is None or self._stopped():
+        if self.closed or self._closing or self._backlog is None or self._is_stopped():
             return  # whatever stopped it has it line up again
         backlog, self._backlog = self._backlog, None
         try:
@@ -387,10 +387,10 @@ class Connection:
         else:
             assert isinstance(answer, Deferred)
             self._exclusive = answer.exclusive
-            answer.future.add_done_callback(partial(self._answered, answer))
+            answer.future.add_done_callback(partial(self._on_answer, answer))
         self._answers.append(answer)
 
-    def _stopped(self) -> bool:
+    def _is_stopped(self) -> bool:
         return (
             self._exclusive
             or len(self._answers) >= self._limits.requests_max
@@ -404,17 +404,17 @@ class Connection:
 
     def _resume_reading(self) -> None:
         """Called when answers have left: take up the frames that waited, then the socket again."""
-        if self.closed or self._closing or self._stopped():
+        if self.closed or self._closing or self._is_stopped():
             return
         if self._backlog is not None:
             self._line_up()
         elif not self._reading:
             self._reading = True
-            self._loop.add_reader(self._fd, self._readable)
+            self._loop.add_reader(self._fd, self._on_readable)
 
     # ------------------------------------------------------------------ out
 
-    def _answered(self, answer: Deferred, future: asyncio.Future[Any]) -> None:
+    def _on_answer(self, answer: Deferred, future: asyncio.Future[Any]) -> None:
         """A late answer is there: count its bytes, and send it if it is next."""
         if self.closed:
             return
@@ -468,7 +468,7 @@ class Connection:
         elif not self._reading:
             self._resume_reading()
 
-    def _writable(self) -> None:
+    def _on_writable(self) -> None:
         self.active_at = self._loop.time()
         self._send()
         self._settle()
@@ -483,7 +483,7 @@ class Connection:
         if not everything:
             if not self._writing:
                 self._writing = True
-                self._loop.add_writer(self._fd, self._writable)
+                self._loop.add_writer(self._fd, self._on_writable)
         elif self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)

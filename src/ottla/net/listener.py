@@ -187,7 +187,7 @@ class Listener:
             connection = make(
                 listener=self.name,
                 handle=self._handle,
-                on_close=self._closed,
+                on_close=self._on_close,
                 loop=self._loop,
                 receiver=self._receiver,
                 limits=self._limits,
@@ -206,7 +206,7 @@ class Listener:
         sock.close()
         self._admission.release(address)
 
-    def _closed(self, connection: Connection) -> None:
+    def _on_close(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
         if not self.connections:
             self._empty.set()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ottla.records.compress import Buffer
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
+TAIL: Final = Struct(">hiqqqhii")  # what lies between the checksum and the records
 HEADER_SIZE: Final = 61
 LOG_OVERHEAD: Final = 12  # base offset and length, common to every magic
 MAGIC: Final = 2
@@ -346,7 +347,7 @@ def build(
     data = b"".join(encode_record(record, base_offset, base_timestamp) for record in records)
     if codec and records:
         data = compress(codec, data, level)
-    tail = _TAIL.pack(
+    tail = TAIL.pack(
         attributes,
         last_offset - base_offset,
         base_timestamp,
@@ -361,7 +362,6 @@ def build(
 
 
 _HEAD: Final = Struct(">qiibI")
-_TAIL: Final = Struct(">hiqqqhii")
 
 
 def encode_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
