@@ -357,10 +357,10 @@ def conversation(challenge: str, verdict: str) -> None:
 @pytest.mark.parametrize(
     ("challenge", "said"),
     [
-        ("", "something else than a SCRAM challenge"),
-        ("e=other-error", "something else than a SCRAM challenge"),
-        ("r={nonce}x,s=c2FsdA==,i=many", "something else than a SCRAM challenge"),
-        ("r={nonce}x,s=@@@@,i=4096", "something else than a SCRAM challenge"),
+        ("", "something other than a SCRAM challenge"),
+        ("e=other-error", "something other than a SCRAM challenge"),
+        ("r={nonce}x,s=c2FsdA==,i=many", "something other than a SCRAM challenge"),
+        ("r={nonce}x,s=@@@@,i=4096", "something other than a SCRAM challenge"),
         ("r=other,s=c2FsdA==,i=4096", "not ours"),
         ("r={nonce},s=c2FsdA==,i=4096", "not ours"),
         ("r={nonce}x,s=c2FsdA==,i=1", "asks for 1 rounds"),

@@ -1,6 +1,6 @@
-"""Options while running: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44).
-And which resources have any: ListConfigResources (74), v1 more kinds than client metrics.
+"""Options at runtime: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74).
 
+ListConfigResources v1 more kinds of resources than client metrics.
 DescribeConfigs v1 sources and synonyms; v3 types and documentation.
 AlterConfigs replaces all options of a resource, IncrementalAlterConfigs changes the ones it names.
 
@@ -61,7 +61,7 @@ NAMELESS = "Subscription name can't be empty"
 
 
 def layers(parts: Parts) -> Layers:
-    """This broker's options as they are layered now."""
+    """The layers of this broker's options."""
     configs = parts.metadata.image.broker_configs
     return Layers(parts.metadata.static, configs.get(EVERY_BROKER, {}), configs.get(str(parts.node_id), {}))
 
@@ -79,7 +79,7 @@ def describe_resource(
     parts: Parts, request: DescribeConfigsRequest, resource: DescribeConfigsResource, repeats: Repeats
 ) -> DescribeConfigsResult:
     code, message, configs = ErrorCode.NONE, "", list[DescribeConfigsResourceResult]()
-    names = resource.configuration_keys or None  # an empty list asks for everything, as none does
+    names = resource.configuration_keys or None  # an empty list asks for everything, like null
     try:
         repeats.check((resource.resource_type, resource.resource_name))
         if resource.resource_type == LOGGERS:
@@ -185,13 +185,13 @@ async def alter_each(
     resources: list[tuple[int, str, list[OptionChange]]],
     alter: Callable[[int, str, Sequence[OptionChange]], Awaitable[None]],
 ) -> list[AlterConfigsResourceResponse]:
-    """Alter each resource; the answer of each is its own."""
+    """Alter each resource. One that fails does not affect the others."""
     times = Counter((kind, name) for kind, name, _ in resources)
     responses = []
     for kind, name, changes in resources:
         code, message = ErrorCode.NONE, None
         try:
-            await asyncio.sleep(0)  # a resource that is refused at once takes time as well
+            await asyncio.sleep(0)  # even a resource that is refused at once takes time
             if times[kind, name] > 1:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             check_changes(changes)
@@ -241,7 +241,7 @@ async def apply(
 
 
 def check_patterns(changes: Sequence[OptionChange]) -> None:
-    """Those that are to match clients must be patterns; what else is wrong is told by who applies the changes."""
+    """Check the patterns that match clients; the controller checks everything else."""
     for change in changes:
         if change.name == "match" and change.operation in (SET, APPEND) and change.value:
             for pair in change.value.split(","):
@@ -256,7 +256,7 @@ def check_patterns(changes: Sequence[OptionChange]) -> None:
 def check_broker(
     parts: Parts, name: str, mistaken: str, *, malformed: str = "Node id must be an integer, but it is: {}"
 ) -> None:
-    """A broker's options are asked of that broker."""
+    """BrokerError unless `name` is this broker: a broker only serves its own options."""
     try:
         broker = int(name)
     except ValueError:

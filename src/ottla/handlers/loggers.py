@@ -1,6 +1,6 @@
-"""The broker's loggers as a config resource: what they are set to, and setting them while running.
+"""The broker's loggers as a config resource: read and set their levels at runtime.
 
-Python's loggers under Kafka's names for levels. A logger that is not set follows the one above it.
+Python's loggers, with Kafka's names for levels. A logger without a level has that of its parent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEVELS = {
 
 
 def names() -> list[str]:
-    """The broker's own loggers and the one above all."""
+    """The broker's own loggers and the root logger."""
     known = logging.root.manager.loggerDict
     return [ROOT, *sorted(name for name in known if name == "ottla" or name.startswith("ottla."))]
 

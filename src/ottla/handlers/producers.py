@@ -1,4 +1,4 @@
-"""DescribeProducers (61): who has written to a partition lately, and who has a transaction open in it."""
+"""DescribeProducers (61): the producers that have written to a partition lately, and their open transactions."""
 
 from __future__ import annotations
 

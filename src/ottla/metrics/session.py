@@ -1,4 +1,4 @@
-"""The session with ZooKeeper: what it is, and how often it became that."""
+"""The session with ZooKeeper: its state, and how often it changed to each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the collectors read: the parts of a running broker, as far as they are there by now."""
+"""What the collectors read: the parts of a running broker that exist so far."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ class Sources:
     listeners: list[Listener] = field(default_factory=list)
     session: StoreSession | None = None  # of a member of a cluster
     proposals: Proposals | None = None
-    parts: Parts | None = None  # from here on: once the logs are open
+    parts: Parts | None = None  # this and the next: once the logs are open
     dispatch: Dispatch | None = None

@@ -16,7 +16,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.failure import Failed
-from ottla.client.groups import Committed, commit, committed, membership
+from ottla.client.groups import Committed, commit, membership, read_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -40,7 +40,7 @@ def check(cluster: Cluster, group: str, keys: Collection[str]) -> None:
     who = membership(cluster, group)
     if who.members:
         raise Foreign(f"{who.members} consumers use this group, {group}: {fix}")
-    offsets = committed(cluster, group, stable=False)
+    offsets = read_offsets(cluster, group, stable=False)
     if not offsets and who.kind:
         raise Foreign(f"group {group} is one of consumers ({who.kind}), who are away: {fix}")
     for where, found in sorted(offsets.items()):

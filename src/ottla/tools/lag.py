@@ -54,7 +54,7 @@ def read_commits(bootstrap: str, properties: Iterable[str], group: str) -> dict[
     not, so that whatever lies behind theirs in memory follows.
     """
     with wire(bootstrap, properties) as cluster:
-        return sort_commits(groups.committed(cluster, group, stable=False).items())
+        return sort_commits(groups.read_offsets(cluster, group, stable=False).items())
 
 
 def sort_commits(found: Iterable[tuple[Place, groups.Committed]]) -> dict[Place, Commit]:

@@ -70,9 +70,11 @@ def format_line(progress: "Sequence[QueryProgress]") -> str:
 
 
 def format_query(one: QueryProgress) -> str:
+    if one.batch is None:
+        return f"{one.query}: {format_batch(one)}"
     aside = f", {one.aside:,} put aside" if one.aside else ""
-    batch, lag = format_number(one.batch), format_number(one.lag)
-    return f"{one.query}: batch {batch}, {one.rows:,} rows, {one.rows_per_second:,.0f}/s, lag {lag}{aside}"
+    lag = format_number(one.lag)
+    return f"{one.query}: batch {one.batch:,}, {one.rows:,} rows, {one.rows_per_second:,.0f}/s, lag {lag}{aside}"
 
 
 def draw_table(progress: "Sequence[QueryProgress]") -> "Table":
@@ -86,7 +88,7 @@ def draw_table(progress: "Sequence[QueryProgress]") -> "Table":
         here.add_column(column, justify="right")
     for one in progress:
         cells = (
-            format_number(one.batch),
+            format_batch(one),
             f"{one.rows:,}",
             f"{one.rows_per_second:,.0f}",
             format_number(one.lag),
@@ -94,6 +96,13 @@ def draw_table(progress: "Sequence[QueryProgress]") -> "Table":
         )
         here.add_row(one.query, *cells[: len(columns)])
     return here
+
+
+def format_batch(one: QueryProgress) -> str:
+    """The number of the last batch; while the first is on its way, what happens meanwhile."""
+    if one.batch is not None:
+        return format_number(one.batch)
+    return f"first batch, {one.doing[:1].lower()}{one.doing[1:]}" if one.doing else "first batch"
 
 
 def format_number(number: int | None) -> str:

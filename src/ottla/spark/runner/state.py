@@ -45,6 +45,7 @@ class QueryProgress:
     rows_per_second: float = 0.0
     lag: int | None = None  # records that were there and not read when the last batch ended
     aside: int = 0  # records that a pipeline could not use, since this run began
+    doing: str = ""  # before the first batch has ended: Spark's words for what it does meanwhile
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.client.failure import Failed, Refused
-from ottla.client.groups import Committed, commit, committed, delete_group
+from ottla.client.groups import Committed, commit, delete_group, read_offsets
 from ottla.errors import ErrorCode
 from ottla.spark.groups import QUERY, Foreign, check
 
@@ -240,7 +240,7 @@ class Progress:
         if self._waiting is None:
             return
         where, told = self._waiting
-        found = committed(self._client(), told.group, [where]).get(where)
+        found = read_offsets(self._client(), told.group, [where]).get(where)
         heard = understood(found.metadata, told.nonce) if found else None
         self._identity = heard or self._identity
         if heard or last:

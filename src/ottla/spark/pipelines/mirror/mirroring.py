@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.client import offsets
 from ottla.client.failure import Failed, Refused, passes
 from ottla.client.fetching import OutOfRange, fetch
-from ottla.client.groups import Committed, committed
+from ottla.client.groups import Committed, read_offsets
 from ottla.client.transaction import Identity, add_offsets, end, enlist, identify
 from ottla.errors import ErrorCode
 from ottla.spark.pipelines.mirror.copying import Copier, DamagedError, writable
@@ -237,7 +237,7 @@ class Passage:
         return identity, position
 
     def _read_position(self) -> MirrorPosition | None:
-        found = committed(self._target, self._job.group, [self._part.to]).get(self._part.to)
+        found = read_offsets(self._target, self._job.group, [self._part.to]).get(self._part.to)
         return None if found is None else MirrorPosition.parse(found.offset, found.metadata)
 
     def _loss(self, offset: int, first: int) -> Failed:
