@@ -111,7 +111,7 @@ class Receiver:
         self._spare: list[memoryview] = []
 
     def take(self, size: int) -> memoryview:
-        """A buffer of at least this size; its content is anything."""
+        """A buffer of at least this size. Its content is undefined."""
         for at, spare in enumerate(self._spare):
             if len(spare) >= size:
                 return self._spare.pop(at)
@@ -134,12 +134,12 @@ class Limits:
 
 
 def is_own(data: memoryview) -> bool:
-    """Whether these bytes of a connection stay as they are; most lie in a buffer that the next read writes into."""
+    """Whether these bytes stay as they are. Most are in a buffer that the next read overwrites."""
     return data.obj.__class__ in (bytes, mmap.mmap)
 
 
 def plain(address: str) -> str:
-    """An IPv4 address that reached a socket for both families, without its IPv6 clothes."""
+    """An IPv4 address on a socket for both families, without the `::ffff:` prefix."""
     return address.removeprefix("::ffff:")
 
 
@@ -303,13 +303,13 @@ class Connection:
             self._hold(data[position:])
 
     def _keep(self, data: memoryview) -> None:
-        """Take these frames up later, and read no more until then."""
+        """Handle these frames later, and read no more until then."""
         if self._reading:
             self._stop_reading()
         self._backlog = data if is_own(data) else memoryview(bytes(data))
 
     def _wait(self, data: memoryview) -> None:
-        """Take these frames up when this connection has its next turn."""
+        """Handle these frames in the next turn of this connection."""
         self._keep(data)
         self._line_up()
 
@@ -321,7 +321,7 @@ class Connection:
     def _turn(self) -> None:
         self._queued = False
         if self.closed or self._closing or self._backlog is None or self._is_stopped():
-            return  # whatever stopped it has it line up again
+            return  # what stopped it queues it again when it is over
         backlog, self._backlog = self._backlog, None
         try:
             self._consume(backlog, fresh=False)
@@ -498,7 +498,7 @@ class Connection:
 
     @property
     def waiting(self) -> bool:
-        """Whether the peer waits for us: it has asked, and nothing is stuck in the socket towards it."""
+        """Whether the peer waits for an answer, and has read all that was sent so far."""
         return bool(self._answers) and not self._out
 
     def enter(self, handle: Callable[[Connection, memoryview], Answer], limits: Limits) -> None:
@@ -515,7 +515,7 @@ class Connection:
         self._settle()
 
     def hang_up(self, reason: str) -> None:
-        """End the connection because of what the peer sent; what it is owed for earlier requests goes out if it can."""
+        """End the connection because of what the peer sent. Answers to earlier requests are sent if possible."""
         if self.closed:
             return
         log.warning("closing the connection of %s:%d: %s", self.host, self.port, reason)
@@ -525,7 +525,7 @@ class Connection:
         self.close()
 
     def _end_with(self, error: Exception) -> None:
-        """Frames could not be handled. Whatever it was, where the next one begins is not known any more."""
+        """Handling failed, so where the next frame begins is not known any more: close the connection."""
         if not isinstance(error, Hangup):
             log.error("frames could not be handled", exc_info=error)
         self.hang_up(str(error) or type(error).__name__)

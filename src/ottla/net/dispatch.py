@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.dispatch")
 
 API_VERSIONS = 18
-# What changes nothing (fetches, lists, descriptions) is for nobody when its client is gone.
+# Requests that change nothing (fetches, lists, descriptions) are dropped when their client is gone.
 READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 50, 60, 61, 65, 66, 69, 74, 75))
 # What waits mostly for ourselves and the disk, and changes as much as it names. Each line is a lane of its own, so that
 # those who work do not wait behind administrators, nor those who commit behind the transactions they are in.
@@ -124,7 +124,7 @@ class Dispatch:
         self._short_lane = Lane()  # of small ones: they ask for much at most, and do not wait behind the others
 
     def list_counts(self) -> list[Counts]:
-        """Of each API and version that was asked for."""
+        """The counts of each API and version that was requested."""
         return [route.counts for route in self._routes.values()]
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer:
@@ -311,7 +311,7 @@ class Dispatch:
 
 
 def count_when_sent(route: Route, connection: Connection, answer: Answer) -> Answer:
-    """Have a request counted when its answer has left; at once if there is none."""
+    """Count a request when its answer is sent, or now if there is no answer."""
     now = monotonic()
     route.counts.requests += 1
     times = route.counts, connection.arrived, connection.begun, now, 0.0, 1
@@ -325,7 +325,7 @@ def count_when_sent(route: Route, connection: Connection, answer: Answer) -> Ans
 
 
 def add_prefix(route: Route, correlation: int, parts: list[Part]) -> list[Part]:
-    """The parts of an answer with what goes before them."""
+    """The parts of an answer with the length and correlation id in front."""
     prefix = route.prefix
     size = prefix.size - 4
     for part in parts:
@@ -335,13 +335,13 @@ def add_prefix(route: Route, correlation: int, parts: list[Part]) -> list[Part]:
 
 
 def ignore_failure(future: asyncio.Future[Any]) -> None:
-    """A failure counts as told, also when the client that it concerns is gone."""
+    """Mark a failure as retrieved, also when its client is gone: else asyncio would log it."""
     if not future.cancelled():
         future.exception()
 
 
 def take_parts(future: asyncio.Future[Any]) -> list[Part] | None:
-    """The parts that a sliced request has led to."""
+    """The parts of the answer to a sliced request."""
     if future.cancelled():
         raise Hangup("the broker is stopping")
     error = future.exception()

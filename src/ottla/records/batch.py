@@ -42,7 +42,7 @@ MAGIC_POSITION: Final = 16  # in every magic, by design
 CRC_POSITION: Final = 21  # where the checksummed part begins
 ENTRY_LENGTH_MIN: Final = 14  # the smallest `length` of any magic: an empty magic 0 message
 RECORD_SIZE_MIN: Final = 7
-COUNT_MAX: Final = 5_000_000  # records of one batch that Python opens, whoever asks
+COUNT_MAX: Final = 5_000_000  # records of one batch that Python opens at most
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
