@@ -21,7 +21,7 @@ LINE_S: Final = 5.0
 
 
 class Board:
-    """Called by `Run.wait` again and again; does something when it is time to."""
+    """Called often by `Run.wait`; writes and draws at fixed intervals."""
 
     def __init__(self, tenure: Tenure, state: RunState) -> None:
         self.state = state
@@ -45,14 +45,14 @@ class Board:
             print(format_line(self.state.progress), file=sys.stderr, flush=True)
 
     def end(self, run: "Run", state: str, reason: str = "") -> None:
-        """The last words: what was counted, and how it ended."""
+        """Write the final state: the counts, and how the run ended."""
         if self._live:
             self._live.stop()
         self.state = replace(self.state, state=state, reason=reason, since=time.time())
         self._tenure.write(self.state)
 
     def last_look(self, run: "Run") -> None:
-        """While Spark still answers: batches that ended since the last look."""
+        """Read the last batches while Spark still answers."""
         self.state = replace(self.state, progress=self._meter.read(run.queries))
 
     def _draw(self) -> None:

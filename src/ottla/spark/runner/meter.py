@@ -113,7 +113,7 @@ def behind(end: Position | None, latest: Position | None) -> int | None:
 
 
 def position(offset: str | None) -> Position | None:
-    """Where a source of ours stands; others count in their own way."""
+    """The position of our source; None for other sources."""
     try:
         return load(json.loads(offset)) if offset else None
     except (Failed, ValueError):

@@ -142,7 +142,7 @@ def read(folder: Path) -> RunState | None:
 
 
 def status(folder: Path) -> RunState | None:
-    """What is true: a run that has not said how it ended, and whose lock is free, was killed."""
+    """The true state: a run that calls itself running, and whose lock is free, was killed."""
     state = read(folder)
     if state is None or state.state != RUNNING or is_held(folder):
         return state
