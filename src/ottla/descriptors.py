@@ -1,4 +1,4 @@
-"""How many files and connections this process may have open: taking all that the system allows, and what is left."""
+"""File descriptors of this process: raise the limit as far as the system allows, and count those open and free."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def raise_limit() -> None:
 
 
 def count_free() -> int:
-    """How many more can be opened. The system gives the lowest free number, so one more file tells."""
+    """How many more can be opened. The system gives the lowest free number, so opening one more file tells."""
     try:
         lowest = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

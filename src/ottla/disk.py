@@ -101,7 +101,7 @@ class Disk(Protocol):
 
 
 def claim_by_writing(fd: int, position: int, size: int, /) -> None:
-    """For macOS, which has no call for it: what is written again, zeros where there is nothing, has its blocks."""
+    """For macOS, which has no fallocate: rewrite the content, with zeros where there is none, to get its blocks."""
     data = os.pread(fd, size, position).ljust(size, b"\0")
     if os.pwrite(fd, data, position) != size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

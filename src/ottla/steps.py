@@ -1,16 +1,16 @@
-"""Steps of a loop that lives on: a step may fail with any error, the loop says so once and tries again.
+"""Steps of a loop that must not stop: a step may fail with any error; it is logged once, and the loop tries again.
 
     steps = Steps("ottla.log")
     with steps.attempt("retention", log):        # whatever is raised ends here
         ...
 
-A trouble belongs to one step of one subject (a log, a directory; without one, to the loop itself). It is logged when it
+A failure belongs to one step of one subject (a log, a directory; without one, to the loop itself). It is logged when it
 begins, when its reason changes, and when the step works again; not at every turn in between. Subjects are held weakly:
 one that comes back under the same name starts from nothing.
 
-A BrokerError that an OSError caused is not said again: the directory that refused has said it, with the path.
+A BrokerError that an OSError caused is not logged again: the directory has logged it, with the path.
 
-Cancelling is no trouble: CancelledError passes, and so does everything else that is no Exception.
+Cancelling is not a failure: CancelledError passes, and so does everything else that is no Exception.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Steps:
         return Attempt(self, step, self if subject is None else subject)
 
     def each(self, step: str, subjects: Iterable[S], work: Callable[[S], object]) -> None:
-        """The same step for many subjects: the trouble of one is not that of the others."""
+        """The same step for many subjects. If it fails for one, the others still get it."""
         for subject in subjects:
             try:
                 work(subject)
@@ -52,7 +52,7 @@ class Steps:
                     self.note_success(step, subject)
 
     async def every(self, seconds: float, step: str, work: Callable[[], Awaitable[object]]) -> None:
-        """Do it again and again, until cancelled."""
+        """Do it at intervals, until cancelled."""
         while True:
             await asyncio.sleep(seconds)
             with self.attempt(step):

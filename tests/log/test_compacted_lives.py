@@ -15,8 +15,8 @@ from log.making import TOPIC_ID, StillClock, a_store, settings
 from log.test_compaction import HastyDisk
 
 from ottla.log import compaction
-from ottla.log.producers import read_marker
 from ottla.records import batch
+from ottla.records.markers import read_marker
 
 if TYPE_CHECKING:
     from pathlib import Path

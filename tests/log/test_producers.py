@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import struct
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,15 +17,14 @@ from ottla.log.producers import (
     Active,
     Completed,
     Duplicate,
-    EndMarker,
     LastBatch,
     Producers,
-    read_marker,
 )
 from ottla.log.recovery import marker_of
 from ottla.log.snapshots import CorruptSnapshotError, decode_snapshot, encode_snapshot
 from ottla.records import batch
 from ottla.records.batch import Header
+from ottla.records.markers import EndMarker
 
 DAY_MS = 86_400_000
 LAST_SEQUENCE = 2**31 - 1
@@ -249,14 +247,6 @@ def test_a_transaction_that_ended_before_the_log_start_holds_nothing_back(tmp_pa
     world.mark(1, commit=True)
     world.producers.advance_start(2)
     assert world.producers.last_stable(1) == 1
-
-
-def test_markers_are_read_from_control_records() -> None:
-    assert read_marker(struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 12)) == EndMarker(True, 12)
-    assert read_marker(struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 12)) == EndMarker(False, 12)
-    assert read_marker(struct.pack(">hh", 0, 2), struct.pack(">hi", 0, 12)) is None
-    assert read_marker(None, b"") is None
-    assert read_marker(b"\0", b"\0") is None
 
 
 # Snapshots.

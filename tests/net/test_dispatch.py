@@ -214,6 +214,6 @@ def test_of_many_quick_answers_one_in_eight_is_timed_and_all_are_counted() -> No
         for times in peer.unsent:
             times[0].add(times, 0.0)
         peer.unsent.clear()
-    (counts,) = dispatch.counted()
+    (counts,) = dispatch.list_counts()
     assert counts.requests == 5000
     assert 4990 <= sum(counts.buckets) <= 5010

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.coord.transactions.markers import KEY, VALUE
 from ottla.records import batch
+from ottla.records.markers import EndMarker, encode_marker
 from ottla.sim.atomic import Transaction, Transactions
 
 ONE, TWO = ("t", 0), ("t", 1)
@@ -131,7 +131,7 @@ def written(*parts: bytes | bool) -> bytes:
     batches = []
     for at, part in enumerate(parts):
         if isinstance(part, bool):
-            record = batch.Record(0, 0, KEY.pack(0, part), VALUE.pack(0, 1))
+            record = batch.Record(0, 0, *encode_marker(EndMarker(part, 1)))
         else:
             record = batch.Record(0, 0, None, part)
         batches.append(

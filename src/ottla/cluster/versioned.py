@@ -1,7 +1,7 @@
 """An immutable mapping with newer versions of itself, each made at the cost of what is different.
 
     first = Versioned({"a": 1})
-    second = first.changed({"b": 2})        first is still {"a": 1}
+    second = first.change({"b": 2})         first is still {"a": 1}
     second.keys_changed_since(first)        {"b"}
 
 The newest version holds a dictionary. An older one holds what the next version did, backwards, and asks that one for

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ottla.clock import steady_ms
 from ottla.coord.machine import NOBODY, NOTHING, Decision, Machine, Moment
 from ottla.errors import BrokerError, ErrorCode
-from ottla.log.producers import read_marker
 from ottla.records import batch
+from ottla.records.markers import read_marker
 from ottla.steps import Steps
 
 if TYPE_CHECKING:

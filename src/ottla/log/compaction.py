@@ -24,13 +24,12 @@ headers, for their sequence and offset; tombstones and markers of emptied transa
 from __future__ import annotations
 
 import logging
-import struct
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.log import sieve, transactions
 from ottla.log.fates import Fates, overlapping
-from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
+from ottla.log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
 from ottla.log.recovery import checksum_ok
 from ottla.log.segment import CLEANED, LOG_SUFFIX, RELATIVE_MAX, SUFFIXES, stem_of
 from ottla.log.spans import walk
@@ -60,8 +59,6 @@ SLICE_PAUSE_S = 0.0001
 
 logger = logging.getLogger("ottla.log")
 
-_OFFSET_ENTRY = struct.Struct(">II")
-_TIME_ENTRY = struct.Struct(">qI")
 _WRITE_SIZE = 1 << 20
 
 
@@ -369,7 +366,7 @@ class NewSegment:
         if timestamp > self._latest[0]:
             self._latest = timestamp, last
         if self._unindexed > self._plan.index_interval_bytes:
-            self._offsets += _OFFSET_ENTRY.pack(last - self.base, self.size)
+            self._offsets += OFFSET_ENTRY.pack(last - self.base, self.size)
             self._mark_time()
             self._unindexed = 0
         self._parts.append(data)
@@ -414,7 +411,7 @@ class NewSegment:
     def _mark_time(self) -> None:
         timestamp, offset = self._latest
         if timestamp > self._indexed_timestamp:
-            self._times += _TIME_ENTRY.pack(timestamp, offset - self.base)
+            self._times += TIME_ENTRY.pack(timestamp, offset - self.base)
             self._indexed_timestamp = timestamp
 
     def _path(self, suffix: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from ottla.log.producers import ABORT, COMMIT
+from ottla.records.markers import ABORT, COMMIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

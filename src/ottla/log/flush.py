@@ -129,13 +129,13 @@ class Flusher:
 
     async def force_cut(self, log: Log) -> None:
         """Have what was cut off a log stay away, in a thread."""
-        plan = log.unforced_cut()
+        plan = log.plan_cut_flush()
         async with self._turns.setdefault(log, asyncio.Lock()):
             try:
                 await asyncio.get_running_loop().run_in_executor(None, carry_out, plan)
             except OSError as error:
                 raise log.fail_sync(error) from error
-        log.note_cut(plan)
+        log.finish_cut_flush(plan)
 
     async def flush(self, log: Log, plan: Flush | None = None) -> None:
         """Force a log to disk in a thread: all of it, or what was planned."""

@@ -29,8 +29,8 @@ TIME_SUFFIX = ".timeindex"
 BLOCK = 1 << 12  # bytes: 2 MiB of log at the default interval
 WAITING_MAX = 16 * BLOCK  # what may wait in memory for a full disk
 
-_OFFSET = struct.Struct(">II")
-_TIME = struct.Struct(">qI")
+OFFSET_ENTRY = struct.Struct(">II")
+TIME_ENTRY = struct.Struct(">qI")
 _INT = struct.Struct(">I")
 _LONG = struct.Struct(">q")
 
@@ -253,7 +253,7 @@ class OffsetIndex:
 
     def __init__(self, stem: str, base: int, disk: Disk, size_max: int, length: int | None = None) -> None:
         self.base = base
-        self.table = Table(stem + OFFSET_SUFFIX, disk, _OFFSET.size, size_max, length)
+        self.table = Table(stem + OFFSET_SUFFIX, disk, OFFSET_ENTRY.size, size_max, length)
         self.last_offset = base - 1
         self.last_position = 0
 
@@ -267,14 +267,14 @@ class OffsetIndex:
         if not table.whole:
             raise CorruptIndexError(f"{table.path} does not hold whole entries")
         if table.count:
-            relative, position = _OFFSET.unpack(table.last())
+            relative, position = OFFSET_ENTRY.unpack(table.last())
             if position >= size or (position == 0 and table.count > 1):
                 raise CorruptIndexError(f"{table.path}: last entry points at {position} of {size} bytes")
             self.last_offset, self.last_position = self.base + relative, position
 
     def append(self, offset: int, position: int) -> None:
         assert offset > self.last_offset, "offsets only grow"
-        if self.table.append(_OFFSET.pack(offset - self.base, position)):
+        if self.table.append(OFFSET_ENTRY.pack(offset - self.base, position)):
             self.last_offset, self.last_position = offset, position
 
     def floor(self, offset: int) -> tuple[int, int]:
@@ -284,7 +284,7 @@ class OffsetIndex:
         place = self.table.floor(_first, offset - self.base)
         if place is None:
             return self.base - 1, 0
-        relative, position = _OFFSET.unpack_from(place.buffer, place.at)
+        relative, position = OFFSET_ENTRY.unpack_from(place.buffer, place.at)
         return self.base + relative, position
 
     def ceiling(self, position: int, end: int) -> int:
@@ -300,7 +300,7 @@ class OffsetIndex:
         if self.last_offset < offset:
             return
         place = self.table.floor(_first, offset - self.base - 1)
-        kept = (-1, 0) if place is None else _OFFSET.unpack_from(place.buffer, place.at)
+        kept = (-1, 0) if place is None else OFFSET_ENTRY.unpack_from(place.buffer, place.at)
         self.table.shorten(0 if place is None else place.number + 1)
         self.last_offset, self.last_position = self.base + kept[0], kept[1]
 
@@ -309,7 +309,7 @@ class OffsetIndex:
         self.last_offset, self.last_position = self.base - 1, 0
 
     def entries(self) -> list[tuple[int, int]]:
-        return [(self.base + offset, position) for offset, position in _OFFSET.iter_unpack(self.table.content())]
+        return [(self.base + offset, position) for offset, position in OFFSET_ENTRY.iter_unpack(self.table.content())]
 
 
 class TimeIndex:
@@ -319,7 +319,7 @@ class TimeIndex:
 
     def __init__(self, stem: str, base: int, disk: Disk, size_max: int, length: int | None = None) -> None:
         self.base = base
-        self.table = Table(stem + TIME_SUFFIX, disk, _TIME.size, size_max, length)
+        self.table = Table(stem + TIME_SUFFIX, disk, TIME_ENTRY.size, size_max, length)
         self.last = Mark(-1, base)
 
     @property
@@ -333,7 +333,7 @@ class TimeIndex:
         if not table.whole:
             raise CorruptIndexError(f"{table.path} does not hold whole entries")
         if table.count:
-            timestamp, relative = _TIME.unpack(table.last())
+            timestamp, relative = TIME_ENTRY.unpack(table.last())
             if timestamp < 0 or self.base + relative >= end or (relative == 0 and table.count > 1):
                 raise CorruptIndexError(f"{table.path}: last entry ({timestamp}, {relative}) cannot be")
             self.last = Mark(timestamp, self.base + relative)
@@ -343,7 +343,7 @@ class TimeIndex:
         if mark.timestamp <= self.last.timestamp:
             return
         assert mark.offset >= self.last.offset, "offsets only grow"
-        if self.table.append(_TIME.pack(mark.timestamp, mark.offset - self.base)):
+        if self.table.append(TIME_ENTRY.pack(mark.timestamp, mark.offset - self.base)):
             self.last = mark
 
     def floor(self, timestamp: int) -> Mark:
@@ -353,7 +353,7 @@ class TimeIndex:
         place = self.table.floor(_timestamp, timestamp)
         if place is None:
             return Mark(-1, self.base)
-        found, relative = _TIME.unpack_from(place.buffer, place.at)
+        found, relative = TIME_ENTRY.unpack_from(place.buffer, place.at)
         return Mark(found, self.base + relative)
 
     def truncate(self, offset: int) -> None:
@@ -369,7 +369,9 @@ class TimeIndex:
         self.last = Mark(-1, self.base)
 
     def entries(self) -> list[Mark]:
-        return [Mark(timestamp, self.base + offset) for timestamp, offset in _TIME.iter_unpack(self.table.content())]
+        return [
+            Mark(timestamp, self.base + offset) for timestamp, offset in TIME_ENTRY.iter_unpack(self.table.content())
+        ]
 
 
 def _first(buffer: Buffer, at: int) -> int:

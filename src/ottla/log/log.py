@@ -38,11 +38,12 @@ if TYPE_CHECKING:
 
     from ottla.config.topic import TopicConfig
     from ottla.log.directory import Directory
-    from ottla.log.producers import Completed, EndMarker
+    from ottla.log.producers import Completed
     from ottla.log.recovery import Loaded
     from ottla.log.seek import Hit
     from ottla.log.snapshots import Batch
     from ottla.records.batch import Header
+    from ottla.records.markers import EndMarker
     from ottla.records.validate import Accepted
 
 NOTHING_KNOWN: Mapping[int, Hit | None] = {}
@@ -529,23 +530,23 @@ class Log:
             raise self.directory.storage_error(error) from error
         self.owes_cut = True
 
-    def unforced_cut(self) -> Flush:
-        """What has to be forced to disk so that what was cut off stays away."""
+    def plan_cut_flush(self) -> Flush:
+        """What to flush so that the records that were cut off do not come back after a power cut."""
         return Flush(self.disk, (self.active.file,), (), (self.path,), self.recovery_point, self.cuts)
 
-    def note_cut(self, flush: Flush) -> None:
+    def finish_cut_flush(self, flush: Flush) -> None:
         """What was named is on disk; nothing is said of what was cut off meanwhile."""
         if flush.cuts == self.cuts:
             self.owes_cut = False
 
     def force_cut(self) -> None:
-        """Force it now, and wait for it."""
-        flush = self.unforced_cut()
+        """Flush it now, and wait for it."""
+        flush = self.plan_cut_flush()
         try:
             carry_out(flush)
         except OSError as error:
             raise self.fail_sync(error) from error
-        self.note_cut(flush)
+        self.finish_cut_flush(flush)
 
     def restart(self, offset: int, *, now_ms: int) -> None:
         """Throw everything away and begin at `offset`, as a follower does whose leader has nothing older."""

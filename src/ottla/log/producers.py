@@ -11,7 +11,6 @@ of whom nothing is known may start anywhere, because its records may have been d
 
 from __future__ import annotations
 
-import struct
 from bisect import insort
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,19 +30,16 @@ if TYPE_CHECKING:
     from ottla.disk import Disk
     from ottla.log.snapshots import Batch
     from ottla.records.batch import Header
+    from ottla.records.markers import EndMarker
 
     Recall = Callable[[int, int, int], list[Batch]]  # before this offset, of this producer id and epoch; in order
 
 WINDOW = 5
 EXPIRATION_MS = 86_400_000
-ABORT, COMMIT = 0, 1
 
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 _NO_EPOCH = -1
 _EPOCH_LAST = 32767
-
-_MARKER_KEY = struct.Struct(">hh")
-_MARKER_VALUE = struct.Struct(">hi")
 
 
 class Duplicate(NamedTuple):
@@ -52,13 +48,6 @@ class Duplicate(NamedTuple):
     base: int
     last: int
     timestamp: int
-
-
-class EndMarker(NamedTuple):
-    """The content of a control batch that ends a transaction."""
-
-    commit: bool
-    coordinator_epoch: int
 
 
 class Completed(NamedTuple):
@@ -203,7 +192,7 @@ class Producers:
         return None
 
     def replay(self, header: Header, marker: EndMarker | None = None) -> Completed | None:
-        """Take in a batch that was found in the log (`marker` for control batches: see `read_marker`)."""
+        """Take in a batch that was found in the log (`marker` for control batches: see `markers.read_marker`)."""
         if header.producer_id < 0:
             return None
         return self.update(
@@ -364,14 +353,3 @@ def _fencing_error(producer: ProducerState, epoch: int) -> BrokerError:
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer {producer.producer_id} sent epoch {epoch}, epoch {producer.epoch} is known",
     )
-
-
-def read_marker(key: bytes | None, value: bytes | None) -> EndMarker | None:
-    """The end marker in a control record, None for other control records (KRaft's) and malformed ones."""
-    if key is None or value is None or len(key) < _MARKER_KEY.size or len(value) < _MARKER_VALUE.size:
-        return None
-    _, kind = _MARKER_KEY.unpack_from(key)
-    if kind not in (ABORT, COMMIT):
-        return None
-    _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
-    return EndMarker(kind == COMMIT, coordinator_epoch)

@@ -31,13 +31,14 @@ from ottla.log.checkpoints import (
 )
 from ottla.log.epochs import OFFSET_MAX, Epochs
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
-from ottla.log.producers import EndMarker, Producers, read_marker
+from ottla.log.producers import Producers
 from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SUFFIXES, SWAP, Segment
 from ottla.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from ottla.log.spans import walk
 from ottla.log.transactions import COUNTS, Aborted, CorruptTransactionIndexError, read_counts
 from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
 from ottla.records import batch
+from ottla.records.markers import EndMarker, read_marker
 from ottla.records.native import crc32c, walk_log
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.records import batch, legacy
 from ottla.records.compress import CorruptError
+from ottla.records.markers import read_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +57,8 @@ def control_type(data: memoryview) -> int | None:
     except CorruptError:
         return -1  # what cannot be read ends nothing
     if record is not None:
-        return int.from_bytes(record.key[2:4], "big") if record.key is not None and len(record.key) >= 4 else -1
+        kind = read_type(record.key)
+        return -1 if kind is None else kind
     return None
 
 

@@ -53,7 +53,7 @@ def requests(sources: Sources) -> Iterator[Sample]:
     if dispatch is None:
         return
     totals: dict[int, Counts] = {}
-    for one in dispatch.counted():
+    for one in dispatch.list_counts():
         name = BY_KEY[one.key].name
         yield Sample(catalogue.REQUESTS, (name, str(one.version)), one.requests)
         total = totals.setdefault(one.key, Counts(one.key, -1))

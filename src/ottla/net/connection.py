@@ -111,7 +111,7 @@ class Receiver:
         self._spare: list[memoryview] = []
 
     def take(self, size: int) -> memoryview:
-        """A buffer of at least this size; its content is anything."""
+        """A buffer of at least this size. Its content is undefined."""
         for at, spare in enumerate(self._spare):
             if len(spare) >= size:
                 return self._spare.pop(at)
@@ -134,12 +134,12 @@ class Limits:
 
 
 def is_own(data: memoryview) -> bool:
-    """Whether these bytes of a connection stay as they are; most lie in a buffer that the next read writes into."""
+    """Whether these bytes stay as they are. Most are in a buffer that the next read overwrites."""
     return data.obj.__class__ in (bytes, mmap.mmap)
 
 
 def plain(address: str) -> str:
-    """An IPv4 address that reached a socket for both families, without its IPv6 clothes."""
+    """An IPv4 address on a socket for both families, without the `::ffff:` prefix."""
     return address.removeprefix("::ffff:")
 
 
@@ -222,11 +222,11 @@ class Connection:
         self._out = Outbox()
         self._reading = True
         self._writing = False
-        loop.add_reader(self._fd, self._readable)
+        loop.add_reader(self._fd, self._on_readable)
 
     # ------------------------------------------------------------------ in
 
-    def _readable(self) -> None:
+    def _on_readable(self) -> None:
         self.active_at = self._loop.time()
         held = self._held
         if held is None and self._expected:
@@ -235,7 +235,7 @@ class Connection:
             if held is None:
                 size = self._socket.recv_into(self._receiver.shared)
             else:
-                size = self._socket.recv_into(held[self._held_size : self._wanted(held)])
+                size = self._socket.recv_into(held[self._held_size : self._fill_end(held)])
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -265,7 +265,7 @@ class Connection:
             if self._closing or not self._reading:
                 self._settle()
 
-    def _wanted(self, held: memoryview) -> int:
+    def _fill_end(self, held: memoryview) -> int:
         """Up to where to fill the buffer: the end of the frame, as far as it is known."""
         if self._held_size < 4:
             return self._expected or len(held)
@@ -280,7 +280,7 @@ class Connection:
             self.arrived = started
         turn_s = self._receiver.turns.turn_s()
         while size - position >= 4:
-            if self._stopped():
+            if self._is_stopped():
                 self._keep(data[position:])
                 return
             (length,) = LENGTH.unpack_from(data, position)
@@ -303,13 +303,13 @@ class Connection:
             self._hold(data[position:])
 
     def _keep(self, data: memoryview) -> None:
-        """Take these frames up later, and read no more until then."""
+        """Handle these frames later, and read no more until then."""
         if self._reading:
             self._stop_reading()
         self._backlog = data if is_own(data) else memoryview(bytes(data))
 
     def _wait(self, data: memoryview) -> None:
-        """Take these frames up when this connection has its next turn."""
+        """Handle these frames in the next turn of this connection."""
         self._keep(data)
         self._line_up()
 
@@ -320,8 +320,8 @@ class Connection:
 
     def _turn(self) -> None:
         self._queued = False
-        if self.closed or self._closing or self._backlog is None or self._stopped():
-            return  # whatever stopped it has it line up again
+        if self.closed or self._closing or self._backlog is None or self._is_stopped():
+            return  # what stopped it queues it again when it is over
         backlog, self._backlog = self._backlog, None
         try:
             self._consume(backlog, fresh=False)
@@ -387,10 +387,10 @@ class Connection:
         else:
             assert isinstance(answer, Deferred)
             self._exclusive = answer.exclusive
-            answer.future.add_done_callback(partial(self._answered, answer))
+            answer.future.add_done_callback(partial(self._on_answer, answer))
         self._answers.append(answer)
 
-    def _stopped(self) -> bool:
+    def _is_stopped(self) -> bool:
         return (
             self._exclusive
             or len(self._answers) >= self._limits.requests_max
@@ -404,17 +404,17 @@ class Connection:
 
     def _resume_reading(self) -> None:
         """Called when answers have left: take up the frames that waited, then the socket again."""
-        if self.closed or self._closing or self._stopped():
+        if self.closed or self._closing or self._is_stopped():
             return
         if self._backlog is not None:
             self._line_up()
         elif not self._reading:
             self._reading = True
-            self._loop.add_reader(self._fd, self._readable)
+            self._loop.add_reader(self._fd, self._on_readable)
 
     # ------------------------------------------------------------------ out
 
-    def _answered(self, answer: Deferred, future: asyncio.Future[Any]) -> None:
+    def _on_answer(self, answer: Deferred, future: asyncio.Future[Any]) -> None:
         """A late answer is there: count its bytes, and send it if it is next."""
         if self.closed:
             return
@@ -468,7 +468,7 @@ class Connection:
         elif not self._reading:
             self._resume_reading()
 
-    def _writable(self) -> None:
+    def _on_writable(self) -> None:
         self.active_at = self._loop.time()
         self._send()
         self._settle()
@@ -483,7 +483,7 @@ class Connection:
         if not everything:
             if not self._writing:
                 self._writing = True
-                self._loop.add_writer(self._fd, self._writable)
+                self._loop.add_writer(self._fd, self._on_writable)
         elif self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
@@ -498,7 +498,7 @@ class Connection:
 
     @property
     def waiting(self) -> bool:
-        """Whether the peer waits for us: it has asked, and nothing is stuck in the socket towards it."""
+        """Whether the peer waits for an answer, and has read all that was sent so far."""
         return bool(self._answers) and not self._out
 
     def enter(self, handle: Callable[[Connection, memoryview], Answer], limits: Limits) -> None:
@@ -515,7 +515,7 @@ class Connection:
         self._settle()
 
     def hang_up(self, reason: str) -> None:
-        """End the connection because of what the peer sent; what it is owed for earlier requests goes out if it can."""
+        """End the connection because of what the peer sent. Answers to earlier requests are sent if possible."""
         if self.closed:
             return
         log.warning("closing the connection of %s:%d: %s", self.host, self.port, reason)
@@ -525,7 +525,7 @@ class Connection:
         self.close()
 
     def _end_with(self, error: Exception) -> None:
-        """Frames could not be handled. Whatever it was, where the next one begins is not known any more."""
+        """Handling failed, so where the next frame begins is not known any more: close the connection."""
         if not isinstance(error, Hangup):
             log.error("frames could not be handled", exc_info=error)
         self.hang_up(str(error) or type(error).__name__)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.dispatch")
 
 API_VERSIONS = 18
-# What changes nothing (fetches, lists, descriptions) is for nobody when its client is gone.
+# Requests that change nothing (fetches, lists, descriptions) are dropped when their client is gone.
 READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 50, 60, 61, 65, 66, 69, 74, 75))
 # What waits mostly for ourselves and the disk, and changes as much as it names. Each line is a lane of its own, so that
 # those who work do not wait behind administrators, nor those who commit behind the transactions they are in.
@@ -123,8 +123,8 @@ class Dispatch:
         self._lanes = [Lane(), *(Lane(strict=True) for _ in CHANGING)]
         self._short_lane = Lane()  # of small ones: they ask for much at most, and do not wait behind the others
 
-    def counted(self) -> list[Counts]:
-        """Of each API and version that was asked for."""
+    def list_counts(self) -> list[Counts]:
+        """The counts of each API and version that was requested."""
         return [route.counts for route in self._routes.values()]
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer:
@@ -139,7 +139,7 @@ class Dispatch:
             if len(frame) > route.large_size:
                 kept = frame if is_own(frame) else bytes(frame)
                 steps = self._decode_and_answer(route, call, correlation, kept, position)
-                return timed(route, connection, self._slice(route, steps, self._lanes[route.lane]))
+                return count_when_sent(route, connection, self._slice(route, steps, self._lanes[route.lane]))
             request, _ = route.decode(frame, position, route.elements_max)
         except DecodeError as error:
             raise unreadable(error) from None
@@ -167,7 +167,7 @@ class Dispatch:
         elif response is not None:
             exclusive = len(frame) >= route.exclusive_size
             answer = self._later(route, correlation, request, response, exclusive=exclusive)
-        return timed(route, connection, answer)
+        return count_when_sent(route, connection, answer)
 
     def _slice(self, route: Route, steps: Steps[list[Part] | None], lane: Lane) -> Answer:
         """The answer, if it takes no longer than a turn; else it comes later, in slices."""
@@ -177,8 +177,8 @@ class Dispatch:
             parts: list[Part] | None = end.value
             return parts
         future = lane.add(steps, awaited)
-        future.add_done_callback(heard)
-        return Deferred(future if route.reading else asyncio.shield(future), finished, exclusive=True)
+        future.add_done_callback(ignore_failure)
+        return Deferred(future if route.reading else asyncio.shield(future), take_parts, exclusive=True)
 
     def _decode_and_answer(
         self, route: Route, call: Call, correlation: int, frame: bytes | memoryview, position: int
@@ -214,7 +214,7 @@ class Dispatch:
             return None
         if not large:
             return self._encode(route, correlation, response)
-        return framed(route, correlation, (yield from self._encode_slowly(route, response)))
+        return add_prefix(route, correlation, (yield from self._encode_slowly(route, response)))
 
     def _future(self, response: Any) -> asyncio.Future[Any]:
         if asyncio.isfuture(response):
@@ -244,7 +244,7 @@ class Dispatch:
         except Exception:  # a handler put something into its answer that the wire has no place for
             raise unencodable(route) from None
         if len(parts) > 1:
-            return framed(route, correlation, parts)
+            return add_prefix(route, correlation, parts)
         prefix, body = route.prefix, parts[0]
         return [prefix.pack(prefix.size - 4 + len(body), correlation) + body]
 
@@ -310,8 +310,8 @@ class Dispatch:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def timed(route: Route, connection: Connection, answer: Answer) -> Answer:
-    """Have a request counted when its answer has left; at once if there is none."""
+def count_when_sent(route: Route, connection: Connection, answer: Answer) -> Answer:
+    """Count a request when its answer is sent, or now if there is no answer."""
     now = monotonic()
     route.counts.requests += 1
     times = route.counts, connection.arrived, connection.begun, now, 0.0, 1
@@ -324,8 +324,8 @@ def timed(route: Route, connection: Connection, answer: Answer) -> Answer:
     return answer
 
 
-def framed(route: Route, correlation: int, parts: list[Part]) -> list[Part]:
-    """The parts of an answer with what goes before them."""
+def add_prefix(route: Route, correlation: int, parts: list[Part]) -> list[Part]:
+    """The parts of an answer with the length and correlation id in front."""
     prefix = route.prefix
     size = prefix.size - 4
     for part in parts:
@@ -334,14 +334,14 @@ def framed(route: Route, correlation: int, parts: list[Part]) -> list[Part]:
     return parts
 
 
-def heard(future: asyncio.Future[Any]) -> None:
-    """A failure counts as told, also when the client that it concerns is gone."""
+def ignore_failure(future: asyncio.Future[Any]) -> None:
+    """Mark a failure as retrieved, also when its client is gone: else asyncio would log it."""
     if not future.cancelled():
         future.exception()
 
 
-def finished(future: asyncio.Future[Any]) -> list[Part] | None:
-    """The parts that a sliced request has led to."""
+def take_parts(future: asyncio.Future[Any]) -> list[Part] | None:
+    """The parts of the answer to a sliced request."""
     if future.cancelled():
         raise Hangup("the broker is stopping")
     error = future.exception()

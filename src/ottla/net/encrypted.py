@@ -128,8 +128,8 @@ class EncryptedConnection(Connection):
         self._out = EncryptedOutbox(stream)
         self._loop.call_soon(self._read_on)  # the first request may have come along with the handshake
 
-    def _readable(self) -> None:
-        super()._readable()
+    def _on_readable(self) -> None:
+        super()._on_readable()
         if self.closed:
             return
         if self._stream.owed_size and not self._writing:
@@ -149,7 +149,7 @@ class EncryptedConnection(Connection):
 
     def _read_on(self) -> None:
         if self._stream.more and self._reading and not self.closed:
-            self._readable()
+            self._on_readable()
 
     def close(self) -> None:
         if not self.closed and not self._out:

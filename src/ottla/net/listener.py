@@ -46,7 +46,7 @@ class Admission:
         self._overrides = overrides
 
     def admit(self, address: str) -> str | None:
-        """Count the connection in; or say why not."""
+        """Count the connection, or return why it is refused."""
         if self._total >= self._total_max:
             return f"{self._total_max} connections are open (max.connections)"
         limit = self._overrides.get(address, self._per_address_max)
@@ -101,7 +101,7 @@ class Listener:
         self._steps = Steps("ottla.net")
 
     def open(self) -> None:
-        """Start to accept; who dialled since the address was bound has waited for this."""
+        """Start to accept, first the connections that came since the address was bound."""
         assert self._socket is not None, "a listener that was closed stays closed"
         self._loop.add_reader(self._socket.fileno(), self._accept)
         self._schedule_sweep()
@@ -187,7 +187,7 @@ class Listener:
             connection = make(
                 listener=self.name,
                 handle=self._handle,
-                on_close=self._closed,
+                on_close=self._on_close,
                 loop=self._loop,
                 receiver=self._receiver,
                 limits=self._limits,
@@ -206,7 +206,7 @@ class Listener:
         sock.close()
         self._admission.release(address)
 
-    def _closed(self, connection: Connection) -> None:
+    def _on_close(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
         if not self.connections:
             self._empty.set()

@@ -63,7 +63,7 @@ class Turns:
             turn = line.popleft()
             try:
                 turn()
-            except Exception:  # one connection's trouble is that connection's
+            except Exception:  # a failure of one connection does not stop the others
                 log.exception("a turn failed")
             if monotonic() >= until:
                 break
@@ -164,7 +164,7 @@ class Lane:
                     return
                 if awaited is not None:
                     self._wait(steps, future, awaited)
-                elif future.done():  # nobody waits for it any more
+                elif future.done():  # it was cancelled
                     steps.close()
                 else:
                     break  # there is more to do, but not now

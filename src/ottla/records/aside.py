@@ -1,4 +1,4 @@
-"""Work on records that would hold up the loop: done aside, in a few threads, while the loop serves others.
+"""Work on records that would block the loop: done in a few threads, while the loop serves others.
 
 Native code in these threads runs without the interpreter's lock. What waits for a thread is bounded by its bytes;
 beyond that the client is told to try again, for memory must not pile up behind a slow check.

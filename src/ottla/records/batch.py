@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ottla.records.compress import Buffer
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
+TAIL: Final = Struct(">hiqqqhii")  # what lies between the checksum and the records
 HEADER_SIZE: Final = 61
 LOG_OVERHEAD: Final = 12  # base offset and length, common to every magic
 MAGIC: Final = 2
@@ -41,7 +42,7 @@ MAGIC_POSITION: Final = 16  # in every magic, by design
 CRC_POSITION: Final = 21  # where the checksummed part begins
 ENTRY_LENGTH_MIN: Final = 14  # the smallest `length` of any magic: an empty magic 0 message
 RECORD_SIZE_MIN: Final = 7
-COUNT_MAX: Final = 5_000_000  # records of one batch that Python opens, whoever asks
+COUNT_MAX: Final = 5_000_000  # records of one batch that Python opens at most
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -346,7 +347,7 @@ def build(
     data = b"".join(encode_record(record, base_offset, base_timestamp) for record in records)
     if codec and records:
         data = compress(codec, data, level)
-    tail = _TAIL.pack(
+    tail = TAIL.pack(
         attributes,
         last_offset - base_offset,
         base_timestamp,
@@ -361,7 +362,6 @@ def build(
 
 
 _HEAD: Final = Struct(">qiibI")
-_TAIL: Final = Struct(">hiqqqhii")
 
 
 def encode_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:

@@ -19,7 +19,6 @@ The names and meanings are those of Spark's own Kafka source, so that its rows a
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
@@ -27,6 +26,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 from ottla.records import batch, legacy
 from ottla.records.batch import HEADER_SIZE, MAGIC, NO_PRODUCER, NO_SEQUENCE, SEQUENCE_MAX, Record
 from ottla.records.compress import Codec, CorruptError
+from ottla.records.markers import ABORT, KEY
 from ottla.records.murmur2 import murmur2 as _murmur2
 
 if TYPE_CHECKING:
@@ -202,16 +202,12 @@ class _Aborts:
         marker = next(iter(batch.iterate(data, position, self._size_max)), None)
         if marker is None:  # compaction took the marker and left the span
             return False
-        if marker.key is None or len(marker.key) < _MARKER.size:
+        if marker.key is None or len(marker.key) < KEY.size:
             raise CorruptError("a control record has no type")
-        version, kind = _MARKER.unpack_from(marker.key)
+        version, kind = KEY.unpack_from(marker.key)
         if version < 0:
             raise CorruptError(f"a control record has version {version}")
-        return bool(kind == _ABORT)
-
-
-_MARKER: Final = Struct(">hh")  # version, type
-_ABORT: Final = 0
+        return bool(kind == ABORT)
 
 
 class _Found:

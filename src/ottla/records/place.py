@@ -20,6 +20,7 @@ from ottla.records.batch import (
     LOG_OVERHEAD,
     MAGIC,
     NO_TIMESTAMP,
+    TAIL,
     TRANSACTIONAL,
     Header,
     Record,
@@ -36,7 +37,6 @@ STAMP: Final = Struct(">qii")  # base offset, length, leader epoch: what lies be
 STAMP_SIZE: Final = 16
 
 _MAGIC_AND_CRC: Final = Struct(">bI")
-_TAIL: Final = Struct(">hiqqqhii")  # what lies between the checksum and the records
 _CODECS: Final = {
     "uncompressed": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -93,7 +93,7 @@ def stamp(data: memoryview, head: Header, target: BatchTarget, latest: int) -> A
     crc, first = head.crc, STAMP.pack(target.base, head.length, target.epoch)
     parts: list[bytes | memoryview] = [first, data[STAMP_SIZE:]]
     if attributes != head.attributes or latest != head.max_timestamp:
-        tail = _TAIL.pack(attributes, head.last_offset_delta, head.base_timestamp, latest, *head[9:])
+        tail = TAIL.pack(attributes, head.last_offset_delta, head.base_timestamp, latest, *head[9:])
         crc = crc32c(data[HEADER_SIZE:], crc32c(tail))
         parts = [first + _MAGIC_AND_CRC.pack(MAGIC, crc) + tail, data[HEADER_SIZE:]]
     final = head._replace(
@@ -109,7 +109,7 @@ def repack(packed: bytes, head: Header, target: BatchTarget, latest: int) -> Acc
     if append_time is not None:
         latest = append_time
     attributes = target.codec | head.attributes & TRANSACTIONAL | (LOG_APPEND_TIME if append_time is not None else 0)
-    tail = _TAIL.pack(attributes, head.last_offset_delta, head.base_timestamp, latest, *head[9:])
+    tail = TAIL.pack(attributes, head.last_offset_delta, head.base_timestamp, latest, *head[9:])
     final = head._replace(
         base_offset=target.base,
         length=HEADER_SIZE - LOG_OVERHEAD + len(packed),

@@ -94,7 +94,7 @@ _new = tuple.__new__
 
 
 class MalformedError(BrokerError):
-    """What was sent is not one batch: refused before the log is even asked."""
+    """The request does not contain one batch: refused before the log is looked up."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
@@ -108,7 +108,7 @@ class LargeError(BrokerError):
 
 
 class RefusedError(BrokerError):
-    """Some records of a batch are to blame: `record_errors` names them by their index in it."""
+    """Some records of a batch are invalid: `record_errors` names them by their index in it."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
         super().__init__(code, message)

@@ -12,13 +12,13 @@ import struct
 import zlib
 from typing import NamedTuple
 
+from ottla.records.batch import TAIL
 from ottla.records.native import crc32c
 
 WINDOW = 5  # batches of a producer that are remembered, see `ottla.log.producers`
 
 _HEAD = struct.Struct(">qiib")  # base offset, length, leader epoch, magic
 _CRC = struct.Struct(">I")
-_TAIL = struct.Struct(">hiqqqhii")  # of magic 2, from byte 21 on
 _TIMESTAMP = struct.Struct(">q")
 _OVERHEAD = 12
 _SIZES_MIN = (26, 26, 61)  # by magic
@@ -67,7 +67,7 @@ def walk(data: bytes, state: WalkState) -> Walked:
         whole = view[at : at + size]
         last, latest_here, producer_id, attributes = base, -1, -1, 0
         if magic == 2:
-            attributes, delta, _, latest_here, producer_id, _, _, _ = _TAIL.unpack_from(data, at + 21)
+            attributes, delta, _, latest_here, producer_id, _, _, _ = TAIL.unpack_from(data, at + 21)
             last = base + delta
             right = delta >= 0 and crc32c(whole[21:]) == _CRC.unpack_from(data, at + 17)[0]
         else:

@@ -352,9 +352,9 @@ class Transport:
         self._protocol = protocol
         self._closed = False
         protocol.connection_made(cast("asyncio.Transport", self))
-        loop.add_reader(socket.fd, self._readable)
+        loop.add_reader(socket.fd, self._on_readable)
 
-    def _readable(self) -> None:
+    def _on_readable(self) -> None:
         buffer = memoryview(self._protocol.get_buffer(-1))
         try:
             size = self._socket.recv_into(buffer)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json as formats
 import os
-import struct
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,8 +21,7 @@ from ottla.disk import File, RealDisk
 from ottla.errors import BrokerError
 from ottla.log import checkpoints
 from ottla.log.directory import parse
-from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
-from ottla.log.producers import read_marker
+from ottla.log.index import OFFSET_ENTRY, OFFSET_SUFFIX, TIME_ENTRY, TIME_SUFFIX
 from ottla.log.recovery import checksum_ok
 from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SWAP
 from ottla.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
@@ -33,9 +31,11 @@ from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
 from ottla.log.transactions import CorruptTransactionIndexError, decode
 from ottla.records import batch, legacy
 from ottla.records.compress import Codec
+from ottla.records.markers import read_marker
 from ottla.tools.record import header as shown
 
 if TYPE_CHECKING:
+    import struct
     from collections.abc import Callable, Iterator, Sequence
     from typing import TextIO
 
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     Rows = Iterator["Row"]
 
-_OFFSET_ENTRY = struct.Struct(">II")
-_TIME_ENTRY = struct.Struct(">qI")
 _DIGITS = 20
 _WINDOW = 1 << 20
 
@@ -224,7 +222,7 @@ def _records(found: FoundSpan) -> Rows:
 def _index(path: str, look: Look) -> Rows:
     base, segment = _base(path), _beside(path, look)
     previous = (-1, -1)
-    for relative, position in _entries(path, look, _OFFSET_ENTRY):
+    for relative, position in _entries(path, look, OFFSET_ENTRY):
         offset = base + relative
         yield Row("index", {"offset": offset, "position": position})
         if segment is not None:
@@ -241,7 +239,7 @@ def _index(path: str, look: Look) -> Rows:
 def _time_index(path: str, look: Look) -> Rows:
     base, segment = _base(path), _beside(path, look)
     previous = -1
-    for timestamp, relative in _entries(path, look, _TIME_ENTRY):
+    for timestamp, relative in _entries(path, look, TIME_ENTRY):
         offset = base + relative
         yield Row("time", {"timestamp": timestamp, "offset": offset})
         if segment is not None:

@@ -13,7 +13,7 @@ from ottla.log.checkpoints import COMPACTED, HIGH_WATERMARKS, LOG_STARTS, RECOVE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 NEW_ID = bytes(range(16, 32))
 FILES = (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, COMPACTED)
@@ -23,7 +23,7 @@ def lines(folder: Path, name: str) -> list[str]:
     return [line for line in (folder / name).read_text().splitlines() if line.startswith("orders 0 ")]
 
 
-async def write_checkpoints(store: Store, clock: StillClock) -> None:
+async def write_checkpoints(store: LogStore, clock: StillClock) -> None:
     """Whatever there is to write down of the other log."""
     append(store.logs["other", 0], produced(5))
     store.logs["other", 0].flush(NOW_MS)

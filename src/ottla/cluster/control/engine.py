@@ -59,7 +59,7 @@ WATCHES: dict[str, events.Event] = {
 
 
 class Seek(NamedTuple):
-    """Look who is controller, and try to be."""
+    """Check who is controller, and try to become it."""
 
 
 class ReadWritten(NamedTuple):
@@ -118,7 +118,7 @@ class Engine:
         return len(self._queue)
 
     async def start(self) -> None:
-        """Begin to run for the office. Nobody has to wait for the outcome."""
+        """Begin to stand for controller. Does not wait for the result."""
         self._cancels.append(self._store.subscribe(self._on_session_event))
         self._cancels.append(self._store.watch(znodes.CONTROLLER, lambda _: self.push(Seek())))
         self._metadata.subscribe(self._on_image_change)
@@ -218,7 +218,7 @@ class Engine:
         return self._store.watch(path, lambda _: self.push(event))
 
     def _resign(self, reason: str) -> None:
-        """Stop being controller, at once and in the middle of whatever it is."""
+        """Stop being controller at once, in the middle of any step."""
         if self._machine is None:
             return
         log.info("this broker is no longer controller", extra={"reason": reason})
@@ -264,7 +264,7 @@ class Engine:
         except BrokerError as error:
             if answer is None:
                 raise
-            if not answer.done():  # who asked may be gone: what was refused is no less whole for that
+            if not answer.done():  # nobody may wait for the answer any more; a refusal leaves memory whole all the same
                 answer.set_exception(error)
         except Deposed as error:
             if answer is not None and not answer.done():
@@ -367,7 +367,7 @@ class Engine:
         self._set_timer(self._metadata.config.leader_imbalance_check_interval_seconds)
 
     def _on_image_change(self, old: Image | None, new: Image) -> None:
-        """Options that let a partition be led again."""
+        """Notice options that allow a partition to have a leader again."""
         if self._machine is None or old is None:
             return
         if old.broker_configs is not new.broker_configs and self._metadata.config.unclean_leader_election_enable:

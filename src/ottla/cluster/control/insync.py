@@ -82,7 +82,7 @@ def check_proposal(
         members = dict.fromkeys(partition.new_isr, UNKNOWN_EPOCH)
     isr = tuple(members)
     if partition.leader_epoch > lead.leader_epoch or partition.partition_epoch > lead.version:
-        raise BrokerError(ErrorCode.NOT_CONTROLLER)  # somebody newer has told it: we may be deposed
+        raise BrokerError(ErrorCode.NOT_CONTROLLER)  # it knows a newer controller: we may be deposed
     if partition.leader_epoch < lead.leader_epoch:
         raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH)
     if sender == lead.leader and set(isr) == set(lead.isr):
@@ -99,7 +99,7 @@ def check_proposal(
 
 
 def eligible(context: Context, key: Key, member: int, epoch: int, lead: Lead) -> bool:
-    """Whether a replica may be in sync: its broker lives, in the life that the leader knows, and is not leaving."""
+    """Whether a replica may be in sync: its broker is online in the epoch that the leader knows, and stays."""
     memory = context.memory
     broker = memory.brokers.get(member)
     if broker is None or epoch not in (UNKNOWN_EPOCH, broker.epoch):
@@ -147,7 +147,7 @@ def result(
 
 
 def handle_notices(context: Context) -> Task[None]:
-    """Leaders of older versions have written states: read them, and let everybody know."""
+    """Leaders of older versions have written states: read them, and tell all brokers."""
     paths = [f"{znodes.ISR_CHANGES}/{name}" for name in (yield from names_below(znodes.ISR_CHANGES))]
     found = yield from read(paths)
     listed = dict.fromkeys(key for node in found if node is not None for key in nodes.isr_changes_of(node.data))

@@ -1,4 +1,4 @@
-"""What the controller writes. Every transaction begins with the check of the controller epoch: who lost it, loses it.
+"""What the controller writes. Every transaction begins with a check of the controller epoch, and fails if it is old.
 
 The states of many partitions are written some hundreds at a time, in transactions that do not wait for each other. When
 one fails because somebody else has written a state (a leader of an older version keeps its in-sync replicas itself), or
@@ -175,7 +175,7 @@ def write_topic(context: Context, name: str, changes: Mapping[int, Assignment]) 
 
 
 def remove(context: Context, paths: Iterable[str]) -> Task[None]:
-    """Delete nodes without children, whether they are there or not."""
+    """Delete nodes without children, if they exist."""
     groups = list(_slices(list(paths), STATES_AT_ONCE))
     results = yield from write(context, [[Delete(path, ANY) for path in group] for group in groups])
     for group, error in zip(groups, results, strict=True):

@@ -1,4 +1,4 @@
-"""What the controller reads in the store, decoded with care: one malformed node is that node's trouble. Pure."""
+"""What the controller reads in the store, decoded with care: a malformed node does not affect the others. Pure."""
 
 from __future__ import annotations
 

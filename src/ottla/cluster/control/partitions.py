@@ -1,4 +1,4 @@
-"""Partitions get a leader, or lose it. What is decided is written first, then gathered to be told."""
+"""Partitions get a leader, or lose it. Decisions are written first, then gathered to be sent to the brokers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def read_unclean_options(context: Context, topics: Iterable[str]) -> Task[dict[s
 
 
 def elect(context: Context, keys: Iterable[Key], choose: Callable[[Key, Lead], Choice]) -> Task[list[Key]]:
-    """Have each partition led by whom `choose` says, in a new epoch. Returns those for whom it says nobody."""
+    """Give each partition the leader that `choose` returns, in a new epoch. Returns those without a leader."""
     memory = context.memory
     left: dict[Key, None] = {}
     unclean: set[Key] = set()

@@ -1,7 +1,7 @@
 """Carries out the effects of a task on the store: reads and writes that do not wait for each other.
 
-While the store is away, reads wait until it answers again. A write of which no answer came is reported as failed: the
-task reads what became of it.
+While the store does not answer, reads wait. A write without an answer is reported as failed: the task reads whether it
+was done.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def move_from_znode(context: Context) -> Task[None]:
-    """An old tool has written what it wants moved. What cannot be is struck off."""
+    """An old tool has written what it wants moved. What is impossible is removed from its list."""
     node = yield from read_one(znodes.REASSIGNMENT)
     if node is None:
         return
@@ -45,7 +45,7 @@ def move_from_znode(context: Context) -> Task[None]:
 def move(
     context: Context, wishes: Mapping[Key, Sequence[int] | None], *, resize: bool = True
 ) -> Task[dict[Key, BrokerError | None]]:
-    """Begin to move partitions; None takes back a move that is not done."""
+    """Begin to move partitions; None cancels a move that is not done."""
     results: dict[Key, BrokerError | None] = {}
     wanted: dict[Key, Assignment] = {}
     for key, target in wishes.items():
@@ -160,7 +160,7 @@ def proceed(context: Context, keys: Iterable[Key]) -> Task[None]:
         return elections.choose_among(memory.replicas(key), lead.isr, memory.online(key))
 
     for key in (yield from partitions.elect(context, ready, choose)):
-        memory.assign(key, ready.pop(key))  # nobody of the target can lead now: when one is back
+        memory.assign(key, ready.pop(key))  # no target replica can lead now: tried again when one is back
     yield from withdraw(context, [(*key, broker) for key, one in ready.items() for broker in one.removing])
     for topic, indexes in group_by_topic(ready).items():
         finished = {index: Assignment(ready[topic, index].target) for index in indexes}
@@ -181,7 +181,7 @@ def group_by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
 
 
 def withdraw(context: Context, gone: Sequence[Replica]) -> Task[None]:
-    """Take replicas away: out of the in-sync ones, stopped, deleted."""
+    """Remove replicas: from the in-sync set first, then stop and delete them."""
     if not gone:
         return
     memory = context.memory

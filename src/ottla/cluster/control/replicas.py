@@ -1,4 +1,4 @@
-"""Replicas come, go and are deleted. What changes who leads is written first, then gathered to be told."""
+"""Replicas come, go and are deleted. Changes of leaders are written first, then gathered to be sent to the brokers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def start_new(context: Context, replicas: Iterable[Replica]) -> None:
-    """Have brokers begin replicas that they do not hold yet."""
+    """Tell brokers to create replicas that they do not have yet."""
     memory = context.memory
     for topic, index, broker in replicas:
         key = (topic, index)
@@ -72,7 +72,7 @@ def start_deleting(context: Context, replicas: Iterable[Replica]) -> None:
 
 
 def forget(context: Context, replicas: Iterable[Replica]) -> None:
-    """Replicas that a move has taken away: their brokers delete them, and nobody waits for it."""
+    """Replicas that a move has removed: their brokers delete them, and nothing waits for that."""
     for replica in replicas:
         context.memory.set_replica_state(replica, ReplicaState.DELETED)
         context.memory.set_replica_state(replica, ReplicaState.ABSENT)

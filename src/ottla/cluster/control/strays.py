@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def note(context: Context, replicas: Iterable[Replica]) -> None:
-    """These were told to be deleted. Until their brokers say that they are, they are left over."""
+    """Their brokers were told to delete these. Until they answer, the replicas are left over."""
     memory = context.memory
     for topic, index, broker in replicas:
         memory.strays.setdefault(broker, {})[topic, index] = id_of(memory, topic)
 
 
 def stop_again(context: Context, broker: int) -> None:
-    """The broker is back. What it is to hold now is left to what it says of it."""
+    """The broker is back: tell it again to delete what is left over."""
     memory = context.memory
     known = memory.strays.get(broker, {})
     for key in list(known):

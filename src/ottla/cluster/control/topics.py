@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def refresh(context: Context) -> Task[None]:
-    """Compare with the topics that there are."""
+    """Read which topics exist, and load new ones."""
     memory = context.memory
     names = yield from names_below(znodes.TOPICS)
     present = set(names)
@@ -52,7 +52,7 @@ def load(context: Context, names: Sequence[str]) -> Task[None]:
     for name, node in zip(names, found, strict=True):
         read_as = None if node is None else nodes.topic_of(node)
         if node is None or read_as is None:
-            continue  # half written, or not a topic: when it is put right, the watch tells
+            continue  # half written, or not a topic: the watch tells when it is corrected
         topic_id, assignments = read_as
         context.memory.put_topic(
             KnownTopic(name, topic_id or context.new_id(), node.stat.version, assignments),
@@ -64,7 +64,7 @@ def load(context: Context, names: Sequence[str]) -> Task[None]:
 
 
 def open_partitions(context: Context, keys: Sequence[Key]) -> Task[None]:
-    """Make partitions that are new here ready to be used."""
+    """Bring partitions online that are new to this controller."""
     memory = context.memory
     if not keys:
         return

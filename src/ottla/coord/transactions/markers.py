@@ -1,19 +1,15 @@
 """The marker that ends a transaction in a partition: what it is, and how the partition's leader writes it.
 
-A marker is a control batch of one record, under the producer's id and the epoch that ends the transaction:
-
-    key     int16 version 0, int16 type: 0 abort, 1 commit
-    value   int16 version 0, int32 epoch of the coordinator
-
-`ending.py` is how a coordinator gets one to every partition.
+A marker is a control batch of one record, under the producer's id and the epoch that ends the transaction. Its bytes
+are in `records/markers.py`. `ending.py` is how a coordinator gets one to every partition.
 """
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from ottla.records import batch
+from ottla.records.markers import EndMarker, encode_marker
 
 if TYPE_CHECKING:
     import asyncio
@@ -25,8 +21,6 @@ if TYPE_CHECKING:
 
     Listener = Callable[[Partition, int, bool], None]
 
-KEY = Struct(">hh")
-VALUE = Struct(">hi")
 PRODUCE_VERSION = 11
 
 
@@ -58,7 +52,7 @@ class MarkerWriter:
     def write(self, topic: str, index: int, marker: Marker) -> asyncio.Future[None] | None:
         """Append the marker, and tell the listeners.
 
-        None when it is committed, else a future that is done then; see `Partition.committed`.
+        None when it is committed, else a future that is done then; see `Partition.wait_for_commit`.
         """
         partition = self._replicas.require_led(topic, index)
         append(partition, marker, self._clock.now_ms())
@@ -71,7 +65,8 @@ def append(partition: Partition, marker: Marker, now_ms: int) -> None:
     partition.log.producers.check_marker(
         marker.producer_id, marker.epoch, marker.coordinator_epoch, version=marker.version
     )
-    record = batch.Record(0, now_ms, KEY.pack(0, marker.commits), VALUE.pack(0, marker.coordinator_epoch), ())
+    key, value = encode_marker(EndMarker(marker.commits, marker.coordinator_epoch))
+    record = batch.Record(0, now_ms, key, value, ())
     data = batch.build(
         [record],
         producer_id=marker.producer_id,

@@ -14,7 +14,6 @@ and a query that has none costs one walk over what compaction has left.
 
 from __future__ import annotations
 
-import struct
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,6 +26,7 @@ from ottla.client.transaction import end, enlist, identify, ongoing
 from ottla.errors import ErrorCode
 from ottla.records import batch
 from ottla.records.compress import Codec
+from ottla.records.markers import COMMIT, read_type
 from ottla.records.murmur2 import murmur2
 from ottla.spark.sink.decisions import Decision, decode
 from ottla.spark.sink.exactly_once import IdState
@@ -54,8 +54,6 @@ CONFIGS: Final = {
 TIMEOUT_MS: Final = 60_000
 STEP: Final = 16  # offsets in the first piece of a backward read: every task reads it
 STEP_MAX: Final = 1 << 14
-CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
-COMMIT: Final = 1
 
 
 class DecisionBatch(NamedTuple):
@@ -195,7 +193,7 @@ class ClusterPort:
                     continue  # nobody decides outside of a transaction
                 records = list(batch.iterate(piece.data, entry.position))
                 if head.control:
-                    marker = CONTROL_KEY.unpack(records[0].key or b"")[1] if records else None
+                    marker = read_type(records[0].key) if records else None
                     yield DecisionBatch(head.producer_id, head.base_offset, marker, {})
                 else:
                     decisions = {(one.key or b"").decode(): one.value for one in records}

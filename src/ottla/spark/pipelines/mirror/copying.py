@@ -44,6 +44,7 @@ from ottla.records.batch import (
     Record,
 )
 from ottla.records.compress import SIZE_MAX, CorruptError
+from ottla.records.markers import ABORT, read_type
 from ottla.records.native import crc32c, decode_columns, encode_columns
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 
 CRC_PLACE: Final = 17
 _CRC: Final = Struct(">I")
-_MARKER_KEY: Final = Struct(">hh")
-_ABORT: Final = 0
 _OPENED: Final = LOG_APPEND_TIME | DELETE_HORIZON
 BATCH_SIZE: Final = 1 << 20  # of single messages of the old formats, which had no batches, before compression
 
@@ -247,8 +246,7 @@ class Aborts:
 
 def _aborts(view: memoryview, position: int) -> bool:
     for record in batch.iterate(view, position):
-        key = record.key or b""
-        return len(key) >= _MARKER_KEY.size and _MARKER_KEY.unpack_from(key)[1] == _ABORT
+        return read_type(record.key) == ABORT
     return False
 
 
