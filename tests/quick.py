@@ -38,7 +38,9 @@ echo "$0: not in a quick run" >&2
 exit 127
 """
 REASON = "not in a quick run: "
-BUDGET_S = 100.0  # from the start to the last test that begins
+BUDGET_S = (
+    85.0  # from the first test that begins to the last; on two quiet cores the tests are collected in half a minute
+)
 WORLDS = 3  # of each seeded test
 LATE = {"bench", "cluster_faults", "compat", "console", "durability", "era", "exactly_once", "fuzz", "groups", "mixed"}
 
@@ -47,7 +49,7 @@ class Quick:
     """The plugin of a quick run. Its folder goes with the process."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._began: float | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="ottla-quick-")
         self._met = Path(self._folder.name) / "met"  # a line for each stand-in that was started
         self._met_before = 0
@@ -79,8 +81,11 @@ class Quick:
     def pytest_runtest_logstart(self) -> None:
         self._met_before = self._met.stat().st_size
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        if time.monotonic() - self._began > BUDGET_S:
+        now = time.monotonic()
+        self._began = self._began or now
+        if now - self._began > BUDGET_S:
             pytest.skip(f"{REASON}the time is over")
 
     @pytest.hookimpl(wrapper=True)
