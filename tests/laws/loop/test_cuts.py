@@ -6,7 +6,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from replica.cluster import World, alike, append, play, until
+from replica.cluster import World, alike, append, play
+from waiting import until
 
 from ottla.disk import RealDisk
 
