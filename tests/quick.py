@@ -67,6 +67,7 @@ class Quick:
         settings.register_profile("quick", parent=settings.get_profile("plain"), max_examples=WORLDS)
         settings.load_profile("quick")
 
+    @pytest.hookimpl(trylast=True)  # when the tests that share a server or a JVM have been grouped
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         worlds: Counter[str] = Counter()
         kept, left = [], []
@@ -75,7 +76,7 @@ class Quick:
             test = item.nodeid.partition("[")[0]
             worlds[test] += seeded
             (left if worlds[test] > WORLDS else kept).append(item)
-        items[:] = sorted(kept, key=lambda item: not LATE.isdisjoint(item.path.parts))
+        items[:] = sorted(kept, key=comes_late)
         config.hook.pytest_deselected(items=left)
 
     def pytest_runtest_logstart(self) -> None:
@@ -114,6 +115,10 @@ class Quick:
         )
         said = ", ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
         terminalreporter.line(f"left to `make test`: {said or 'nothing'}")
+
+
+def comes_late(item: pytest.Item) -> bool:
+    return item.get_closest_marker("xdist_group") is not None or not LATE.isdisjoint(item.path.parts)
 
 
 def refuse_program(event: str, arguments: tuple[Any, ...]) -> None:
