@@ -43,7 +43,7 @@ test: lint
 	@python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 quick: setup-test
-	@python -m pytest -n 2 --dist loadgroup --quick $(ARGS)
+	@python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --quick $(ARGS)
 
 lint: setup-test
 	ruff format --check .

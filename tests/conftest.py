@@ -17,7 +17,6 @@ import judge
 import pytest
 from hypothesis import HealthCheck, settings
 from process import Ottla
-from quick import Quick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("quick"):
+        from quick import Quick
+
         config.pluginmanager.register(Quick())
 
 

@@ -5,7 +5,12 @@ No test is marked by hand, so no mark can go stale. While the run lasts, the pro
 
 - in this process an audit hook stops the call, and the test is left out there and then;
 - a process that a test starts finds programs of the same names that fail. A test that fails after it has met one is
-  left out, too.
+  left out, too;
+- no browser is started.
+
+It is for the inner loop, so it ends within two minutes: a seeded test visits a few of its worlds, tests that start many
+processes come last, and what has not begun when the time is over is left out. The summary says how many were left out,
+and why.
 """
 
 from __future__ import annotations
@@ -13,11 +18,15 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import judge
+import playwright.sync_api
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -28,12 +37,19 @@ echo "$0" >> {}
 echo "$0: not in a quick run" >&2
 exit 127
 """
+REASON = "not in a quick run: "
+BUDGET_S = (
+    85.0  # from the first test that begins to the last; on two quiet cores the tests are collected in half a minute
+)
+WORLDS = 3  # of each seeded test
+LATE = {"bench", "cluster_faults", "compat", "console", "durability", "era", "exactly_once", "fuzz", "groups", "mixed"}
 
 
 class Quick:
     """The plugin of a quick run. Its folder goes with the process."""
 
     def __init__(self) -> None:
+        self._began: float | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="ottla-quick-")
         self._met = Path(self._folder.name) / "met"  # a line for each stand-in that was started
         self._met_before = 0
@@ -46,10 +62,32 @@ class Quick:
             (programs / name).chmod(0o755)
         os.environ["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
         os.environ.pop("JAVA_HOME", None)
-        sys.addaudithook(refuse)
+        playwright.sync_api.sync_playwright = refuse_browser  # type: ignore[assignment]
+        sys.addaudithook(refuse_program)
+        settings.register_profile("quick", parent=settings.get_profile("plain"), max_examples=WORLDS)
+        settings.load_profile("quick")
+
+    @pytest.hookimpl(trylast=True)  # when the tests that share a server or a JVM have been grouped
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        worlds: Counter[str] = Counter()
+        kept, left = [], []
+        for item in items:
+            seeded = "seed" in getattr(getattr(item, "callspec", None), "params", ())
+            test = item.nodeid.partition("[")[0]
+            worlds[test] += seeded
+            (left if worlds[test] > WORLDS else kept).append(item)
+        items[:] = sorted(kept, key=comes_late)
+        config.hook.pytest_deselected(items=left)
 
     def pytest_runtest_logstart(self) -> None:
         self._met_before = self._met.stat().st_size
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        now = time.monotonic()
+        self._began = self._began or now
+        if now - self._began > BUDGET_S:
+            pytest.skip(f"{REASON}the time is over")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -58,7 +96,10 @@ class Quick:
         report = yield
         if report.failed and call.excinfo and self._met_one(call.excinfo.value):
             path, line, _ = item.location
-            report.outcome, report.longrepr = "skipped", (path, line or 0, "not in a quick run: starts another program")
+            report.outcome, report.longrepr = (
+                "skipped",
+                (path, line or 0, f"{REASON}a process of its own starts another"),
+            )
         return report
 
     def _met_one(self, error: BaseException) -> bool:
@@ -66,11 +107,29 @@ class Quick:
             self._causes.append(error)
         return any(error is cause for cause in self._causes)
 
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        reasons = Counter(
+            str(report.longrepr[2]).partition(REASON)[2]
+            for report in terminalreporter.getreports("skipped")
+            if isinstance(report.longrepr, tuple)
+        )
+        said = ", ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
+        terminalreporter.line(f"left to `make test`: {said or 'nothing'}")
 
-def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+
+def comes_late(item: pytest.Item) -> bool:
+    return item.get_closest_marker("xdist_group") is not None or not LATE.isdisjoint(item.path.parts)
+
+
+def refuse_program(event: str, arguments: tuple[Any, ...]) -> None:
     """Leave the running test out when it starts a program of another toolchain."""
     if event != "subprocess.Popen":
         return
     program = Path(os.fsdecode(arguments[0]))
     if program.name in PROGRAMS or judge.cache_folder() in program.parents:
-        pytest.skip(f"not in a quick run: starts {program.name}")
+        pytest.skip(f"{REASON}starts {program.name}")
+
+
+def refuse_browser() -> None:
+    """In place of Playwright's driver, which would be left half started."""
+    pytest.skip(f"{REASON}starts a browser")

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 CONFTEST = """
+import hypothesis
 from quick import Quick
+hypothesis.settings.register_profile("plain")
 
 def pytest_configure(config):
     config.pluginmanager.register(Quick())
@@ -28,6 +30,8 @@ def test_a_child_starts_one(): subprocess.run([sys.executable, "-c", "import os;
 def test_a_fixture_needs_one(server): pass
 def test_another_uses_that_fixture(server): pass
 def test_fails_after_them(): assert False
+@pytest.mark.parametrize("seed", range(50))
+def test_visits_few_worlds(seed): assert seed < 3
 def test_finds_one_and_does_without(): subprocess.run([sys.executable, "-c", "import os; os.system('go')"], check=True)
 """
 
@@ -49,7 +53,8 @@ def test_what_starts_another_program_is_left_out(tmp_path: Path) -> None:
     ]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     words = [line.split() for line in done.stdout.splitlines() if "test_it.py::" in line and "%]" in line]
-    assert {word[0].partition("::")[2]: word[1] for word in words} == {
+    assert "left to `make test`: " in done.stdout
+    assert {word[0].partition("::")[2].partition("[")[0]: word[1] for word in words} == {
         "test_passes": "PASSED",
         "test_fails": "FAILED",
         "test_starts_a_program": "SKIPPED",
@@ -58,5 +63,6 @@ def test_what_starts_another_program_is_left_out(tmp_path: Path) -> None:
         "test_a_fixture_needs_one": "SKIPPED",
         "test_another_uses_that_fixture": "SKIPPED",
         "test_fails_after_them": "FAILED",
+        "test_visits_few_worlds": "PASSED",
         "test_finds_one_and_does_without": "PASSED",
     }, done.stdout + done.stderr
