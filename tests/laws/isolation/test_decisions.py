@@ -28,7 +28,6 @@ WAIT_S = 10.0
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerThread]:
     monkeypatch.setattr("ottla.coord.runtime.RETRY_S", 0.02, raising=False)
-    monkeypatch.setattr("ottla.coord.coordinator.RETRY_S", 0.02, raising=False)
     monkeypatch.setattr("ottla.coord.transactions.ending.RETRY_S", 0.02)
     with BrokerThread(
         options={"offsets.topic.num.partitions": 2, "transaction.state.log.num.partitions": 1}
