@@ -102,6 +102,7 @@ SATELLITES = {
     "faults",
     "data_folder",
     "logging_setup",
+    "notify",
     "pytest_plugin",
     "serve",
     "sim",
@@ -142,8 +143,10 @@ ADAPTORS = {
         "metrics/process.py",
         "log/index.py",
         "net/connection.py",
+        "net/encrypted.py",
         "net/outbox.py",
-    },  # net: sendfile
+        "security/certificates.py",
+    },  # net: sendfile, and reading where that cannot be
     "network": {
         "cluster/kazoo_thread.py",
         "cluster/peers.py",
@@ -151,6 +154,9 @@ ADAPTORS = {
         "net/connection.py",
         "net/outbox.py",
         "net/listener.py",
+        "security/certificates.py",
+        "security/handshake.py",
+        "security/stream.py",
         "broker.py",
     },  # the root asks for the host's name
 }
@@ -170,7 +176,7 @@ ROOTS = {
     "cluster/kazoo_thread.py",
     "embed.py",
     "sim/loop.py",
-    "console/watch/gathering.py",
+    "console/watch/watching.py",
     "demo/parts.py",  # opening is a task for each log
 }
 

@@ -31,12 +31,13 @@ from ottla.log.store import LogStore
 from ottla.net.connection import Limits, Receiver
 from ottla.net.dispatch import Dispatch
 from ottla.net.listener import Admission, Listener, bind
+from ottla.records.native import warn_if_missing
 from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
 from ottla.telemetry.receiver import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
     from socket import socket
     from typing import Any
 
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from ottla.founding import Founding
     from ottla.metrics.endpoint import Endpoint
     from ottla.metrics.sources import Sources
+    from ottla.net.connection import Answer, Connection
+    from ottla.net.doors import Doors
     from ottla.security.authorizer import Authorizer
 
 log = logging.getLogger("ottla.broker")
@@ -90,6 +93,7 @@ class Broker:
         self._metrics: Endpoint | None = None
         self._started = False
         self._admission = Admission()
+        self._doors: Doors | None = None
         self._listeners: list[Listener] = []
         self._tasks: list[asyncio.Task[None]] = []
         self.parts: Parts | None = None  # what handlers work on, from the start on
@@ -101,9 +105,11 @@ class Broker:
     async def start(self) -> None:
         for notice in self.config.notices:
             log.warning(notice)
+        warn_if_missing(log)
         descriptors.raise_limit()
         # Others may fail and go offline; without the first, which has the metadata, there is nothing to go by.
         self.disk.make_folder(self.config.log_dirs[0], parents=True)
+        self._doors = self._make_doors()
         sockets = self._bind()
         await self._open_metrics()
         self._waits = Waits(asyncio.get_running_loop())
@@ -191,9 +197,19 @@ class Broker:
             for one in self._store.logs.values():
                 one.producers.expiration_ms = config.producer_id_expiration_ms
         self._store.config = config
+        if self._doors is not None:
+            self._doors.look()
         self._admission.limit(
             config.max_connections, config.max_connections_per_ip, overrides(config.max_connections_per_ip_overrides)
         )
+
+    def _make_doors(self) -> Doors | None:
+        """What listeners that are not plain need; certificates that cannot be read stop the broker here."""
+        if all(listener.protocol == "PLAINTEXT" for listener in self.config.opened):
+            return None
+        from ottla.net.doors import Doors
+
+        return Doors(self.config, self.clock, secrets.token_bytes)
 
     def _bind(self) -> list[socket]:
         """Take the addresses; who dials now waits in the kernel's queue until the broker is up."""
@@ -267,13 +283,19 @@ class Broker:
         config, receiver = self.config, Receiver()
         limits = Limits(config.socket_request_max_bytes, REQUESTS_MAX, UNSENT_SIZE_MAX)
         for wanted, bound in zip(config.opened, sockets, strict=True):
+            entrance, first_limits = None, limits
+            handle: Callable[[Connection, memoryview], Answer] = dispatch
+            if self._doors is not None and wanted.protocol != "PLAINTEXT":
+                entrance = self._doors.entrance(wanted, dispatch, limits, self._user)
+                handle, first_limits = entrance.gate or dispatch, self._doors.limits(wanted, limits)
             listener = Listener(
                 wanted.name,
                 bound,
-                handle=dispatch,
+                handle=handle,
                 admission=self._admission,
                 receiver=receiver,
-                limits=limits,
+                limits=first_limits,
+                entrance=entrance,
                 connections_max=wanted.connections_max,
                 idle_s_max=config.connections_max_idle_ms / 1000,
                 send_buffer_size=config.socket_send_buffer_bytes,
@@ -281,6 +303,13 @@ class Broker:
             )
             self._listeners.append(listener)
             listener.open()
+
+        if self._doors is not None:
+            self._own(self._doors.watch(lambda: self._founding.metadata.config))
+
+    def _user(self, name: str) -> Mapping[str, str]:
+        """What is kept of a user."""
+        return self._founding.metadata.image.users.get(name, {})
 
     def _own(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -324,6 +353,8 @@ class Broker:
             await self._groups.stop()
         if self._transactions is not None:
             await self._transactions.stop()
+        if self._doors is not None:
+            await self._doors.close()
         await asyncio.gather(*(listener.drain(DRAIN_S) for listener in self._listeners))
         if self._dispatch is not None:
             await self._dispatch.stop()

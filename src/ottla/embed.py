@@ -74,6 +74,7 @@ class Broker(FaultMethods):
         self._locks: FolderLocks | None = None
         self._memory: Path | None = None
         self.bootstrap = ""
+        self.listeners: dict[str, str] = {}  # the address of each, by name
         self.node_id = -1
         self.cluster_id = ""
         self.metrics = ""  # where they are; /metrics, /health and /ready are below it
@@ -98,9 +99,10 @@ class Broker(FaultMethods):
             if isinstance(error, (BrokerError, ConfigError, FolderInUse, OSError)):
                 raise BrokerFailed(str(error)) from error
             raise
-        _, host, port = self._root.addresses[0]
-        self._settings = self._settings._replace(port=port)
-        self.bootstrap = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        for name, host, port in self._root.addresses:
+            self.listeners[name] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._settings = self._settings._replace(port=self._root.addresses[0][2])
+        self.bootstrap = next(iter(self.listeners.values()))
         self.node_id, self.cluster_id = self._root.node_id, self._root.cluster_id
         self.metrics = self._root.metrics_url
         return self
@@ -163,6 +165,10 @@ class BrokerThread(FaultMethods):
         return self._broker.bootstrap
 
     @property
+    def listeners(self) -> dict[str, str]:
+        return self._broker.listeners
+
+    @property
     def node_id(self) -> int:
         return self._broker.node_id
 
@@ -197,7 +203,10 @@ class BrokerThread(FaultMethods):
         self._broker._remove_memory()  # of one that was killed before
 
     def kill(self) -> None:
-        """End as a killed process does: no answers, no flush, no goodbye. Its data are as they are at this moment."""
+        """End as a killed process does: no answers, no flush, no goodbye. Its data are as they are at this moment.
+
+        A member of a cluster leaves it at once; only a process can leave a session behind that has to expire.
+        """
         self._end(lambda: self._broker._end(kill=True))
 
     def restart(self) -> None:
@@ -288,9 +297,18 @@ class BrokerProcess(FaultMethods):
     @property
     def log(self) -> str:
         """What the broker has written to its log, from its first start on."""
+        return self.read_log(0)
+
+    @property
+    def log_size(self) -> int:
+        """In bytes."""
+        return 0 if self._log is None else os.fstat(self._log.fileno()).st_size
+
+    def read_log(self, start: int) -> str:
+        """What was written after the first `start` bytes."""
         if self._log is None:
             return ""
-        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
+        return os.pread(self._log.fileno(), self.log_size - start, start).decode(errors="replace")
 
     def start(self) -> Self:
         """Start, or start again after `stop` or `kill`: on the port that it had."""
@@ -301,7 +319,7 @@ class BrokerProcess(FaultMethods):
         control = ControlClient()
         if self._log is None:
             self._log = tempfile.TemporaryFile()  # noqa: SIM115 - one for all starts, read also after the end
-        before = len(self.log)
+        before = self.log_size
         channels = ["--ready-fd", str(writable), "--control-fd", str(control.child_fd)]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "ottla", "serve", *self._arguments(), *channels],
@@ -321,7 +339,7 @@ class BrokerProcess(FaultMethods):
         if not line:
             self._close()
             self._remove_memory()
-            raise BrokerFailed(self.log[before:].strip() or f"no answer within {START_TIMEOUT_S:.0f} seconds")
+            raise BrokerFailed(self.read_log(before).strip() or f"no answer within {START_TIMEOUT_S:.0f} seconds")
         facts = json.loads(line)
         self.bootstrap, self.node_id, self.cluster_id = facts["bootstrap"], facts["node_id"], facts["cluster_id"]
         self.metrics = facts["metrics"]

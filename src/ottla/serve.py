@@ -3,8 +3,11 @@
     defaults < --config FILE < OTTLA_* in the environment < --set name=value < --data, --port, --host, --node-id,
     --zookeeper
 
-Prints one block for people on stdout when the broker answers, log lines on stderr. SIGTERM and SIGINT drain and stop;
-a second one stops at once. Exit codes: 0 stopped when asked to, 1 could not run, 2 asked for something impossible.
+Prints one block for people on stdout when the broker answers, log lines on stderr. SIGTERM, SIGINT and SIGHUP drain and
+stop, as they do with Apache Kafka; a second one stops at once. SIGHUP comes when a terminal is closed; where it was
+ignored before (`nohup`), it still is. systemd is told when the broker is ready (notify.py).
+
+Exit codes: 0 stopped when asked to, 1 could not run, 2 asked for something impossible.
 
 From exec to the first acknowledged produce counts against a promise of 300 ms: nothing may be imported here that a
 broker does not need, which is why this command is not one of Typer's.
@@ -38,6 +41,7 @@ from ottla.config import (
 from ottla.data_folder import FolderInUse, FolderLocks, default_folder, is_memory, memory_folder, remove
 from ottla.errors import BrokerError
 from ottla.log.checkpoints import CorruptCheckpointError
+from ottla.notify import notify
 
 if TYPE_CHECKING:
     from ottla.broker import Broker
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
 PORT = 9092
 CONSOLE = "127.0.0.1:8190"
 EVERYWHERE = ("", "0.0.0.0", "::")
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DEAF_S_MAX = 20.0  # no request may hold the loop for more than a fraction of a second
 
 logger = logging.getLogger("ottla.serve")
@@ -239,7 +243,6 @@ def run(plan: Plan) -> int:
 
 async def live(plan: Plan) -> int:
     from ottla.broker import Broker
-    from ottla.records import native
 
     stop, left = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -252,13 +255,12 @@ async def live(plan: Plan) -> int:
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            if line := native.missing():
-                logger.warning(line)
             if plan.control is not None:
                 from ottla.faults.control import ControlServer
 
                 control = ControlServer(plan.control, broker)
             announce(broker, plan)
+            notify(f"READY=1\nSTATUS=node {broker.node_id} of cluster {broker.cluster_id}")
             beside = start_console(broker, plan)
             gc.freeze()  # what start-up built lives as long as the process: never look at it again
             gc.enable()
@@ -266,6 +268,7 @@ async def live(plan: Plan) -> int:
         return 0
     finally:
         stopping.cancel()
+        notify("STOPPING=1")
         if not starting.done():
             cut_short(plan)
         if control is not None:
@@ -303,12 +306,13 @@ def listen_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> 
     whatever was acknowledged is found at the next start, as after any crash.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # in every thread that is started from here on
-    threading.Thread(target=wait_for_signals, args=(loop, stop), name="signals", daemon=True).start()
+    heeded = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+    signal.pthread_sigmask(signal.SIG_BLOCK, heeded)  # in every thread that is started from here on
+    threading.Thread(target=wait_for_signals, args=(loop, stop, heeded), name="signals", daemon=True).start()
 
 
-def wait_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    number = signal.Signals(signal.sigwait(SIGNALS))
+def wait_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, heeded: list[signal.Signals]) -> None:
+    number = signal.Signals(signal.sigwait(heeded))
     deaf = threading.Timer(DEAF_S_MAX, give_up, (number,))
     deaf.daemon = True
     deaf.start()
@@ -320,7 +324,7 @@ def wait_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> No
 
     with suppress(RuntimeError):  # the loop has ended by itself
         loop.call_soon_threadsafe(ask_to_stop)
-    end(signal.Signals(signal.sigwait(SIGNALS)))
+    end(signal.Signals(signal.sigwait(heeded)))
 
 
 def give_up(number: signal.Signals) -> None:

@@ -8,9 +8,12 @@ from ottla.config import ConfigError, load
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("ssl.keystore.location", "/etc/keys.jks", "Security is not built"),
-        ("sasl.enabled.mechanisms", "PLAIN", "Security is not built"),
-        ("listener.name.plaintext.ssl.keystore.location", "x", "Security is not built"),
+        ("sasl.jaas.config", "x", "for a listener and a mechanism"),
+        ("ssl.engine.factory.class", "a.B", "Java classes cannot be loaded"),
+        ("sasl.server.callback.handler.class", "a.B", "Java classes cannot be loaded"),
+        ("listener.name.plaintext.principal.builder.class", "a.B", "cannot be set for one listener"),
+        ("listener.name.other.ssl.keystore.location", "x", "there is no listener OTHER"),
+        ("listener.name.plaintext.gssapi.sasl.jaas.config", "x", "the mechanisms are PLAIN"),
         ("zookeeper.ssl.crl.enable", "true", "client of ZooKeeper cannot"),
         ("create.topic.policy.class.name", "a.B", "Java classes cannot be loaded"),
         ("config.providers", "file", "Java classes cannot be loaded"),

@@ -16,13 +16,16 @@ SOURCE = Path(ottla.config.__file__).parent.parent
 
 @cache
 def words() -> set[str]:
-    """Every name in the source, except where the tables declare their rows."""
+    """Every name in the source, except where the tables declare their rows. Those of TLS are read as they are written,
+    by the code that reads them for clients."""
     found: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         lines = path.read_text().splitlines()
         if path.parent.name == "config":
             lines = [line for line in lines if not re.match(r"    \w+: .* = \w+\(", line)]
         found.update(re.findall(r"\w+", "\n".join(lines)))
+        if path.parent.name == "client":
+            found.update(name.replace(".", "_") for name in re.findall(r'"(ssl[\w.]+)"', "\n".join(lines)))
     return found
 
 

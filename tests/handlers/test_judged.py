@@ -28,6 +28,7 @@ from ottla.wire.messages.auth import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
     ScramCredentialDeletion,
+    ScramCredentialUpsertion,
     UserName,
 )
 from ottla.wire.messages.configs import (
@@ -80,7 +81,13 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 # Options of 3.9 that 4.3 dropped, and what 4.3 answers otherwise because of its own replica bookkeeping.
 ONLY_OURS = ("message.format.version", "message.downconversion.enable", "message.timestamp.difference.max.ms")
 # A KRaft broker learns of a change after its controller has answered; what only reads may be asked again.
-READS = (DescribeConfigsRequest, DescribeLogDirsRequest, DescribeProducersRequest, DescribeClusterRequest)
+READS = (
+    DescribeConfigsRequest,
+    DescribeLogDirsRequest,
+    DescribeProducersRequest,
+    DescribeClusterRequest,
+    DescribeUserScramCredentialsRequest,
+)
 LATE_MAX = 500
 GENERIC = {
     "This server does not host this topic-partition.",
@@ -371,6 +378,51 @@ SECURITY = [
         0,
     ),
 ]
+
+
+def credential(name: str, mechanism: int = 1, iterations: int = 4096) -> ScramCredentialUpsertion:
+    size = 32 if mechanism == 1 else 64
+    return ScramCredentialUpsertion(
+        name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=b"p" * size
+    )
+
+
+def users(upsertions: list[ScramCredentialUpsertion], deletions: list[tuple[str, int]]) -> tuple[Any, int]:
+    gone = [ScramCredentialDeletion(name=name, mechanism=mechanism) for name, mechanism in deletions]
+    return AlterUserScramCredentialsRequest(deletions=gone, upsertions=upsertions), 0
+
+
+def described(*names: str) -> tuple[Any, int]:
+    return DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names] or None), 0
+
+
+USERS = [
+    users([credential("u")], []),
+    described("u"),
+    users([credential("u", 2, 8192)], []),
+    described("u"),
+    described(),
+    users([credential("u", iterations=4095)], []),
+    users([credential("u", iterations=16385)], []),
+    users([credential("u", mechanism=3)], []),
+    users([credential("u", mechanism=0)], []),
+    users([credential("")], []),
+    users([], [("", 1)]),
+    users([], [("u", 3)]),
+    users([credential("u"), credential("u")], []),
+    users([credential("u")], [("u", 1)]),
+    users([credential("u")], [("u", 2)]),
+    described("u"),
+    users([], [("u", 1), ("u", 1)]),
+    users([credential("fine"), credential("fine", 2, 1)], []),
+    described("fine"),
+    users([credential("with space/and,comma=é")], []),
+    described("with space/and,comma=é"),
+    users([], [("with space/and,comma=é", 1)]),
+    users([], [("u", 1)]),
+    described("u"),
+    described(),
+]
 STORIES: dict[str, list[tuple[Any, int]]] = {
     "creations": CREATIONS,
     "partitions": PARTITIONS,
@@ -378,6 +430,7 @@ STORIES: dict[str, list[tuple[Any, int]]] = {
     "configs": CONFIGS,
     "cluster": CLUSTER,
     "security": SECURITY,
+    "users": USERS,
 }
 
 

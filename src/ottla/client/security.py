@@ -112,7 +112,7 @@ class Security:
         if not self.encrypted:
             return plain
         try:
-            return self.resolve()._context().wrap_socket(plain, server_hostname=host)
+            return self.resolve().context().wrap_socket(plain, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
             raise Failed(
                 f"the certificate of the broker at {name} is not accepted ({error.verify_message}): "
@@ -157,15 +157,15 @@ class Security:
         """What to look at when a broker hangs up at once, or answers with something that is no answer."""
         return "" if self.encrypted else "; if its listener wants TLS or a login, set security.protocol"
 
-    def _context(self) -> ssl.SSLContext:
+    def context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = self.check_host
-        self._load_trust(context)
+        self.load_trust(context)
         if self.key_store or self.key:
-            self._load_key(context)
+            self.load_key(context)
         return context
 
-    def _load_trust(self, context: ssl.SSLContext) -> None:
+    def load_trust(self, context: ssl.SSLContext) -> None:
         if not self.trust and not self.trust_text:
             context.load_default_certs()
             return
@@ -184,7 +184,7 @@ class Security:
         except OSError as error:
             raise Failed(f"{name}: {self.trust}: {error.strerror or error}") from None
 
-    def _load_key(self, context: ssl.SSLContext) -> None:
+    def load_key(self, context: ssl.SSLContext) -> None:
         """The ssl module reads keys from files only: what is given as text lies in one for a moment."""
         name = "ssl.keystore.location" if self.key_store else "ssl.keystore.key"
         password = self.key_password
@@ -331,20 +331,32 @@ def credentials(jaas: str, mechanism: str) -> tuple[str, str]:
     """User and password of a JAAS line: `module required username="…" password="…";`"""
     what = "sasl.jaas.config"
     form = f'expected <module> required username="…" password="…"; for {mechanism}'
-    words = re.findall(r'"((?:[^"\\]|\\.)*)"|([^\s=;"]+)|(=)|(;)', jaas)
+    try:
+        module, found = parse_jaas(jaas)
+    except ValueError:
+        raise Failed(f"{what}: {form}") from None
+    if mechanism not in MODULES.get(module, ()):
+        right = next(module for module, mechanisms in MODULES.items() if mechanism in mechanisms)
+        raise Failed(f"{what}: {module} is not the login module of {mechanism}, that is {right}")
+    if "username" not in found or "password" not in found:
+        raise Failed(f"{what}: {form}")
+    return found["username"], found["password"]
+
+
+def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
+    """The module and the options of a JAAS line; ValueError if it is none."""
+    words = re.findall(r'"((?:[^"\\]|\\.)*)"|([^\s=;"]+)|(=)|(;)', text)
     texts = [
         re.sub(r"\\(.)", r"\1", quoted) if quoted or not (bare or sign or end) else bare or sign or end
         for quoted, bare, sign, end in words
     ]
     if len(texts) < 3 or texts[1].lower() not in ("required", "requisite", "sufficient", "optional"):
-        raise Failed(f"{what}: {form}")
-    if mechanism not in MODULES.get(texts[0], ()):
-        right = next(module for module, mechanisms in MODULES.items() if mechanism in mechanisms)
-        raise Failed(f"{what}: {texts[0]} is not the login module of {mechanism}, that is {right}")
-    found = {name: value for name, sign, value in zip(texts[2:], texts[3:], texts[4:], strict=False) if sign == "="}
-    if "username" not in found or "password" not in found or texts[-1] != ";":
-        raise Failed(f"{what}: {form}")
-    return found["username"], found["password"]
+        raise ValueError("no login module")
+    if texts[-1] != ";":
+        raise ValueError("no semicolon at the end")
+    return texts[0], {
+        name: value for name, sign, value in zip(texts[2:], texts[3:], texts[4:], strict=False) if sign == "="
+    }
 
 
 def plain_steps(own: Security) -> Generator[bytes, bytes, None]:

@@ -28,7 +28,6 @@ from ottla.security.acl import (
     PREFIXED_CHANGES,
     PREFIXED_ROOT,
     Resource,
-    ResourceType,
     decode_change,
     decode_entries,
     decode_path,
@@ -36,6 +35,7 @@ from ottla.security.acl import (
     encode_entries,
     label,
 )
+from ottla.wire.access import ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.acl")
 
-ATTEMPTS_MAX: Final = 10  # writes of one resource against others that write it at the same time
+ATTEMPTS_MAX: Final = 20  # writes of one resource against brokers that write it at the same time
+BACKOFF_S: Final = 0.01
 NOTICES_KEPT_S: Final = 15 * 60.0
 RETRY_S: Final = 1.0
 MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
@@ -63,6 +64,7 @@ class AclStore:
         self._shared = shared  # whether other brokers write and follow the same store
         self._seen: dict[str, float] = {}  # paths of notices, and since when they are known
         self._changed = asyncio.Event()
+        self._writing = asyncio.Lock()  # changes of this broker come one after the other
         self._all = False  # whether notices may have gone unseen
         self._task: asyncio.Task[None] | None = None
         self._cancels: list[Callable[[], None]] = []
@@ -171,11 +173,16 @@ class AclStore:
         await self._change(resource, lambda known: known - frozenset(entries))
 
     async def _change(self, resource: Resource, change: Callable[[frozenset[Entry]], frozenset[Entry]]) -> None:
-        for _ in range(ATTEMPTS_MAX):
+        async with self._writing:
+            await self._try_to_change(resource, change)
+
+    async def _try_to_change(self, resource: Resource, change: Callable[[frozenset[Entry]], frozenset[Entry]]) -> None:
+        for attempt in range(ATTEMPTS_MAX):
             try:
                 wanted = await self._write(resource, change)
-            except (BadVersion, NodeExists, NoNode, NotEmpty):
-                continue  # somebody else has written it in the meantime
+            except (BadVersion, NodeExists, NoNode, NotEmpty):  # another broker has written it in the meantime
+                await asyncio.sleep(BACKOFF_S * attempt)
+                continue
             except StoreError as error:
                 raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store does not answer") from error
             self._authorizer.put({resource: wanted})

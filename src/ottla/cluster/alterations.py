@@ -150,6 +150,11 @@ def apply_changes(
     return after
 
 
+def change_user(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+    """What is kept of a user after some changes."""
+    return {name: value for name, value in {**before, **changes}.items() if value is not None}
+
+
 def _splice(present: str, operation: int, value: str) -> str:
     items = [item.strip() for item in present.split(",") if item.strip()]
     for item in (part.strip() for part in value.split(",")):

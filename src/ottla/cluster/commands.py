@@ -80,6 +80,10 @@ class Commands(Protocol):
         """Change a subscription to clients' metrics. One without options does not exist."""
         ...
 
+    async def alter_user(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change what is kept of a user: each name gets this value, or none any more."""
+        ...
+
     async def elect_leaders(
         self, keys: Sequence[Key] | None, kind: int, *, timeout_ms: int = TIMEOUT_MS
     ) -> Mapping[Key, BrokerError | None]:

@@ -57,6 +57,7 @@ class Image(NamedTuple):
     group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # of those groups that have any
     names_by_key: Versioned[str, tuple[str, ...]] = Versioned()  # of names with dots or underscores
     client_metrics: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # subscriptions to clients' metrics
+    users: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # what is kept of users: SCRAM credentials, quotas
 
     def topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -117,6 +118,10 @@ class Image(NamedTuple):
     def with_client_metrics(self, name: str, pairs: Mapping[str, str]) -> Image:
         others = {other: configs for other, configs in self.client_metrics.items() if other != name}
         return self._replace(client_metrics={**others, name: pairs} if pairs else others)
+
+    def with_user(self, name: str, pairs: Mapping[str, str]) -> Image:
+        others = {other: kept for other, kept in self.users.items() if other != name}
+        return self._replace(users={**others, name: pairs} if pairs else others)
 
 
 EMPTY = Image("", NO_LEADER, {}, Versioned(), Versioned(), {})

@@ -62,8 +62,11 @@ class LiveConfigs:
         self._seen = dict.fromkeys(await self._store.children(znodes.CONFIG_CHANGES), now)
         brokers, groups = await self._read_brokers(), await self._read_below(znodes.GROUP_CONFIGS)
         metrics = await self._read_below(znodes.CLIENT_METRICS_CONFIGS)
+        users = await self._read_users(await self._children(znodes.USER_CONFIGS))
         self._metadata.subscribe(self._catch_up)
-        self._metadata.publish(image._replace(broker_configs=brokers, group_configs=groups, client_metrics=metrics))
+        self._metadata.publish(
+            image._replace(broker_configs=brokers, group_configs=groups, client_metrics=metrics, users=present(users))
+        )
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
     async def read_topic_configs(self, names: Iterable[str]) -> dict[str, Configs]:
@@ -116,6 +119,10 @@ class LiveConfigs:
             broker_configs = await self._read_brokers() if brokers else None
             group_configs = await self._read_below(znodes.GROUP_CONFIGS) if groups else None
             metrics = await self._read_below(znodes.CLIENT_METRICS_CONFIGS) if groups else None
+            names_of_users = {change.name: None for change in changes if change.kind == "users"}
+            if everything:
+                names_of_users |= dict.fromkeys(await self._children(znodes.USER_CONFIGS))
+            users = await self._read_users(names_of_users)
         except StoreError:
             self._all |= everything
             self._groups_changed |= groups
@@ -123,7 +130,8 @@ class LiveConfigs:
             raise
         now = self._clock.monotonic()
         self._seen = {name: self._seen.get(name, now) for name in names}
-        self._publish(configs, broker_configs, group_configs, metrics)
+        kept = {} if everything else self._metadata.image.users
+        self._publish(configs, broker_configs, group_configs, metrics, present({**kept, **users}))
         await self._remove_old(now)
 
     def _publish(
@@ -132,6 +140,7 @@ class LiveConfigs:
         brokers: Mapping[str, Configs] | None,
         groups: Mapping[str, Configs] | None,
         metrics: Mapping[str, Configs] | None,
+        users: Mapping[str, Mapping[str, str]],
     ) -> None:
         image = self._metadata.image
         changed: list[Topic] = []
@@ -148,6 +157,8 @@ class LiveConfigs:
             new = new._replace(group_configs=groups)
         if metrics is not None and metrics != image.client_metrics:
             new = new._replace(client_metrics=metrics)
+        if users != image.users:
+            new = new._replace(users=users)
         if new is not image:
             self._metadata.publish(new)
 
@@ -194,6 +205,16 @@ class LiveConfigs:
         kept = (EVERY_BROKER if name == znodes.DEFAULT_ENTITY else name for name in names)
         return dict(zip(kept, found, strict=True))
 
+    async def _read_users(self, names: Iterable[str]) -> dict[str, Configs]:
+        """What is kept of users, given as their nodes are called. Those with a client beside them are about quotas."""
+        wanted = [name for name in names if "/" not in name and name != znodes.DEFAULT_ENTITY]
+        found: dict[str, Configs] = {}
+        for first in range(0, len(wanted), READS_AT_ONCE):
+            some = wanted[first : first + READS_AT_ONCE]
+            read = await asyncio.gather(*(self._read(f"{znodes.USER_CONFIGS}/{name}") for name in some))
+            found.update(zip(map(znodes.group_name, some), read, strict=True))
+        return found
+
     async def _read_below(self, parent: str) -> dict[str, Configs]:
         """The options of groups, or of client metrics, by name."""
         names = await self._children(parent)
@@ -212,6 +233,11 @@ class LiveConfigs:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+
+def present(users: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
+    """Those of whom anything is kept."""
+    return {name: kept for name, kept in users.items() if kept}
 
 
 def decode_notice(node: Znode | None) -> list[znodes.ConfigChange]:

@@ -9,6 +9,9 @@ out or not. So does a request that is not answered in time, because a late answe
 next request dials again, after a backoff that grows with each failure.
 
 Answers are decoded from the buffer they were received into: records are views of it.
+
+Where the listener of the other brokers asks for TLS or a login, both are part of dialling. A login that holds for a
+limited time is renewed on the same connection, while what is asked meanwhile waits.
 """
 
 from __future__ import annotations
@@ -24,10 +27,12 @@ from ottla.cluster.frames import ANSWER_SIZE_MAX, Frames
 from ottla.errors import OutsideError
 from ottla.wire import codec, frame
 from ottla.wire.apis import BY_KEY
+from ottla.wire.messages.auth import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.schema import spec
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
     from ottla.cluster.image import Broker
@@ -41,6 +46,8 @@ logger = logging.getLogger("ottla.peers")
 UNENCODABLE = (AttributeError, TypeError, ValueError, OverflowError, struct.error)
 TIMEOUT_S: Final = 30.0
 DIAL_TIMEOUT_S: Final = 10.0  # Kafka's socket.connection.setup.timeout.ms
+LOGIN_TIMEOUT_S: Final = 10.0
+RENEWAL_SHARE: Final = 0.85  # of the time that a login holds
 BACKOFF_S: Final = 0.05  # Kafka's reconnect.backoff.ms, doubled with each failure
 BACKOFF_S_MAX: Final = 1.0  # Kafka's reconnect.backoff.max.ms
 UNSENT_SIZE_MAX: Final = 64 << 20  # of one connection: the other side has stopped reading
@@ -54,6 +61,26 @@ class PeerError(OutsideError):
 
 class UnsupportedError(PeerError):
     """The other broker supports no usable version of the request. It was not sent."""
+
+
+class Proof(Protocol):
+    """One login by SASL."""
+
+    def begin(self) -> bytes: ...
+
+    def respond(self, token: bytes) -> bytes | None:
+        """What to say next; None when all is said. It may take long."""
+
+
+class Credentials(Protocol):
+    """How this broker proves who it is."""
+
+    mechanism: str  # of SASL; empty: there is no login
+
+    def context(self) -> ssl.SSLContext | None:
+        """For TLS; None: there is none. It may read files."""
+
+    def proof(self) -> Proof: ...
 
 
 class Peers(Protocol):
@@ -75,8 +102,11 @@ class Peers(Protocol):
 
 
 class Connections:
-    def __init__(self, listener: str, *, answer_size_max: int = ANSWER_SIZE_MAX) -> None:
+    def __init__(
+        self, listener: str, credentials: Credentials | None = None, *, answer_size_max: int = ANSWER_SIZE_MAX
+    ) -> None:
         self._listener = listener  # of the other brokers: the one that brokers talk through
+        self._credentials = credentials
         self._answer_size_max = answer_size_max
         self._lines: dict[tuple[int, str], Line] = {}
         self._closed = False
@@ -107,7 +137,7 @@ class Connections:
             line.end(f"broker {broker.id} was started again")
             line = None
         if line is None:
-            line = Line(broker.id, address, broker.epoch, self._answer_size_max)
+            line = Line(broker.id, address, broker.epoch, self._answer_size_max, self._credentials)
             self._lines[broker.id, channel] = line
         return line
 
@@ -151,12 +181,22 @@ class Asked:
 class Line:
     """The connection of one channel, and what was asked on it."""
 
-    def __init__(self, broker_id: int, address: tuple[str, int], epoch: int, answer_size_max: int) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        address: tuple[str, int],
+        epoch: int,
+        answer_size_max: int,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.broker_id = broker_id
         self.address = address
         self.epoch = epoch
         self.dial: asyncio.Task[None] | None = None
         self._answer_size_max = answer_size_max
+        self._credentials = credentials
+        self._logging_in = False  # what is asked meanwhile waits
+        self._renewal: asyncio.TimerHandle | None = None
         self._frames: Frames | None = None
         self._versions: Mapping[int, tuple[int, int]] | None = None  # what the other side speaks, once it was asked
         self._asking_versions = False
@@ -188,12 +228,14 @@ class Line:
         self._ended = True
         if self.dial is not None:
             self.dial.cancel()
+        if self._renewal is not None:
+            self._renewal.cancel()
         self._fail(reason)
 
     def _late(self, asked: Asked, timeout_s: float) -> None:
         """No answer in time. One that waits for a connection takes only itself away; otherwise the order is lost."""
         reason = f"no answer to {asked.api.name} within {timeout_s:g} s"
-        if self._frames is None and asked in self._unsent:
+        if (self._frames is None or self._logging_in) and asked in self._unsent:
             self._unsent.remove(asked)
             refuse(asked, PeerError(f"{self}: {reason}"))
         else:
@@ -210,6 +252,8 @@ class Line:
             if self._frames is None:
                 if self.dial is None:
                     self.dial = asyncio.get_running_loop().create_task(self._connect())
+                return
+            if self._logging_in:
                 return
             if self._unsent[0].version is None and self._versions is None:
                 self._ask_versions()
@@ -279,18 +323,78 @@ class Line:
         try:
             await asyncio.sleep(self._dial_at - loop.time())
             async with asyncio.timeout(DIAL_TIMEOUT_S):
-                transport, frames = await loop.create_connection(self._make_frames, *self.address)
+                context = None if self._credentials is None else await asyncio.to_thread(self._credentials.context)
+                host = None if context is None else self.address[0]
+                transport, frames = await loop.create_connection(
+                    self._make_frames, *self.address, ssl=context, server_hostname=host
+                )
         except (OSError, UnicodeError) as error:
             self.dial = None
             timed_out = isinstance(error, TimeoutError)
             self._fail(f"no connection ({'no answer' if timed_out else error})")
             return
-        self.dial = None
+        self._logging_in = self._credentials is not None and bool(self._credentials.mechanism)
+        if not self._logging_in:
+            self.dial = None
         if frames.reason is not None:  # it was closed before we came to use it
             self._fail(frames.reason)
             return
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._frames = frames
+        if self._logging_in:
+            await self._log_in()
+            self.dial = None
+        self._flush()
+
+    async def _log_in(self) -> None:
+        """Prove who we are, on a connection that is new, or whose login is about to end."""
+        self._logging_in = True
+        try:
+            async with asyncio.timeout(LOGIN_TIMEOUT_S):
+                lifetime_ms = await self._prove()
+        except (TimeoutError, OutsideError, codec.DecodeError) as error:
+            self._fail(f"no login ({'no answer' if isinstance(error, TimeoutError) else error})")
+        else:
+            if lifetime_ms > 0:
+                delay_s = RENEWAL_SHARE * lifetime_ms / 1000
+                self._renewal = asyncio.get_running_loop().call_later(delay_s, self._renew, self._frames)
+        finally:
+            self._logging_in = False
+
+    async def _prove(self) -> int:
+        """For how many milliseconds the login holds; 0: until the connection ends."""
+        assert self._credentials is not None
+        shaken = await self._say(SaslHandshakeRequest(mechanism=self._credentials.mechanism), 1)
+        if shaken.error_code:
+            raise PeerError(f"it refuses {self._credentials.mechanism} with error {shaken.error_code}")
+        proof = self._credentials.proof()
+        token: bytes | None = proof.begin()
+        while token is not None:
+            answer = await self._say(SaslAuthenticateRequest(auth_bytes=token), 1)
+            if answer.error_code:
+                raise PeerError(f"it refuses us with error {answer.error_code}: {answer.error_message}")
+            token = await asyncio.to_thread(proof.respond, bytes(answer.auth_bytes))
+        lifetime_ms: int = answer.session_lifetime_ms
+        return lifetime_ms
+
+    async def _say(self, request: Any, version: int) -> Any:
+        """Ask before what waits."""
+        if self._frames is None:
+            raise PeerError("connection lost")
+        asked = Asked(request, version, version, "")
+        self._send(asked)
+        data, _ = await asked.future
+        return await decode_answer(asked, version, data)
+
+    def _renew(self, frames: Frames | None) -> None:
+        """The login is about to end."""
+        if frames is self._frames and self.dial is None and not self._ended:
+            self._logging_in = True
+            self.dial = asyncio.get_running_loop().create_task(self._log_in_again())
+
+    async def _log_in_again(self) -> None:
+        await self._log_in()
+        self.dial = None
         self._flush()
 
     def _make_frames(self) -> Frames:
@@ -314,7 +418,8 @@ class Line:
             self._fail(f"it answered request {correlation} instead of {asked.correlation}")
             return
         self._sent.popleft()
-        self._failures = 0
+        if not self._logging_in:  # a login that is refused again and again is tried ever more slowly
+            self._failures = 0
         settle(asked)
         if not asked.future.done():
             asked.future.set_result((data, asked.version))

@@ -363,6 +363,22 @@ class Standalone(AloneCommands):
         await self._write([op])
         return True
 
+    async def alter_user(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change what is kept of a user; one of whom nothing is kept is gone."""
+        async with self._deciding:
+            await self.metadata.turns.pause()
+            present = self.metadata.image.users.get(name, {})
+            after = alterations.change_user(present, changes)
+            if after == present:
+                return
+            path, data = znodes.user_config_path(name), znodes.encode_configs(after)
+            if not after:
+                op: Op = Delete(path)
+            else:
+                op = Set(path, data) if present else Create(path, data)
+            await self._write([op])
+            self.metadata.publish(self.metadata.image.with_user(name, after))
+
     def _arrival(self, nodes: Mapping[str, Znode], image: Image, broker: Broker) -> list[Op]:
         """The writes of a broker that comes up: what every tree needs, its registration, its being controller."""
         now_ms = self._clock.now_ms()

@@ -134,6 +134,12 @@ def group_config_path(group: str) -> str:
     return f"{GROUP_CONFIGS}/{quote(group, safe='')}"
 
 
+def user_config_path(name: str) -> str:
+    from urllib.parse import quote
+
+    return f"{USER_CONFIGS}/{quote(name, safe='')}"
+
+
 def client_metrics_path(name: str) -> str:
     from urllib.parse import quote
 
@@ -417,7 +423,7 @@ def image_of(nodes: Mapping[str, Znode], *, malformed: set[str] | None = None) -
 
     Where anybody may write, brokers and topics that cannot be understood are left out. Their paths go to `malformed`.
     """
-    below = _children(nodes, (BROKERS, TOPICS, BROKER_CONFIGS, GROUP_CONFIGS, CLIENT_METRICS_CONFIGS))
+    below = _children(nodes, (BROKERS, TOPICS, BROKER_CONFIGS, GROUP_CONFIGS, CLIENT_METRICS_CONFIGS, USER_CONFIGS))
     brokers: dict[int, Broker] = {}
     topics: list[Topic] = []
     for parent in (BROKERS, TOPICS):
@@ -443,6 +449,9 @@ def image_of(nodes: Mapping[str, Znode], *, malformed: set[str] | None = None) -
         broker_configs=broker_configs,
         group_configs=group_configs,
         client_metrics={group_name(name): decode_configs(node.data) for name, node in below[CLIENT_METRICS_CONFIGS]},
+        users={
+            group_name(name): decode_configs(node.data) for name, node in below[USER_CONFIGS] if name != DEFAULT_ENTITY
+        },
     ).with_topics(*topics)
 
 

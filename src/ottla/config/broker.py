@@ -9,9 +9,17 @@ attribute of the first name always holds the answer. `given` keeps what was writ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ottla.config.listeners import Listener, metrics_address, parse_advertised, parse_listeners
+from ottla.config.listeners import (
+    PROTOCOLS,
+    Listener,
+    find_inter_broker,
+    metrics_address,
+    names,
+    parse_advertised,
+    parse_listeners,
+)
 from ottla.config.option import (
     CLUSTER_WIDE,
     DOUBLE_MAX,
@@ -21,7 +29,6 @@ from ottla.config.option import (
     LOW,
     Option,
     Refusals,
-    Table,
     Value,
     boolean,
     double,
@@ -35,6 +42,7 @@ from ottla.config.option import (
     string,
     strings,
 )
+from ottla.config.security import SecurityConfig, is_for_listener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,11 +59,11 @@ CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
-class BrokerConfig(Table):
-    given: Mapping[str, str]
+class BrokerConfig(SecurityConfig):
     notices: tuple[str, ...]  # lines worth one warning each at start
     opened: tuple[Listener, ...]  # what to listen on
     advertised: Mapping[str, tuple[str, int]]  # listener name → address told to clients, when one was given
+    inter_broker: Listener  # the listener that brokers use among themselves
 
     # Who this broker is
     node_id: int = integer(
@@ -99,11 +107,17 @@ class BrokerConfig(Table):
     )
     listener_security_protocol_map: str = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which protocol each listener name speaks, as NAME:PROTOCOL pairs. Only PLAINTEXT is built.",
+        "Which protocol each listener name speaks, as NAME:PROTOCOL pairs.",
         importance=LOW,
     )
     inter_broker_listener_name: str | None = maybe(
-        "The listener that brokers use among themselves, which must be one of the listeners. Unset: the first."
+        "The listener that brokers use among themselves, which must be one of the listeners. Unset: the first, or the"
+        " first that speaks security.inter.broker.protocol."
+    )
+    security_inter_broker_protocol: str = string(
+        "PLAINTEXT",
+        "What brokers speak among themselves; not together with inter.broker.listener.name.",
+        choices=PROTOCOLS,
     )
     controller_listener_names: tuple[str, ...] = strings(
         (),
@@ -200,6 +214,9 @@ class BrokerConfig(Table):
     )
     max_connections_per_ip_overrides: str = string(
         "", "Other limits for some addresses, as host:count pairs.", live=CLUSTER_WIDE
+    )
+    connection_failed_authentication_delay_ms: int = integer(
+        100, "How long a client whose login failed waits for its connection to be closed.", least=0, importance=LOW
     )
     max_request_partition_size_limit: int = integer(2000, "Partitions in one DescribeTopicPartitions answer.", least=1)
     fetch_max_bytes: int = integer(55 * MB, "Most bytes in one fetch answer, whatever the client asks for.", least=1024)
@@ -658,13 +675,21 @@ def load(pairs: Mapping[str, str]) -> BrokerConfig:
             values[row.attribute] = row.parse(text)
     _resolve(values)
     _check(values, pairs, refusals)
-    extra: dict[str, object] = {"given": dict(pairs), "notices": ()}
-    if foreign:
+    extra: dict[str, Any] = {"given": dict(pairs), "notices": (), "jaas": {}}
+    strange: dict[str, str] = {}
+    with refusals:
+        listeners = names(values)
+        for name, text in foreign.items():
+            with refusals:
+                if not is_for_listener(name, listeners):
+                    strange[name] = text
+    if strange:
         from ottla.config.others import screen  # a long table; most starts need none of it
 
-        extra["notices"] = screen(foreign, refusals)
+        extra["notices"] = screen(strange, refusals)
     with refusals:
-        extra["opened"] = parse_listeners(values, foreign)
+        extra["opened"] = parse_listeners(values, pairs)
+        extra["inter_broker"] = find_inter_broker(extra["opened"], values, pairs)
     with refusals:
         extra["advertised"] = parse_advertised(values)
     refusals.raise_all()

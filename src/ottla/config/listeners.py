@@ -1,7 +1,7 @@
 """Listeners: `NAME://host:port`, where the name says the protocol through `listener.security.protocol.map`.
 
-No host means all interfaces. Without `advertised.listeners` a client gets the address that it dialled. Only PLAINTEXT
-is implemented, so any other protocol is refused here, before a socket is open.
+No host means all interfaces. Without `advertised.listeners` a client gets the address that it dialled. A listener that
+cannot work (no certificate, an unknown mechanism) is refused here, before its socket is open.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config.option import ConfigError, invalid
+from ottla.config.security import MECHANISMS, SecurityConfig, listener_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,9 +25,24 @@ class Listener(NamedTuple):
     host: str  # "" for all interfaces
     port: int  # 0 for any free one
     connections_max: int | None  # listener.name.<name>.max.connections, on top of max.connections
+    security: SecurityConfig
+
+    @property
+    def encrypted(self) -> bool:
+        return self.protocol.endswith("SSL")
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether clients log in by SASL."""
+        return self.protocol.startswith("SASL")
 
 
-def parse_listeners(values: Mapping[str, Value], foreign: Mapping[str, str]) -> tuple[Listener, ...]:
+def names(values: Mapping[str, Value]) -> set[str]:
+    """Of all listeners, those of a controller included."""
+    return {parse("listeners", text)[0] for text in _strings(values, "listeners")}
+
+
+def parse_listeners(values: Mapping[str, Value], pairs: Mapping[str, str]) -> tuple[Listener, ...]:
     """The listeners to open: all but those of a KRaft controller, which Ottla does not have."""
     controller = [name.upper() for name in _strings(values, "controller_listener_names")]
     protocols = _protocols(values["listener_security_protocol_map"])
@@ -39,17 +55,57 @@ def parse_listeners(values: Mapping[str, Value], foreign: Mapping[str, str]) -> 
             )
         if name in controller:
             continue
-        if protocols[name] != "PLAINTEXT":
-            raise ConfigError(f"listeners: {text} speaks {protocols[name]}, and this version of Ottla only PLAINTEXT")
-        limit = foreign.get(f"listener.name.{name.lower()}.max.connections")
-        listeners.append(Listener(name, protocols[name], host, port, None if limit is None else int(limit)))
+        limit = pairs.get(f"listener.name.{name.lower()}.max.connections")
+        security = listener_config(name, pairs)
+        listeners.append(Listener(name, protocols[name], host, port, None if limit is None else int(limit), security))
     if not listeners:
         raise ConfigError("listeners: at least one that is not a controller's is needed")
     _check(listeners)
-    wanted = values["inter_broker_listener_name"]
-    if wanted is not None and wanted not in {listener.name for listener in listeners}:
-        raise ConfigError(f"inter.broker.listener.name: {wanted} is not one of the listeners")
+    for listener in listeners:
+        _check_security(listener)
     return tuple(listeners)
+
+
+def find_inter_broker(
+    listeners: tuple[Listener, ...], values: Mapping[str, Value], pairs: Mapping[str, str]
+) -> Listener:
+    """The listener that brokers use among themselves."""
+    wanted, protocol = values["inter_broker_listener_name"], values["security_inter_broker_protocol"]
+    if wanted is None and "security.inter.broker.protocol" not in pairs:
+        return listeners[0]
+    if wanted is None:
+        found = next((one for one in listeners if one.protocol == protocol), None)
+        if found is None:
+            raise ConfigError(f"security.inter.broker.protocol: no listener speaks {protocol}")
+        return found
+    if "security.inter.broker.protocol" in pairs:
+        raise ConfigError("Only one of inter.broker.listener.name and security.inter.broker.protocol should be set.")
+    found = next((one for one in listeners if one.name == wanted), None)
+    if found is None:
+        raise ConfigError(f"inter.broker.listener.name: {wanted} is not one of the listeners")
+    return found
+
+
+def _check_security(listener: Listener) -> None:
+    """What this listener's protocol needs is there, and is built."""
+    name, security = listener.name, listener.security
+    if listener.encrypted and not (security.ssl_keystore_location or security.ssl_keystore_key):
+        raise ConfigError(
+            f"{listener.protocol} listener {name}: set ssl.keystore.location, or ssl.keystore.certificate.chain and"
+            " ssl.keystore.key"
+        )
+    if not listener.authenticated:
+        return
+    if not security.sasl_enabled_mechanisms:
+        raise ConfigError(f"{listener.protocol} listener {name}: sasl.enabled.mechanisms is empty")
+    for mechanism in security.sasl_enabled_mechanisms:
+        if mechanism not in MECHANISMS:
+            raise ConfigError(f"sasl.enabled.mechanisms: {mechanism} is not built; these are: {', '.join(MECHANISMS)}")
+    if "PLAIN" in security.sasl_enabled_mechanisms and "PLAIN" not in security.jaas:
+        raise ConfigError(
+            f"{listener.protocol} listener {name}: PLAIN needs its users in listener.name.{name.lower()}.plain."
+            "sasl.jaas.config"
+        )
 
 
 def parse_advertised(values: Mapping[str, Value]) -> dict[str, tuple[str, int]]:

@@ -198,8 +198,9 @@ def text_of(value: Value) -> str | None:
 
 
 def rows(table: type) -> dict[str, Option]:
-    """The rows of a table by option name, in the order they are written."""
-    return {row.name: row for row in vars(table).values() if isinstance(row, Option)}
+    """The rows of a table by option name, in the order they are written, those of the tables it extends first."""
+    known = (row for one in reversed(table.__mro__) for row in vars(one).values())
+    return {row.name: row for row in known if isinstance(row, Option)}
 
 
 class Table:

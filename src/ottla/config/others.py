@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.config.option import ConfigError, Option, Value, text_of
+from ottla.config.security import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -195,34 +196,12 @@ metric.reporters LIST org.apache.kafka.common.metrics.JmxReporter
 metrics.num.samples INT 2
 metrics.recording.level STRING INFO
 metrics.sample.window.ms LONG 30000
-# There is no authentication that could fail.
-connection.failed.authentication.delay.ms INT 100
 """
 
 REFUSED = """
-# Security is not built yet: this broker speaks PLAINTEXT and lets everybody do everything.
-connections.max.reauth.ms LONG 0
-delegation.token.expiry.check.interval.ms LONG 3600000
-delegation.token.expiry.time.ms LONG 86400000
-delegation.token.master.key PASSWORD -
-delegation.token.max.lifetime.ms LONG 604800000
-delegation.token.secret.key PASSWORD -
-password.encoder.cipher.algorithm STRING AES/CBC/PKCS5Padding
-password.encoder.iterations INT 4096
-password.encoder.key.length INT 128
-password.encoder.keyfactory.algorithm STRING -
-password.encoder.old.secret PASSWORD -
-password.encoder.secret PASSWORD -
-principal.builder.class CLASS org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
-sasl.client.callback.handler.class CLASS -
-sasl.enabled.mechanisms LIST GSSAPI
+# Set it for a listener and a mechanism, as Kafka wants it: listener.name.NAME.MECHANISM.sasl.jaas.config.
 sasl.jaas.config PASSWORD -
-sasl.kerberos.kinit.cmd STRING /usr/bin/kinit
-sasl.kerberos.min.time.before.relogin LONG 60000
-sasl.kerberos.principal.to.local.rules LIST DEFAULT
-sasl.kerberos.service.name STRING -
-sasl.kerberos.ticket.renew.jitter DOUBLE 0.05
-sasl.kerberos.ticket.renew.window.factor DOUBLE 0.8
+# OAUTHBEARER is not built yet.
 sasl.login.callback.handler.class CLASS -
 sasl.login.class CLASS -
 sasl.login.connect.timeout.ms INT -
@@ -233,8 +212,6 @@ sasl.login.refresh.window.factor DOUBLE 0.8
 sasl.login.refresh.window.jitter DOUBLE 0.05
 sasl.login.retry.backoff.max.ms LONG 10000
 sasl.login.retry.backoff.ms LONG 100
-sasl.mechanism.controller.protocol STRING GSSAPI
-sasl.mechanism.inter.broker.protocol STRING GSSAPI
 sasl.oauthbearer.assertion.algorithm STRING RS256
 sasl.oauthbearer.assertion.claim.aud STRING -
 sasl.oauthbearer.assertion.claim.exp.seconds INT 300
@@ -261,33 +238,36 @@ sasl.oauthbearer.scope STRING -
 sasl.oauthbearer.scope.claim.name STRING scope
 sasl.oauthbearer.sub.claim.name STRING sub
 sasl.oauthbearer.token.endpoint.url STRING -
-sasl.server.callback.handler.class CLASS -
-sasl.server.max.receive.size INT 524288
-security.inter.broker.protocol STRING PLAINTEXT
-security.providers STRING -
+# GSSAPI (Kerberos) is not built.
+sasl.kerberos.kinit.cmd STRING /usr/bin/kinit
+sasl.kerberos.min.time.before.relogin LONG 60000
+sasl.kerberos.principal.to.local.rules LIST DEFAULT
+sasl.kerberos.service.name STRING -
+sasl.kerberos.ticket.renew.jitter DOUBLE 0.05
+sasl.kerberos.ticket.renew.window.factor DOUBLE 0.8
+# Delegation tokens are not built yet.
+delegation.token.expiry.check.interval.ms LONG 3600000
+delegation.token.expiry.time.ms LONG 86400000
+delegation.token.master.key PASSWORD -
+delegation.token.max.lifetime.ms LONG 604800000
+delegation.token.secret.key PASSWORD -
+# Passwords are set by file: none is kept in the store.
+password.encoder.cipher.algorithm STRING AES/CBC/PKCS5Padding
+password.encoder.iterations INT 4096
+password.encoder.key.length INT 128
+password.encoder.keyfactory.algorithm STRING -
+password.encoder.old.secret PASSWORD -
+password.encoder.secret PASSWORD -
+# There is no KRaft controller to talk to.
+sasl.mechanism.controller.protocol STRING GSSAPI
+# Java's own ways to TLS are not there: OpenSSL speaks it.
 ssl.allow.dn.changes BOOLEAN false
 ssl.allow.san.changes BOOLEAN false
-ssl.cipher.suites LIST ""
-ssl.client.auth STRING none
-ssl.enabled.protocols LIST TLSv1.2,TLSv1.3
-ssl.endpoint.identification.algorithm STRING https
-ssl.engine.factory.class CLASS -
-ssl.key.password PASSWORD -
 ssl.keymanager.algorithm STRING SunX509
-ssl.keystore.certificate.chain PASSWORD -
-ssl.keystore.key PASSWORD -
-ssl.keystore.location STRING -
-ssl.keystore.password PASSWORD -
-ssl.keystore.type STRING JKS
-ssl.principal.mapping.rules STRING DEFAULT
 ssl.protocol STRING TLSv1.3
 ssl.provider STRING -
 ssl.secure.random.implementation STRING -
 ssl.trustmanager.algorithm STRING PKIX
-ssl.truststore.certificates PASSWORD -
-ssl.truststore.location STRING -
-ssl.truststore.password PASSWORD -
-ssl.truststore.type STRING JKS
 # Ottla's client of ZooKeeper cannot do this.
 zookeeper.metadata.migration.enable BOOLEAN false
 zookeeper.metadata.migration.min.batch.size INT 200
@@ -297,6 +277,11 @@ zookeeper.ssl.enabled.protocols LIST -
 zookeeper.ssl.ocsp.enable BOOLEAN false
 zookeeper.ssl.protocol STRING TLSv1.2
 # Java classes cannot be loaded.
+principal.builder.class CLASS org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
+sasl.client.callback.handler.class CLASS -
+sasl.server.callback.handler.class CLASS -
+security.providers STRING -
+ssl.engine.factory.class CLASS -
 alter.config.policy.class.name CLASS -
 alter.config.policy.kraft.compatibility.enable BOOLEAN false
 client.quota.callback.class CLASS -
@@ -336,7 +321,6 @@ OTHERS: dict[str, Other] = {**dict(_table(ACCEPTED, refused=False)), **dict(_tab
 _PREFIXES = (
     ("rlmm.config.", "remote.log.storage.system.enable"),
     ("rsm.config.", "remote.log.storage.system.enable"),
-    ("listener.name.", "ssl.keystore.location"),
     ("config.providers.", "config.providers"),
 )
 
@@ -355,6 +339,8 @@ def _has_no_effect(name: str, text: str) -> bool:
     if _limits_a_listener(name, text):
         return False
     other = OTHERS.get(name) or next((OTHERS[known] for start, known in _PREFIXES if name.startswith(start)), None)
+    if other is None and name.startswith(PREFIX):
+        raise ConfigError(f"{name}: it cannot be set for one listener; max.connections, ssl.* and sasl.* can")
     if other is None:
         raise unknown(name)
     if other.row.name == name and text_of(other.row.parse(text)) == text_of(other.row.default):
@@ -375,7 +361,7 @@ def unknown(name: str) -> ConfigError:
 
 
 def _limits_a_listener(name: str, text: str) -> bool:
-    """listener.name.<name>.max.connections: the one option per listener that has an effect."""
+    """listener.name.<name>.max.connections; those of TLS and SASL are in `security.py`."""
     if not (name.startswith("listener.name.") and name.endswith(".max.connections")):
         return False
     from ottla.config.broker import OPTIONS

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ottla.log.log import Log
     from ottla.log.store import LogStore
     from ottla.replica.waits import Waits
+    from ottla.security.credentials import Credentials
 
 log = logging.getLogger("ottla.broker")
 
@@ -107,7 +108,7 @@ class Joined:
 
     def _assemble(self, waits: Waits) -> None:
         store, config, clock, metadata = self._store, self._config, self._clock, self.metadata
-        self.peers = peers = Connections(config.inter_broker_listener_name or config.opened[0].name)
+        self.peers = peers = Connections(config.inter_broker.name, self._credentials())
         self.membership = Membership(self._broker_epoch, self._options.read_topic_configs, self._read_controller_epoch)
         self.throttle = self._throttle(lambda: metadata.config.leader_replication_throttled_rate)
         incoming = self._throttle(lambda: metadata.config.follower_replication_throttled_rate)
@@ -122,6 +123,15 @@ class Joined:
             self.metadata_store, metadata.node_id, ControllerBlocks(metadata, peers, self._broker_epoch)
         )
 
+    def _credentials(self) -> Credentials | None:
+        """What the other brokers ask for; nothing on a plain listener."""
+        listener = self._config.inter_broker
+        if listener.protocol == "PLAINTEXT":
+            return None
+        from ottla.security.credentials import Credentials
+
+        return Credentials(listener)
+
     async def begin(self) -> None:
         config = self._config
         self._own(self.proposals.run())
@@ -134,7 +144,7 @@ class Joined:
         await self._member.register(Place(self._endpoints, protocols, config.broker_rack))
         self._member.subscribe(lambda epoch: self._own(self._catch_up()))
         self._registered = True
-        self._own(watch_directories(self._store, self._tell_of_directory))
+        self._own(watch_directories(self._store, self.replicas, self._tell_of_directory))
         await self.controller.start()
         await self._wait_for_controller()
 

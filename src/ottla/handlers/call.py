@@ -19,6 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from ottla.security.principal import ANONYMOUS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from typing import TypeAlias
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from ottla.replica.sessions import Sessions
     from ottla.replica.throttle import Throttle
     from ottla.security.authorizer import Authorizer
+    from ottla.security.login import Login
+    from ottla.security.principal import Principal
     from ottla.telemetry.receiver import Telemetry
     from ottla.wire.schema import Spec
 
@@ -53,6 +57,11 @@ class Peer(Protocol):
 
     port: int
     software: tuple[str, str]  # of the client: name and version, as it says
+    principal: Principal  # as which it is authenticated
+    login: Login | None  # of a connection with SASL
+
+    def drain(self) -> None:
+        """End the connection when every answer has left."""
 
 
 class Call:
@@ -79,9 +88,9 @@ class Call:
         self.peer = peer
 
     @property
-    def principal(self) -> str:
+    def principal(self) -> Principal:
         """Who asks."""
-        return "User:ANONYMOUS"
+        return ANONYMOUS if self.peer is None else self.peer.principal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,8 @@ The lines are Apache Kafka's. They name partitions, and a name may come back for
 in a directory, no file there has a line for its name that is not true of this log. So a ledger remembers which names
 each file may hold on disk, and `make_way` rewrites those files without them.
 
+Of a log that could not be opened the files go on to say what they said: it may be repaired and opened later.
+
 Every write is synced, as Kafka's are: else a power cut could bring back an older file and with it what was forgotten.
 Threads may write; `number` keeps an older content from replacing a newer one.
 """
@@ -116,42 +118,54 @@ class Ledger:
 
     def __init__(self, path: str, disk: Disk) -> None:
         self._pages = {name: Page(os.path.join(path, name), disk) for name in SAYS}
+        self._unopened: dict[Key, dict[str, int]] = {}  # what each file says of logs that could not be opened
 
     def read(self) -> dict[str, Offsets]:
         """What each of the files says."""
         return {name: page.read() for name, page in self._pages.items()}
 
+    def keep(self, key: Key, said: Mapping[str, Offsets]) -> None:
+        """This log could not be opened: keep what the files have said of it."""
+        self._unopened[key] = {name: offsets[key] for name, offsets in said.items() if key in offsets}
+
+    def let_go(self, key: Key) -> None:
+        """It could be opened after all, and speaks for itself."""
+        self._unopened.pop(key, None)
+
     def plan(self, name: str, logs: Iterable[Log]) -> CheckpointWrite | None:
         """What to write into one of the files so that it tells of these logs as they are now."""
-        return self._pages[name].plan(_offsets(name, logs))
+        return self._pages[name].plan(self._offsets(name, logs))
 
     def write(self, name: str, logs: Iterable[Log]) -> None:
         _write_now(self.plan(name, logs))
 
     def plan_way(self, keys: Collection[Key], logs: Iterable[Log]) -> list[CheckpointWrite]:
         """What to write before logs of these names may appear."""
+        for key in keys:
+            self.let_go(key)
         stale = [name for name, page in self._pages.items() if not page.held.isdisjoint(keys)]
         if not stale:
             return []
         others = [log for log in logs if (log.topic, log.index) not in keys]
-        found = (self._pages[name].plan(_offsets(name, others)) for name in stale)
+        found = (self._pages[name].plan(self._offsets(name, others)) for name in stale)
         return [write for write in found if write is not None]
 
     def make_way(self, key: Key, logs: Iterable[Log], said: Mapping[str, int] | None = None) -> None:
         """Remove the lines of this name from every file, or write `said` there. OSError: the log may not appear."""
         said = said or {}
+        self.let_go(key)
         stale = [name for name, page in self._pages.items() if key in page.held or name in said]
         if not stale:
             return
         others = [log for log in logs if (log.topic, log.index) != key]
         for name in stale:
             own = {key: said[name]} if name in said else {}
-            _write_now(self._pages[name].plan(_offsets(name, others) | own))
+            _write_now(self._pages[name].plan(self._offsets(name, others) | own))
 
-
-def _offsets(name: str, logs: Iterable[Log]) -> Offsets:
-    says = SAYS[name]
-    return {(log.topic, log.index): offset for log in logs if (offset := says(log)) is not None}
+    def _offsets(self, name: str, logs: Iterable[Log]) -> Offsets:
+        says = SAYS[name]
+        kept = {key: said[name] for key, said in self._unopened.items() if name in said}
+        return kept | {(log.topic, log.index): offset for log in logs if (offset := says(log)) is not None}
 
 
 def _write_now(write: CheckpointWrite | None) -> None:

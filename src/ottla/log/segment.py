@@ -15,6 +15,7 @@ The file is opened when somebody reads or writes, and closed again when others n
 
 from __future__ import annotations
 
+import errno
 import os
 from array import array
 from bisect import bisect_left
@@ -73,10 +74,6 @@ class Slice:
 
     def __repr__(self) -> str:
         return f"Slice({self.file.path}, position={self.position}, size={self.size})"
-
-
-class ShortWriteError(OSError):
-    """The disk took a part of the batch and no more."""
 
 
 class Segment:
@@ -278,7 +275,7 @@ class Segment:
         try:
             written = self.disk.writev(file.fd, parts, position)
             if written != size:
-                raise ShortWriteError(f"{written} of {size} bytes written")
+                raise OSError(errno.ENOSPC, f"{written} of {size} bytes written", file.path)
         except OSError:
             self.disk.cut(file.fd, position)
             raise

@@ -190,6 +190,7 @@ class LogStore:
             load, adopt = partial(self._load, opening, folder), partial(self._adopt, opening, folder)
             unopened = Unopened(opening.directory, folder[0], opening.clean, load, adopt)
             self._give_up(unopened, folder[1][:2], error)
+            opening.directory.ledger.keep(folder[1][:2], opening.said)
             return None
 
     def _load(self, opening: Opening, folder: Folder) -> Loaded:
@@ -245,6 +246,7 @@ class LogStore:
                 directory.note_failure(error)
                 continue
             unopened.adopt(loaded)
+            directory.ledger.let_go(key)
             del self.broken[key], self._unopened[key]
             logger.info("log online", extra={"folder": unopened.folder})
             if self.on_opened is not None:

@@ -34,6 +34,7 @@ from ottla.clock import monotonic
 from ottla.errors import Hangup
 from ottla.net.outbox import Outbox, Part, size_of
 from ottla.net.turns import TURN_S, Turns
+from ottla.security.principal import ANONYMOUS
 from ottla.wire.frame import carries_records
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from socket import socket
 
     from ottla.net.counts import Times
+    from ottla.security.login import Login
+    from ottla.security.principal import Principal
 
 log = logging.getLogger("ottla.net")
 
@@ -169,7 +172,9 @@ class Connection:
         "dialled",
         "host",
         "listener",
+        "login",
         "port",
+        "principal",
         "software",
         "unsent",
     )
@@ -184,6 +189,7 @@ class Connection:
         loop: asyncio.AbstractEventLoop,
         receiver: Receiver,
         limits: Limits,
+        principal: Principal = ANONYMOUS,
     ) -> None:
         self._socket = sock
         self._fd = sock.fileno()
@@ -193,6 +199,8 @@ class Connection:
         self._receiver = receiver
         self._limits = limits
         self.listener = listener
+        self.principal = principal
+        self.login: Login | None = None  # where the client proves by SASL who it is
         peer, local = sock.getpeername(), sock.getsockname()
         self.host, self.port = plain(peer[0]), peer[1]
         self.dialled: tuple[str, int] = (plain(local[0]), local[1])
@@ -492,6 +500,10 @@ class Connection:
     def waiting(self) -> bool:
         """Whether the peer waits for us: it has asked, and nothing is stuck in the socket towards it."""
         return bool(self._answers) and not self._out
+
+    def enter(self, handle: Callable[[Connection, memoryview], Answer], limits: Limits) -> None:
+        """The client has proved who it is: from now on its requests go there, and may be as large."""
+        self._handle, self._limits = handle, limits
 
     def drain(self) -> None:
         """Read no more requests and close once every answer has left."""

@@ -53,6 +53,7 @@ CHANGING = (
     frozenset((24, 27)),  # partitions of transactions, and their markers
     frozenset((19, 20, 21, 30, 31, 33, 34, 37, 42, 43, 44, 45, 49, 51)),  # topics, options and the like
 )
+LOGIN = frozenset((17, 36))  # what comes next may be read in another way
 ANSWER = Struct(">ii")  # length, correlation id
 ANSWER_FLEXIBLE = Struct(">iix")  # the same, and no tagged fields
 
@@ -102,6 +103,8 @@ class Route:
         self.lane = next((at for at, keys in enumerate(CHANGING, 1) if key in keys), 0)
         if self.lane:
             self.large_size, self.exclusive_size = LARGE_CHANGE_SIZE, SMALL_CHANGE_SIZE
+        if key in LOGIN:
+            self.exclusive_size = 0
         self.elements_max = RECORDS_ELEMENTS_MAX if records else REQUEST_ELEMENTS_MAX
         if for_members:
             self.elements_max = MEMBERS_ELEMENTS_MAX

@@ -11,6 +11,7 @@ import logging
 import socket
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.net.connection import Connection, Limits, Receiver, plain
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ottla.net.connection import Answer
+    from ottla.net.entrance import Entrance
 
 log = logging.getLogger("ottla.net")
 
@@ -77,8 +79,11 @@ class Listener:
         idle_s_max: float,
         send_buffer_size: int,
         receive_buffer_size: int,
+        entrance: Entrance | None = None,
     ) -> None:
         self.name = name
+        self._entrance = entrance  # None: anybody may come in, as it is
+        self._entering = 0  # connections that are on the way in
         self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.accepted = self.refused = 0
         self._empty = asyncio.Event()
@@ -128,7 +133,7 @@ class Listener:
             self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _admit(self, sock: socket.socket, address: str) -> None:
-        if self._connections_max is not None and len(self.connections) >= self._connections_max:
+        if self._connections_max is not None and len(self.connections) + self._entering >= self._connections_max:
             refusal: str | None = f"{self._connections_max} connections to {self.name} are open"
         else:
             refusal = self._admission.admit(address)
@@ -145,8 +150,41 @@ class Listener:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_size)
             if self._receive_buffer_size > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_size)
-            connection = Connection(
-                sock,
+        except BaseException as error:
+            self._give_up(sock, address)
+            if isinstance(error, OSError):  # the peer was gone before we looked
+                return
+            raise
+        if self._entrance is None:
+            self._join(sock, address, partial(Connection, sock))
+            return
+        self._entering += 1
+        self._entrance.begin(
+            sock,
+            lambda make: self._let_in(sock, address, make),
+            lambda reason: self._turn_away(sock, address, reason),
+        )
+
+    def _let_in(self, sock: socket.socket, address: str, make: Callable[..., Connection]) -> None:
+        assert self._entrance is not None
+        self._entering -= 1
+        connection = self._join(sock, address, make)
+        if connection is None:
+            return
+        if self._entrance.gate is not None:
+            self._entrance.gate.receive(connection)
+        if self._socket is None:  # the broker has begun to stop meanwhile
+            connection.close()
+
+    def _turn_away(self, sock: socket.socket, address: str, reason: str) -> None:
+        assert self._entrance is not None
+        self._entering -= 1
+        log.info("closing the connection of %s to %s: %s", address, self.name, reason)
+        self._loop.call_later(self._entrance.delay_s, self._give_up, sock, address)
+
+    def _join(self, sock: socket.socket, address: str, make: Callable[..., Connection]) -> Connection | None:
+        try:
+            connection = make(
                 listener=self.name,
                 handle=self._handle,
                 on_close=self._closed,
@@ -155,14 +193,18 @@ class Listener:
                 limits=self._limits,
             )
         except BaseException as error:
-            sock.close()
-            self._admission.release(address)
+            self._give_up(sock, address)
             if isinstance(error, OSError):  # the peer was gone before we looked
-                return
+                return None
             raise
         self.accepted += 1
         self.connections[connection] = None
         self._empty.clear()
+        return connection
+
+    def _give_up(self, sock: socket.socket, address: str) -> None:
+        sock.close()
+        self._admission.release(address)
 
     def _closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)

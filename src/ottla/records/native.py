@@ -26,6 +26,7 @@ from ottla.records.compress import SIZE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from logging import Logger
 
     import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
     from crc32c import crc32c
@@ -56,6 +57,7 @@ __all__ = [
     "since",
     "transcode",
     "walk_log",
+    "warn_if_missing",
 ]
 
 
@@ -257,9 +259,16 @@ def missing() -> str | None:
     return None if is_built() else MISSING
 
 
+@cache
+def warn_if_missing(log: Logger) -> None:
+    """Say it once in a process, however many brokers start there."""
+    if line := missing():
+        log.warning(line)
+
+
 MISSING: Final = (
-    "the native part of Ottla is not here, so Python does its work, slower; to build it, put Rust on the PATH and run "
-    "`pip install --force-reinstall --no-deps --no-cache-dir ottla` (in a clone: `make setup`)"
+    "the native part of Ottla is not here, so Python does its work, several times slower; to build it, put Rust on the "
+    "PATH and run `pip install --force-reinstall --no-deps --no-cache-dir ottla` (in a clone: `make setup`)"
 )
 
 # The crate: functions over buffers, nothing else crosses.

@@ -61,6 +61,7 @@ class Assigned(Replicas):
         super().__init__(metadata, store, waits)
         self._fetchers = fetchers
         self._proposals = proposals
+        self.refusals = 0  # how often there was no room for a new log
         self._cramped = False  # whether it was said that the limit of open files is reached
         self._files_left = 0  # how many more logs can be made before the limit of open files is checked again
 
@@ -227,9 +228,13 @@ class Assigned(Replicas):
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
         if found is not None and any(topic.id) and any(found.topic_id) and found.topic_id != topic.id:
             raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        if found is None:
-            self._check_files(topic, state)
-        log = self._log(topic, state, NOBODY)  # its epochs are those of the records it will get
+        try:
+            if found is None:
+                self._check_files(topic, state)
+            log = self._log(topic, state, NOBODY)  # its epochs are those of the records it will get
+        except BrokerError:
+            self.refusals += 1
+            raise
         if found is None:
             log.high = 0
         partition = Partition(
@@ -247,6 +252,11 @@ class Assigned(Replicas):
         if any(log.topic_id):
             self._by_id[log.topic_id] = hosted
         return partition
+
+    def has_room(self) -> bool:
+        """Whether a log that was refused might be taken now."""
+        full = any(directory.full for directory in self._store.directories if directory.online)
+        return not full and descriptors.count_free() >= DESCRIPTORS_SPARE
 
     def _check_files(self, topic: Topic, state: State) -> None:
         """Refuse a log that might take the last file descriptors. The limit is not checked for every log."""

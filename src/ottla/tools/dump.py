@@ -144,7 +144,7 @@ def _problem(text: str) -> Row:
 def _segment(path: str, look: Look) -> Rows:
     base, size, reached = _base(path), os.stat(path).st_size, 0
     end = base
-    file = _opened(path)
+    file = _open(path)
     try:
         for found in walk(look.disk, file, 0, size, whole=look.records or look.verify, window=_WINDOW):
             span = found.span
@@ -170,7 +170,7 @@ def _segment(path: str, look: Look) -> Rows:
         yield _problem(f"the segment ends at {end}, but the next one begins at {following}")
 
 
-def _opened(path: str) -> File:
+def _open(path: str) -> File:
     # For reading only, which the port does not offer: whoever looks at a log need not be allowed to change it.
     return File(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
@@ -279,7 +279,7 @@ def _beside(path: str, look: Look) -> Segment | None:
         return None
     log = _stem(path) + LOG_SUFFIX + _aside(path)
     if log not in look.segments:
-        file = _opened(log)
+        file = _open(log)
         spans = [found.span for found in walk(look.disk, file, 0, os.stat(log).st_size, window=_WINDOW)]
         file.close()
         look.segments[log] = Segment({span.position: span for span in spans}, {span.last: span for span in spans})

@@ -98,6 +98,18 @@ class Changes:
             await self._write_options("client-metrics", name, znodes.client_metrics_path(name), after)
         await self._awaiting.until(lambda image: image.client_metrics.get(name, {}) == after, KNOWN_S)
 
+    async def alter_user(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change what is kept of a user. Its node stays, as in Kafka: there may be others below it."""
+        async with self._deciding:
+            await self._metadata.turns.pause()
+            present = self._metadata.image.users.get(name, {})
+            after = alterations.change_user(present, changes)
+            if after == present:
+                return
+            path = znodes.user_config_path(name)
+            await self._write_options("users", path.removeprefix(f"{znodes.USER_CONFIGS}/"), path, after)
+        await self._awaiting.until(lambda image: image.users.get(name, {}) == after, KNOWN_S)
+
     async def _write_options(self, kind: str, name: str, path: str, pairs: Mapping[str, str]) -> None:
         """Write options and the notice of them. The node may be missing, and that of a group, or of a subscription to
         clients' metrics, goes with its options."""

@@ -354,7 +354,7 @@ class Engine:
             unclean=config.unclean_leader_election_enable,
             deletion=config.delete_topic_enable,
             imbalance=config.leader_imbalance_per_broker_percentage,
-            listener=config.inter_broker_listener_name or config.opened[0].name,
+            listener=config.inter_broker.name,
             versions=versions_of(config.inter_broker_protocol_version),
         )
 

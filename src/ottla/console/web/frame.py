@@ -52,7 +52,7 @@ body.body--light .q-header{color:#101828!important} body.body--dark .q-header{co
 .o-menu:hover{background:rgba(127,140,160,.13)} .o-menu.on{background:rgba(47,111,222,.14);color:var(--note)!important}
 .o-link{color:var(--note)!important;text-decoration:none} .o-link:hover{text-decoration:underline}
 .q-table__card{background:transparent!important;box-shadow:none!important} .q-table th{font-weight:600;color:var(--soft);font-size:.8rem}
-.q-table td{font-size:.88rem} .q-table tbody td,.q-table thead th{padding:6px 11px} .q-table tbody td{height:40px} .q-table__bottom{border-top:1px solid var(--line)!important}
+.q-table td{font-size:.88rem} .q-table tbody td,.q-table thead th{padding:6px 8px} .q-table tbody td{height:40px} .q-table__bottom{border-top:1px solid var(--line)!important}
 .o-grow{max-width:0;width:60%;overflow:hidden;text-overflow:ellipsis}
 .o-grid{display:grid;gap:14px;width:100%;grid-template-columns:repeat(auto-fit,minmax(165px,1fr))}
 .o-two{display:grid;gap:16px;width:100%;grid-template-columns:repeat(auto-fit,minmax(min(420px,100%),1fr))}
@@ -101,6 +101,9 @@ def frame(console: Console, title: str, path: str, *, trouble: bool = True) -> I
     with ui.element("div").classes("o-banner").props("data-mark=banner") as banner:
         ui.icon("error_outline", size="20px")
         message = ui.label()
+        if path != "/":
+            ui.space()
+            ui.link("What to do", "/").classes("o-link no-wrap").style("white-space:nowrap")
     ui.label(title).classes("o-title o-wrap")
 
     def tick() -> None:

@@ -1,0 +1,88 @@
+"""The entrances of a broker's listeners, built from its options and kept up to date: `Doors`.
+
+Certificates are looked at every few seconds, and read again when a file or an option has changed. What cannot be read
+is said once, and the former certificate stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ottla.net.connection import Limits
+from ottla.net.entrance import Entrance
+from ottla.net.gate import Gate
+from ottla.security.certificates import Certificates
+from ottla.security.handshake import Handshakes
+from ottla.security.login import Login
+from ottla.security.mechanisms import mechanisms
+from ottla.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.clock import Clock
+    from ottla.config import BrokerConfig, Listener
+    from ottla.net.dispatch import Dispatch
+    from ottla.security.scram import Users
+
+log = logging.getLogger("ottla.net")
+
+LOOK_S: Final = 5.0  # between two looks at the files
+
+
+class Doors:
+    def __init__(self, config: BrokerConfig, clock: Clock, random_bytes: Callable[[int], bytes]) -> None:
+        self.handshakes = Handshakes()
+        self._config = config
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._steps = Steps("ottla.net")
+        self._changed = asyncio.Event()
+        # Read now, so that what is missing stops the broker before it has begun.
+        self._certificates = {one.name: Certificates(one) for one in config.opened if one.encrypted}
+        for one in config.opened:
+            if one.authenticated:
+                mechanisms(one, lambda name: {}, random_bytes)
+
+    def entrance(self, listener: Listener, dispatch: Dispatch, limits: Limits, users: Users) -> Entrance:
+        delay_s = self._config.connection_failed_authentication_delay_ms / 1000
+        gate = self._gate(listener, dispatch, limits, users, delay_s) if listener.authenticated else None
+        return Entrance(self.handshakes, certificates=self._certificates.get(listener.name), gate=gate, delay_s=delay_s)
+
+    def _gate(self, listener: Listener, dispatch: Dispatch, limits: Limits, users: Users, delay_s: float) -> Gate:
+        known = mechanisms(listener, users, self._random_bytes)
+        make_login = partial(Login, known, self._clock.monotonic, listener.security.connections_max_reauth_ms, delay_s)
+        return Gate(dispatch, limits, make_login)
+
+    def limits(self, listener: Listener, limits: Limits) -> Limits:
+        """Of those who have not proved yet who they are."""
+        size_max = min(limits.frame_size_max, listener.security.sasl_server_max_receive_size)
+        return Limits(size_max, limits.requests_max, limits.unsent_size_max) if listener.authenticated else limits
+
+    async def watch(self, config: Callable[[], BrokerConfig]) -> None:
+        """Follow the files of certificates, and the options that name them."""
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), LOOK_S)
+            self._changed.clear()
+            await self.renew(config())
+
+    def look(self) -> None:
+        """Options have changed: look now."""
+        self._changed.set()
+
+    async def renew(self, config: BrokerConfig) -> None:
+        for listener in config.opened:
+            certificates = self._certificates.get(listener.name)
+            if certificates is None:
+                continue
+            with self._steps.attempt("reading certificates", certificates):
+                if await asyncio.to_thread(certificates.renew, listener.security):
+                    log.info("the certificates of %s were read again", listener.name)
+
+    async def close(self) -> None:
+        await self.handshakes.close()

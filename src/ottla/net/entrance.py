@@ -1,0 +1,61 @@
+"""How clients come in where a listener is not plain: first TLS, then a login, as its protocol has it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ottla.net.connection import Connection
+from ottla.net.encrypted import EncryptedConnection
+from ottla.security.mapping import UnmappedError
+from ottla.security.principal import ANONYMOUS, user
+from ottla.security.subject import Malformed, subject_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from socket import socket
+
+    from ottla.net.gate import Gate
+    from ottla.security.certificates import Certificates
+    from ottla.security.handshake import Handshakes
+    from ottla.security.principal import Principal
+    from ottla.security.stream import Stream
+
+    Make = Callable[..., Connection]
+
+
+class Entrance:
+    """Of one listener. Without certificates there is no TLS, without a gate no login."""
+
+    def __init__(
+        self, handshakes: Handshakes, *, certificates: Certificates | None, gate: Gate | None, delay_s: float
+    ) -> None:
+        self.certificates = certificates
+        self.gate = gate
+        self.delay_s = delay_s  # from a failure to the end of the connection: who tries often does so slowly
+        self._handshakes = handshakes
+
+    def begin(self, sock: socket, join: Callable[[Make], None], turn_away: Callable[[str], None]) -> None:
+        """Call `join` with how to make the connection when the client may have one, else `turn_away`."""
+        if self.certificates is None:
+            join(partial(Connection, sock))
+            return
+
+        def greet(stream: Stream) -> None:
+            try:
+                principal = self._principal(stream)
+            except (UnmappedError, Malformed) as error:
+                turn_away(str(error))
+                return
+            join(partial(EncryptedConnection, sock, stream, principal=principal))
+
+        self._handshakes.begin(
+            sock, self.certificates.context, greet, lambda reason: turn_away(f"no TLS with it: {reason}")
+        )
+
+    def _principal(self, stream: Stream) -> Principal:
+        certificate = stream.certificate
+        if certificate is None or self.gate is not None:
+            return ANONYMOUS
+        assert self.certificates is not None
+        return user(self.certificates.mapping.name(subject_of(certificate)))

@@ -1,0 +1,116 @@
+"""Handshakes under way: each a task with an end, not too many at once, and none of them on the loop's time.
+
+Signing takes milliseconds with a large key, so it is done in a thread. Who does not finish in time is closed. When
+there are too many the oldest goes: a crowd that never finishes keeps nobody out who does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from ottla.security.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from socket import socket
+
+logger = logging.getLogger("ottla.net")
+
+HANDSHAKES_MAX: Final = 500
+HANDSHAKE_S: Final = 10.0
+RECEIVE_SIZE: Final = 16 * 1024
+SIZE_MAX: Final = 256 * 1024  # bytes that a client may say before it has finished: its certificate and its chain
+
+
+class HandshakeError(Exception):
+    """No TLS with this client; the text says why."""
+
+
+class Handshakes:
+    """Of all listeners of a broker."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._pool = ThreadPoolExecutor(2, "tls")
+        self.failures = 0
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def begin(
+        self,
+        sock: socket,
+        context: ssl.SSLContext,
+        done: Callable[[Stream], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Shake hands with who is at the other end of the socket, then call one of the two, never both."""
+        if len(self._under_way) >= HANDSHAKES_MAX:
+            next(iter(self._under_way)).cancel("others have come")
+        task = asyncio.get_running_loop().create_task(self._run(sock, context, done, failed))
+        self._under_way[task] = None
+        task.add_done_callback(self._under_way.pop)
+
+    async def _run(
+        self,
+        sock: socket,
+        context: ssl.SSLContext,
+        done: Callable[[Stream], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                stream = await self._shake_hands(sock, context)
+        except TimeoutError:
+            reason = f"it did not finish within {HANDSHAKE_S:g} s"
+        except HandshakeError as error:
+            reason = str(error)
+        except OSError as error:
+            reason = error.strerror or "connection lost"
+        except asyncio.CancelledError:
+            failed("too many are under way")
+            raise
+        else:
+            done(stream)
+            return
+        self.failures += 1
+        failed(reason)
+
+    async def _shake_hands(self, sock: socket, context: ssl.SSLContext) -> Stream:
+        loop, stream, size = asyncio.get_running_loop(), Stream(context), 0
+        while True:
+            data = await loop.sock_recv(sock, RECEIVE_SIZE)
+            size += len(data)
+            if not data:
+                raise HandshakeError("it went away")
+            if size > SIZE_MAX:
+                raise HandshakeError(f"more than {SIZE_MAX} bytes")
+            stream.feed(data)
+            reason = ""
+            try:
+                finished = await loop.run_in_executor(self._pool, stream.shake_hands)
+            except ssl.SSLError as error:
+                reason = reason_of(error)
+            if owed := stream.owed():  # after a failure, too: the client is told why
+                await loop.sock_sendall(sock, owed)
+            if reason:
+                raise HandshakeError(reason)
+            if finished:
+                return stream
+
+    async def close(self) -> None:
+        tasks = list(self._under_way)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def reason_of(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted ({error.verify_message})"
+    return (error.reason or "no TLS").replace("_", " ").lower()

@@ -1,0 +1,76 @@
+"""From the name in a certificate to a principal's: `ssl.principal.mapping.rules`, as Kafka reads them.
+
+    RULE:^CN=(.*?),.*$/$1/L, RULE:^CN=(.*)$/$1/, DEFAULT
+
+The first rule whose pattern is the whole name counts; L and U make what comes out lower or upper case. DEFAULT leaves
+the name as it is. A name that no rule is for is refused. Patterns are set by file, never by clients.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Final, NamedTuple
+
+from ottla.config.option import ConfigError
+
+OPTION: Final = "ssl.principal.mapping.rules"
+RULE: Final = re.compile(r"\s*RULE:(?P<pattern>(?:\\.|[^\\/])*)/(?P<text>(?:\\.|[^\\/])*)/(?P<case>[LU]?)\s*(?:,|$)")
+DEFAULT: Final = re.compile(r"\s*DEFAULT\s*(?:,|$)")
+REFERENCE: Final = re.compile(r"\\(.)|\$(\d)")
+SUBJECT_SIZE_MAX: Final = 8192  # characters of a name that patterns are tried on
+
+
+class Rule(NamedTuple):
+    pattern: re.Pattern[str] | None  # None: any name, as it is
+    text: str
+    case: str
+
+
+class UnmappedError(ValueError):
+    """No rule is for this name."""
+
+
+class Mapping:
+    """The rules of a listener."""
+
+    def __init__(self, rules: str) -> None:
+        self._rules = parse(rules)
+
+    def name(self, subject: str) -> str:
+        if len(subject) > SUBJECT_SIZE_MAX:
+            raise UnmappedError("the subject of the certificate is too long")
+        for pattern, text, case in self._rules:
+            if pattern is None:
+                return subject
+            found = pattern.fullmatch(subject)
+            if found is not None:
+                made = REFERENCE.sub(partial(replaced, found), text)
+                return made.lower() if case == "L" else made.upper() if case == "U" else made
+        raise UnmappedError(f"no rule of {OPTION} is for the subject {subject}")
+
+
+def replaced(found: re.Match[str], sign: re.Match[str]) -> str:
+    return sign[1] if sign[2] is None else found[int(sign[2])] or ""
+
+
+def parse(rules: str) -> list[Rule]:
+    parsed, position = [], 0
+    while position < len(rules.rstrip()):
+        match = RULE.match(rules, position) or DEFAULT.match(rules, position)
+        if match is None:
+            raise ConfigError(
+                f"{OPTION}: {rules[position:].strip()} is neither RULE:pattern/replacement/[LU] nor DEFAULT"
+            )
+        position = match.end()
+        if match.re is DEFAULT:
+            parsed.append(Rule(None, "", ""))
+            continue
+        try:
+            pattern = re.compile(match["pattern"])
+        except re.error as error:
+            raise ConfigError(f"{OPTION}: {match['pattern']} is no regular expression: {error}") from None
+        if any(int(sign[2]) > pattern.groups for sign in REFERENCE.finditer(match["text"]) if sign[2] is not None):
+            raise ConfigError(f"{OPTION}: {match['text']} refers to a group that {match['pattern']} does not have")
+        parsed.append(Rule(pattern, match["text"], match["case"]))
+    return parsed or [Rule(None, "", "")]

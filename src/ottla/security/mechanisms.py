@@ -1,0 +1,61 @@
+"""The mechanisms of a SASL listener, each with what it checks proofs against.
+
+PLAIN            the users in `listener.name.<name>.plain.sasl.jaas.config`: user_alice="password"
+SCRAM-SHA-…      the users in the metadata store
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ottla.client.security import MODULES, parse_jaas
+from ottla.config.option import ConfigError
+from ottla.security.plain import Plain
+from ottla.security.scram import Scram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.config import Listener
+    from ottla.security.login import Exchange
+    from ottla.security.scram import Users
+
+PREFIX: Final = "user_"
+NONCE_SIZE: Final = 24
+
+
+def mechanisms(
+    listener: Listener, users: Users, random_bytes: Callable[[int], bytes]
+) -> dict[str, Callable[[], Exchange]]:
+    """By name, in the order in which they were enabled."""
+    secret = random_bytes(32)
+    made: dict[str, Callable[[], Exchange]] = {}
+    for name in listener.security.sasl_enabled_mechanisms:
+        if name == "PLAIN":
+            made[name] = partial(Plain, plain_passwords(listener))
+        else:
+            made[name] = partial(new_scram, name, users, random_bytes, secret)
+    return made
+
+
+def new_scram(mechanism: str, users: Users, random_bytes: Callable[[int], bytes], secret: bytes) -> Scram:
+    return Scram(mechanism, users, random_bytes(NONCE_SIZE).hex(), secret)
+
+
+def plain_passwords(listener: Listener) -> dict[str, str]:
+    options = login_options(listener, "PLAIN")
+    return {name.removeprefix(PREFIX): word for name, word in options.items() if name.startswith(PREFIX)}
+
+
+def login_options(listener: Listener, mechanism: str) -> dict[str, str]:
+    """What the listener's login module for this mechanism is given."""
+    option = f"listener.name.{listener.name.lower()}.{mechanism.lower()}.sasl.jaas.config"
+    try:
+        module, options = parse_jaas(listener.security.jaas.get(mechanism, ""))
+    except ValueError as error:
+        raise ConfigError(f'{option}: {error}; expected <module> required name="value" …;') from None
+    if mechanism not in MODULES.get(module, ()):
+        right = next(known for known, mechanisms in MODULES.items() if mechanism in mechanisms)
+        raise ConfigError(f"{option}: {module} is not the login module of {mechanism}, that is {right}")
+    return options

@@ -1,0 +1,52 @@
+"""PLAIN (RFC 4616): the client sends its password, so it belongs on encrypted listeners. Users are set by file."""
+
+from __future__ import annotations
+
+import hmac
+from typing import TYPE_CHECKING
+
+from ottla.security.login import LoginError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NO_MATCH = "Authentication failed: Invalid username or password"
+OTHER_IDENTITY = "Authentication failed: Client requested an authorization id that is different from username"
+
+
+class Plain:
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self.user: str | None = None
+        self.expires_s: float | None = None
+        self._passwords = passwords
+
+    def respond(self, token: bytes) -> bytes:
+        try:
+            words = token.decode().split("\0")
+        except UnicodeDecodeError:
+            raise LoginError("a token that is no text") from None
+        if len(words) != 3:
+            raise LoginError(f"a token of {len(words)} words instead of 3")
+        identity, name, password = words
+        if not name:
+            raise refused("Authentication failed: username not specified")
+        if not password:
+            raise refused("Authentication failed: password not specified")
+        # Compared in a time that says nothing, whether there is such a user or not.
+        expected = self._passwords.get(name)
+        same = hmac.compare_digest(digest(password), digest(password + "\0" if expected is None else expected))
+        if expected is None or not same:
+            raise refused(NO_MATCH)
+        if identity not in ("", name):
+            raise refused(OTHER_IDENTITY)
+        self.user = name
+        return b""
+
+
+def digest(password: str) -> bytes:
+    """Of the same length for every password."""
+    return hmac.digest(b"plain", password.encode(), "sha256")
+
+
+def refused(message: str) -> LoginError:
+    return LoginError(message, told=message)

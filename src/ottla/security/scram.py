@@ -1,0 +1,109 @@
+"""SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), the broker's side, without channel binding.
+
+The iterations are the client's work: here a login is a few hashes. A user that does not exist gets a challenge like any
+other, always the same one, and fails at the end: nobody learns by asking who exists. Each nonce is ours in part and
+good for one exchange, so that nothing can be replayed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from typing import TYPE_CHECKING, Final
+
+from ottla.security.credential import HASHES, ITERATIONS_MIN, Credential, decode
+from ottla.security.login import LoginError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Users = Callable[[str], Mapping[str, str]]  # the credentials of a user, by mechanism
+
+FIRST: Final = re.compile(
+    r"(?P<header>[ny],(?:a=(?P<identity>[^,]*))?,)(?P<bare>n=(?P<name>[^,]+),r=(?P<nonce>[!-+\--~]+)(?P<more>(?:,[a-zA-Z]+=[^,]+)*))"
+)
+FINAL: Final = re.compile(
+    r"(?P<unproved>c=(?P<header>[A-Za-z0-9+/=]+),r=(?P<nonce>[!-+\--~]+)(?:,[a-zA-Z]+=[^,]+)*),p=(?P<proof>[A-Za-z0-9+/=]+)"
+)
+NONCE_SIZE_MAX: Final = 1024
+NAME_SIZE_MAX: Final = 1024
+SALT_SIZE: Final = 26
+
+
+class Scram:
+    def __init__(self, mechanism: str, users: Users, nonce: str, secret: bytes) -> None:
+        self.user: str | None = None
+        self.expires_s: float | None = None
+        self._mechanism = mechanism
+        self._hash = HASHES[mechanism]
+        self._users = users
+        self._nonce = nonce  # our half of it
+        self._secret = secret  # of this broker: what the challenges to nobody are made from
+        self._name = self._challenge = self._first = self._header = ""
+        self._credential: Credential | None = None
+        self._known = False
+
+    def respond(self, token: bytes) -> bytes:
+        try:
+            text = token.decode()
+        except UnicodeDecodeError:
+            raise LoginError("a message that is no text") from None
+        said = self._challenged(text) if self._credential is None else self._proved(text)
+        return said.encode()
+
+    def _challenged(self, text: str) -> str:
+        first = FIRST.fullmatch(text)
+        if first is None or len(first["nonce"]) > NONCE_SIZE_MAX or len(first["name"]) > NAME_SIZE_MAX:
+            raise LoginError("a first message that is none")
+        self._name = unescaped(first["name"])
+        if first["identity"] and unescaped(first["identity"]) != self._name:
+            raise LoginError("another identity than the user's")
+        if "tokenauth=true" in (first["more"] or "").lower():
+            raise LoginError("delegation tokens are not built")
+        self._credential = self._look_up(self._name)
+        self._first, self._header = first["bare"], first["header"]
+        self._nonce = first["nonce"] + self._nonce
+        salt = base64.b64encode(self._credential.salt).decode()
+        self._challenge = f"r={self._nonce},s={salt},i={self._credential.iterations}"
+        return self._challenge
+
+    def _look_up(self, name: str) -> Credential:
+        text = self._users(name).get(self._mechanism)
+        try:
+            known = None if text is None else decode(text)
+        except ValueError:
+            known = None
+        self._known = known is not None
+        made = hmac.digest(self._secret, f"{self._mechanism} {name}".encode(), "sha512")
+        return known or Credential(made[:SALT_SIZE], made, made, ITERATIONS_MIN)
+
+    def _proved(self, text: str) -> str:
+        assert self._credential is not None
+        final = FINAL.fullmatch(text)
+        if final is None:
+            raise LoginError("a final message that is none")
+        try:
+            header, proof = (base64.b64decode(final[part], validate=True) for part in ("header", "proof"))
+        except binascii.Error:
+            raise LoginError("a final message that is none") from None
+        if header != self._header.encode() or not hmac.compare_digest(final["nonce"].encode(), self._nonce.encode()):
+            raise LoginError("a final message that belongs to another exchange")
+        message = f"{self._first},{self._challenge},{final['unproved']}".encode()
+        signature = hmac.digest(self._credential.stored_key, message, self._hash)
+        size = len(signature)
+        key = bytes(left ^ right for left, right in zip(proof.ljust(size, b"\0")[:size], signature, strict=True))
+        same = hmac.compare_digest(hashlib.new(self._hash, key).digest(), self._credential.stored_key)
+        if not same or not self._known or len(proof) != size:
+            raise LoginError("wrong name or password")
+        self.user = self._name
+        return "v=" + base64.b64encode(hmac.digest(self._credential.server_key, message, self._hash)).decode()
+
+
+def unescaped(name: str) -> str:
+    """RFC 5802: a comma is =2C and an equals sign =3D; nothing else may follow one."""
+    if re.search(r"=(?!2C|3D)", name):
+        raise LoginError("a name that is written wrong")
+    return name.replace("=2C", ",").replace("=3D", "=")

@@ -1,0 +1,142 @@
+"""SCRAM, the broker's side: the example of RFC 7677, and every way to cheat."""
+
+import base64
+import hashlib
+
+import pytest
+
+from ottla.client.security import Security, scram_steps
+from ottla.security.credential import Credential, credential, decode, encode
+from ottla.security.login import LoginError
+from ottla.security.scram import Scram
+
+MECHANISM = "SCRAM-SHA-256"
+NONCE = "server-nonce"
+SECRET = b"secret of the broker"
+
+
+def kept(password: str, salt: bytes = b"salty", mechanism: str = MECHANISM, iterations: int = 4096) -> str:
+    kind = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}[mechanism]
+    salted = hashlib.pbkdf2_hmac(kind, password.encode(), salt, iterations)
+    return encode(credential(mechanism, salt, salted, iterations))
+
+
+USERS = {
+    "alice": {MECHANISM: kept("pencil"), "SCRAM-SHA-512": kept("pencil", mechanism="SCRAM-SHA-512")},
+    "a,b=c": {MECHANISM: kept("pencil")},
+    "torn": {MECHANISM: "salt=!!"},
+}
+
+
+def exchange(nonce: str = NONCE, mechanism: str = MECHANISM) -> Scram:
+    return Scram(mechanism, lambda name: USERS.get(name, {}), nonce, SECRET)
+
+
+def log_in(name: str, password: str, mechanism: str = MECHANISM) -> Scram:
+    """With our client, which checks the broker, too."""
+    server, client = (
+        exchange(mechanism=mechanism),
+        scram_steps(Security(protocol="SASL_SSL", mechanism=mechanism, user=name, password=password), "the broker"),
+    )
+    token = next(client)
+    while True:
+        try:
+            token = client.send(server.respond(token))
+        except StopIteration:
+            return server
+
+
+def test_the_example_of_rfc_7677() -> None:
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    server = Scram(MECHANISM, lambda name: {MECHANISM: kept("pencil", salt)}, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", SECRET)
+    said = server.respond(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
+    assert said == b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    final = server.respond(
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    )
+    assert final == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert server.user == "user"
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_our_client_gets_in(mechanism: str) -> None:
+    assert log_in("alice", "pencil", mechanism).user == "alice"
+
+
+def test_signs_in_a_name() -> None:
+    assert log_in("a,b=c", "pencil").user == "a,b=c"
+
+
+@pytest.mark.parametrize(("name", "password"), [("alice", "pen"), ("nobody", "pencil"), ("torn", "pencil")])
+def test_a_wrong_password_and_a_wrong_name_fail_at_the_same_step_with_the_same_words(name: str, password: str) -> None:
+    with pytest.raises(LoginError, match="wrong name or password"):
+        log_in(name, password)
+
+
+def test_nobody_gets_the_same_challenge_every_time() -> None:
+    first, second = (exchange().respond(b"n,,n=nobody,r=abc") for _ in range(2))
+    assert first == second
+    assert exchange().respond(b"n,,n=somebody,r=abc") != first
+
+
+def test_a_recorded_proof_is_good_for_nothing() -> None:
+    server = exchange()
+    client = scram_steps(Security(mechanism=MECHANISM, user="alice", password="pencil"), "the broker")
+    first = next(client)
+    final = client.send(server.respond(first))
+    other = exchange("another-nonce")
+    other.respond(first)
+    with pytest.raises(LoginError, match="another exchange"):
+        other.respond(final)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\xff",
+        b"n,,n=alice",
+        b"p=tls-unique,,n=alice,r=abc",
+        b"n,a=bob,n=alice,r=abc",
+        b"n,,n=al=ice,r=abc",
+        b"n,,m=x,n=alice,r=abc",
+        b"n,,n=alice,r=a b",
+        b"n,,n=alice,r=abc,tokenauth=true",
+        b"n,,n=alice,r=" + b"x" * 2000,
+    ],
+)
+def test_what_is_no_first_message(message: bytes) -> None:
+    with pytest.raises(LoginError):
+        exchange().respond(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"c=biws,r=abcserver-nonce",
+        b"c=biws,r=abcserver-nonce,p=",
+        b"c=eSws,r=abcserver-nonce,p=AAAA",  # another header than the first message had
+        b"c=biws,r=abcserver-nonce,p=AAAA",
+        b"c=biws,r=abc,p=AAAA",
+        b"c=b,r=abcserver-nonce,p=A",
+    ],
+)
+def test_what_is_no_final_message(message: bytes) -> None:
+    server = exchange()
+    server.respond(b"n,,n=alice,r=abc")
+    with pytest.raises(LoginError):
+        server.respond(message)
+
+
+def test_a_credential_is_written_as_kafka_writes_it() -> None:
+    made = Credential(b"s", b"stored", b"server", 8192)
+    assert encode(made) == "salt=cw==,stored_key=c3RvcmVk,server_key=c2VydmVy,iterations=8192"
+    assert decode(encode(made)) == made
+    assert "stored" not in repr(made)
+
+
+@pytest.mark.parametrize("text", ["", "salt=cw==", "salt=!,stored_key=!,server_key=!,iterations=1", "a,b,c"])
+def test_what_is_no_credential(text: str) -> None:
+    with pytest.raises(ValueError, match="not a SCRAM credential"):
+        decode(text)
