@@ -16,7 +16,7 @@ HEAD = """# API reference
 Generated from the docstrings by `make docs`. Names that are not here may change without notice.
 
 - [`ottla`](#ottla): a broker inside a Python program
-- [`ottla.testing`](#ottlatesting): clusters for tests; the pytest fixtures are in the [README](../README.md#in-tests)
+- [`ottla.testing`](#ottlatesting): clusters for tests; the pytest fixtures are in [testing.md](testing.md)
 - [`ottla.client`](#ottlaclient): a blocking client for whole record batches
 """
 

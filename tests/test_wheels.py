@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 ARM = "aarch64-unknown-linux-gnu.2.17"
 TRY = """
-import sys, ottla, ottla.records.native
-assert ottla.records.native.built() == (sys.argv[1] == "True")
+import importlib.util, sys, ottla
+assert (importlib.util.find_spec("ottla._native") is not None) == (sys.argv[1] == "True")
 with ottla.BrokerThread() as broker:
     print(broker.bootstrap)
 """

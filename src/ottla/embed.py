@@ -87,6 +87,7 @@ class Broker(FaultMethods):
 
         assert self._root is None, "the broker runs"
         data = self._settings.data or self._memory
+        new = data is None
         if data is None:
             data = self._memory = memory_folder()
         try:
@@ -95,7 +96,7 @@ class Broker(FaultMethods):
             self._root = Root(config)
             await self._root.start()
         except BaseException as error:
-            await self.stop()
+            await (self.stop() if new else self._end())  # what was in memory before stays for another try
             if isinstance(error, (BrokerError, ConfigError, FolderInUse, OSError)):
                 raise BrokerFailed(str(error)) from error
             raise
@@ -315,6 +316,7 @@ class BrokerProcess(FaultMethods):
         from ottla.faults.control import ControlClient
 
         assert self._process is None, "the broker runs"
+        new = self._memory is None
         readable, writable = os.pipe()
         control = ControlClient()
         if self._log is None:
@@ -338,7 +340,8 @@ class BrokerProcess(FaultMethods):
         timer.cancel()
         if not line:
             self._close()
-            self._remove_memory()
+            if new:  # what was in memory before stays for another try
+                self._remove_memory()
             raise BrokerFailed(self.read_log(before).strip() or f"no answer within {START_TIMEOUT_S:.0f} seconds")
         facts = json.loads(line)
         self.bootstrap, self.node_id, self.cluster_id = facts["bootstrap"], facts["node_id"], facts["cluster_id"]

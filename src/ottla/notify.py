@@ -17,6 +17,6 @@ def notify(state: str) -> None:
     address = os.environ.get(VARIABLE, "")
     if not address.startswith(("/", "@")):
         return
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
         out.setblocking(False)
         out.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)

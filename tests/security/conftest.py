@@ -17,6 +17,8 @@ PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USERS = f"""{PLAIN_MODULE} required username="admin" password="admin-secret"
     user_admin="admin-secret" user_alice="wonder land";"""
 
+RENEWED_MS = 60_000
+
 
 class Place(NamedTuple):
     """A running broker, and the files that clients need."""
@@ -44,9 +46,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     mechanisms = {"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"}
     options = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0,MUTUAL://127.0.0.1:0,MISNAMED://127.0.0.1:0,OLD://127.0.0.1:0,"
-        "SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+        "SASL_PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0,RENEWED://127.0.0.1:0",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,MISNAMED:SSL,OLD:SSL,"
-        "SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        "SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,RENEWED:SASL_PLAINTEXT",
         "ssl.keystore.location": str(server.write(folder / "server.pem")),
         "ssl.keystore.type": "PEM",
         "ssl.truststore.location": str(ca),
@@ -58,6 +60,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         **mechanisms,
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": USERS,
         "listener.name.sasl_ssl.plain.sasl.jaas.config": USERS,
+        "listener.name.renewed.plain.sasl.jaas.config": USERS,
+        "listener.name.renewed.connections.max.reauth.ms": str(RENEWED_MS),
         "connection.failed.authentication.delay.ms": "20",
         "offsets.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",

@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from ottla.cluster.embedded import Embedded
 
 from ottla.clock import SystemClock
 from ottla.cluster.acl_store import AclStore
+from ottla.cluster.sqlite_store import SqliteStore
 from ottla.errors import BrokerError
 from ottla.security.acl import Entry, Resource
 from ottla.security.authorizer import Authorizer
@@ -24,17 +24,17 @@ READ = Entry("User:ann", "*", Operation.READ, Permission.ALLOW)
 WRITE = READ._replace(operation=Operation.WRITE)
 
 
-async def make_keeper(folder: Path) -> Embedded:
-    keeper = Embedded(str(folder / "store.sqlite"), str(folder / "journal"))
-    await keeper.open()
-    return keeper
+async def make_store(folder: Path) -> SqliteStore:
+    metadata_store = SqliteStore(str(folder / "store.sqlite"), str(folder / "journal"))
+    await metadata_store.open()
+    return metadata_store
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     async def story() -> None:
-        keeper = await make_keeper(tmp_path)
+        metadata_store = await make_store(tmp_path)
         first = Authorizer()
-        store = AclStore(keeper, first, SystemClock(), shared=False)
+        store = AclStore(metadata_store, first, SystemClock(), shared=False)
         await store.start()
         await store.add(ORDERS, [READ])
         await store.add(ORDERS, [WRITE, READ])
@@ -42,19 +42,19 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         await store.remove(PREFIX, [READ])
         assert first.entries(ORDERS) == {READ, WRITE}
         second = Authorizer()
-        await AclStore(keeper, second, SystemClock(), shared=False).start()
+        await AclStore(metadata_store, second, SystemClock(), shared=False).start()
         assert second.entries(ORDERS) == {READ, WRITE}
         assert second.entries(PREFIX) == frozenset()
-        await keeper.close()
+        await metadata_store.close()
 
     asyncio.run(story())
 
 
 def test_two_brokers_change_the_same_list_and_follow_each_other(tmp_path: Path) -> None:
     async def story() -> None:
-        keeper = await make_keeper(tmp_path)
+        metadata_store = await make_store(tmp_path)
         both = [Authorizer(), Authorizer()]
-        stores = [AclStore(keeper, one, SystemClock(), shared=True) for one in both]
+        stores = [AclStore(metadata_store, one, SystemClock(), shared=True) for one in both]
         for store in stores:
             await store.start()
         users = [READ._replace(principal=f"User:{number}") for number in range(20)]
@@ -68,7 +68,7 @@ def test_two_brokers_change_the_same_list_and_follow_each_other(tmp_path: Path) 
                 await asyncio.sleep(0.01)
         for store in stores:
             await store.close()
-        await keeper.close()
+        await metadata_store.close()
 
     asyncio.run(story())
 
@@ -77,14 +77,14 @@ def test_a_list_that_cannot_be_read_is_not_left_out(tmp_path: Path) -> None:
     """One of its entries may deny."""
 
     async def story() -> None:
-        keeper = await make_keeper(tmp_path)
-        store = AclStore(keeper, Authorizer(), SystemClock(), shared=False)
+        metadata_store = await make_store(tmp_path)
+        store = AclStore(metadata_store, Authorizer(), SystemClock(), shared=False)
         await store.start()
-        await keeper.create(ORDERS.path, b'{"acls":[{"principal"')
+        await metadata_store.create(ORDERS.path, b'{"acls":[{"principal"')
         with pytest.raises(BrokerError, match="/kafka-acl/Topic/orders cannot be read"):
-            await AclStore(keeper, Authorizer(), SystemClock(), shared=False).start()
+            await AclStore(metadata_store, Authorizer(), SystemClock(), shared=False).start()
         with pytest.raises(BrokerError):
             await store.add(ORDERS, [READ])
-        await keeper.close()
+        await metadata_store.close()
 
     asyncio.run(story())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 from ottla.cluster.metadata_store import Check
 from ottla.coord.transactions.machine import TransactionMachine
+from ottla.coord.transactions.markers import MarkerWriter
 from ottla.errors import ErrorCode
 from ottla.log.log import Log
 from ottla.log.store import LogStore
@@ -128,6 +130,20 @@ def let_zombies_commit() -> Iterator[None]:
 
 
 @contextmanager
+def lose_markers() -> Iterator[None]:
+    """Transactions: a leader says now and then that it has written a marker, and has not."""
+    write, count = MarkerWriter.write, itertools.count(1)
+
+    def forgetful(writer: MarkerWriter, topic: str, index: int, marker: Any) -> Any:
+        if next(count) % 7 or topic.startswith("__"):
+            return write(writer, topic, index, marker)
+        return None
+
+    with mock.patch.object(MarkerWriter, "write", forgetful):
+        yield
+
+
+@contextmanager
 def keep_deleted_logs() -> Iterator[None]:
     """Names: what a deleted topic had stays where it was."""
     with mock.patch.object(LogStore, "delete", return_value=None):
@@ -161,6 +177,7 @@ MUTANTS = [
     Mutant(read_what_is_not_decided, TRANSACTIONS),
     Mutant(read_what_was_aborted, TRANSACTIONS),
     Mutant(let_zombies_commit, TRANSACTIONS),
+    Mutant(lose_markers, TRANSACTIONS),
     Mutant(keep_deleted_logs, SEASONS),
     Mutant(move_without_waiting, SEASONS),
 ]

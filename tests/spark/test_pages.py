@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ON_SPARK = [block for page in blocks.PAGES for block in blocks.read(page) if block.kind == "spark"]
 
 
+@pytest.mark.timeout(600, func_only=True)
 @pytest.mark.parametrize("block", ON_SPARK, ids=str)
 def test_a_block_of_a_page_works(block: blocks.Block, ottla: Ottla, spark: SparkSession, tmp_path: Path) -> None:
     text = block.at(ottla.bootstrap).replace('"checkpoints/', f'"{tmp_path}/checkpoints/')

@@ -93,6 +93,13 @@ def check_broker_configs(
     if fixed:
         reason = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
         raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
+    unprefixed = [name for name in changed if name.startswith("ssl.")]
+    if unprefixed:
+        reason = (
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"[{', '.join(unprefixed)}]"
+        )
+        raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
     own = [name for name in changed if BROKER_OPTIONS[name].live != CLUSTER_WIDE]
     if own and broker == EVERY_BROKER:
         reason = (

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from ottla.demo.watch import View
 
 PRINT_S: Final = 10.0
+MARKERS: Final = (
+    "Records and lag are counted by offsets. Each transaction ends with a marker, which takes an offset and is no "
+    "record: a topic that was written exactly once shows more than it has, and a group that has read it all some lag."
+)
 
 
 class Screen:
@@ -61,7 +66,7 @@ def draw(views: Mapping[str, View]) -> Group:
         for group in view.groups:
             reads = ", ".join(group.topics)
             groups.add_row(name, group.name, reads, *map(show_number, (group.committed, group.lag, group.per_second)))
-    return Group("", topics, "", groups, "")
+    return Group("", topics, "", groups, Text(MARKERS, style="dim"), "")
 
 
 def new_table(*columns: str, numbers: tuple[str, ...]) -> Table:

@@ -46,7 +46,7 @@ def handshake(
     offered = list(login.mechanisms) if code in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_SASL_MECHANISM) else []
     answer = SaslHandshakeResponse(error_code=code, mechanisms=offered)
     if login.failed:
-        log.info("a login from %s failed: no mechanism that is enabled", call.host)
+        log.info("a login from %s failed: %s", call.host, code.name)
         return late(call.peer, login, answer)
     return answer
 
@@ -67,7 +67,7 @@ def authenticate(
         answer = SaslAuthenticateResponse(error_code=code, error_message=error.told, auth_bytes=b"")
         return late(call.peer, login, answer)
     return SaslAuthenticateResponse(
-        error_code=ErrorCode.NONE, error_message=None, auth_bytes=said, session_lifetime_ms=lifetime_ms
+        error_code=ErrorCode.NONE, error_message="", auth_bytes=said, session_lifetime_ms=lifetime_ms
     )
 
 

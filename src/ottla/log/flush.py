@@ -127,6 +127,16 @@ class Flusher:
         if not done.cancelled() and done.exception() is None and log.fault is None and log.owed > log.recovery_point:
             self.begin(log)
 
+    async def force_cut(self, log: Log) -> None:
+        """Have what was cut off a log stay away, in a thread."""
+        plan = log.unforced_cut()
+        async with self._turns.setdefault(log, asyncio.Lock()):
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, carry_out, plan)
+            except OSError as error:
+                raise log.fail_sync(error) from error
+        log.cut_forced(plan)
+
     async def flush(self, log: Log, plan: Flush | None = None) -> None:
         """Force a log to disk in a thread: all of it, or what was planned."""
         try:

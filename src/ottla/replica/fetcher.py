@@ -277,6 +277,7 @@ class Fetcher:
         seeking = [copy for copy in self._changed.values() if copy.seeks]
         if seeking:
             await self._seek(seeking)
+        await asyncio.gather(*(self._force_cut(one) for one in self._changed.values() if one.partition.log.owes_cut))
         request, version = self._request()
         self._waiting = True
         try:
@@ -388,6 +389,11 @@ class Fetcher:
         owed = [flusher.wait_for(log, log.owed) for log in logs if log.owed > log.recovery_point]
         if owed:
             await asyncio.gather(*owed)
+
+    async def _force_cut(self, copy: Copy) -> None:
+        """What was cut off is gone from the disk before anything comes in its place; else the next append does it."""
+        with self._steps.attempt("truncating", copy.partition.log):
+            await self._owner.store.flusher.force_cut(copy.partition.log)
 
     # Asking where logs diverge.
 

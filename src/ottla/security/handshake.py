@@ -10,6 +10,7 @@ import asyncio
 import logging
 import ssl
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.security.stream import Stream
@@ -34,9 +35,8 @@ class Handshakes:
     """Of all listeners of a broker."""
 
     def __init__(self) -> None:
-        self._under_way: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._under_way: dict[asyncio.Task[Stream], None] = {}  # the oldest first
         self._pool = ThreadPoolExecutor(2, "tls")
-        self.failures = 0
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -50,37 +50,38 @@ class Handshakes:
     ) -> None:
         """Shake hands with who is at the other end of the socket, then call one of the two, never both."""
         if len(self._under_way) >= HANDSHAKES_MAX:
-            next(iter(self._under_way)).cancel("others have come")
-        task = asyncio.get_running_loop().create_task(self._run(sock, context, done, failed))
+            oldest = next(iter(self._under_way))
+            del self._under_way[oldest]
+            oldest.cancel()
+        task = asyncio.get_running_loop().create_task(self._shake_hands(sock, context))
         self._under_way[task] = None
-        task.add_done_callback(self._under_way.pop)
+        # Not in the task itself: one that is cancelled before its first step never runs.
+        task.add_done_callback(partial(self._finish, done, failed))
 
-    async def _run(
-        self,
-        sock: socket,
-        context: ssl.SSLContext,
-        done: Callable[[Stream], None],
-        failed: Callable[[str], None],
+    def _finish(
+        self, done: Callable[[Stream], None], failed: Callable[[str], None], task: asyncio.Task[Stream]
     ) -> None:
-        try:
-            async with asyncio.timeout(HANDSHAKE_S):
-                stream = await self._shake_hands(sock, context)
-        except TimeoutError:
-            reason = f"it did not finish within {HANDSHAKE_S:g} s"
-        except HandshakeError as error:
-            reason = str(error)
-        except OSError as error:
-            reason = error.strerror or "connection lost"
-        except asyncio.CancelledError:
+        self._under_way.pop(task, None)
+        if task.cancelled():
             failed("too many are under way")
-            raise
-        else:
-            done(stream)
             return
-        self.failures += 1
-        failed(reason)
+        error = task.exception()
+        if error is None:
+            done(task.result())
+        elif isinstance(error, TimeoutError):
+            failed(f"it did not finish within {HANDSHAKE_S:g} s")
+        elif isinstance(error, OSError):
+            failed(error.strerror or "connection lost")
+        else:
+            if not isinstance(error, HandshakeError):
+                logger.error("a handshake failed", exc_info=error)
+            failed(str(error) or type(error).__name__)
 
     async def _shake_hands(self, sock: socket, context: ssl.SSLContext) -> Stream:
+        async with asyncio.timeout(HANDSHAKE_S):
+            return await self._exchange(sock, context)
+
+    async def _exchange(self, sock: socket, context: ssl.SSLContext) -> Stream:
         loop, stream, size = asyncio.get_running_loop(), Stream(context), 0
         while True:
             data = await loop.sock_recv(sock, RECEIVE_SIZE)

@@ -70,7 +70,7 @@ class Login:
         if self.failed:
             return False
         if self._exchange is not None:
-            return key == AUTHENTICATE
+            return key in (AUTHENTICATE, HANDSHAKE)
         if self.principal is None:
             return key in (API_VERSIONS, HANDSHAKE)
         return key == HANDSHAKE or self._expires_at is None or self._clock() < self._expires_at
@@ -82,6 +82,7 @@ class Login:
     def choose(self, mechanism: str, version: int) -> ErrorCode:
         """The client's choice of a mechanism."""
         if self._exchange is not None or self.failed:
+            self.failed = True
             return ErrorCode.ILLEGAL_SASL_STATE
         if self.principal is not None and not (
             self.renewable and self._clock() - self._proved_at >= RENEWAL_S_MIN and mechanism == self._mechanism

@@ -26,7 +26,7 @@ class Plain:
         except UnicodeDecodeError:
             raise LoginError("a token that is no text") from None
         if len(words) != 3:
-            raise LoginError(f"a token of {len(words)} words instead of 3")
+            raise refused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(words)}")
         identity, name, password = words
         if not name:
             raise refused("Authentication failed: username not specified")

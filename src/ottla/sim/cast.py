@@ -82,8 +82,8 @@ class Cast:
             ),
         }
 
-    async def end(self, logs: Mapping[Partition, Mapping[int, bytes]]) -> None:
-        """What is in the logs, by offset, when nothing is written any more."""
+    async def end(self, logs: Mapping[Partition, Mapping[int, bytes]], contents: Mapping[Partition, bytes]) -> None:
+        """What is in the logs, by offset and as it is, when nothing is written any more."""
         for client in (*self.writers, *self.readers):
             if client.refused:
                 self.world.fail(f"V9 {client.refused[0]}")
@@ -94,3 +94,5 @@ class Cast:
                 "admin", Coordinators(self.world.client("admin")).offset(self.world.partitions[0])
             )
             self.transactions.close(logs, offset)
+            for partition, data in contents.items():
+                self.transactions.look_for_ends(partition, data)

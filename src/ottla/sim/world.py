@@ -110,6 +110,7 @@ class World:
         self.partitions = [(TOPIC, index) for index in range(partitions)]
         self.trouble = Trouble(self, rounds, kinds)
         self._parts = cast
+        self._contents: dict[Partition, bytes] = {}  # of the logs, in the end
         self._alarm = Alarm(self)
 
     def fail(self, what: str) -> None:
@@ -157,7 +158,7 @@ class World:
             "every replica has everything": self._is_level,
         }
         if await self._calm({**cast.wishes(), **wishes}):
-            await cast.end(self._compare())
+            await cast.end(self._compare(), self._contents)
 
     async def _calm(self, wishes: dict[str, Callable[[], bool]]) -> bool:
         """After everything has healed, all of these become true (V17)."""
@@ -188,6 +189,7 @@ class World:
                     if (one.topic, one.index) == key:
                         pieces = [data for _, data in batches(one.log, one.log.start, one.high)]
                         contents[node.name] = b"".join(pieces)
+                        self._contents[key] = contents[node.name]
                         logs[key] = {record.offset: record.value or b"" for data in pieces for record in records(data)}
             self.history.compare_replicas(key, contents)
             self.history.check_found(key, logs[key])

@@ -53,8 +53,9 @@ class OptionsTable:
                 ),
                 Column(
                     "Meaning",
-                    lambda one: units.brief(one.documentation or "", 90),
+                    lambda one: units.brief(one.documentation or "", 200),
                     wide=True,
+                    grow=True,
                     tone=lambda one: "o-soft",
                 ),
             ],

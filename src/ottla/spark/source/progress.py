@@ -105,7 +105,7 @@ def announce(cluster: Cluster, where: TopicPartition, offset: int, told: Announc
 
 
 def explain(error: Failed) -> str:
-    """With the fix for what the cluster cannot know: that nobody meant to join that group."""
+    """The error, with a fix if consumers use the group."""
     if isinstance(error, Refused) and error.code in MEMBERS:
         return f"{error}; consumers use this group, set ottla.group to another name"
     if isinstance(error, Foreign):
@@ -223,7 +223,7 @@ class Progress:
         log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explain(error))
 
     def stop(self) -> None:
-        """Nothing more comes. A run of one batch hears its name only now."""
+        """End of the query. A run of one batch learns its name only now."""
         with self._lock:
             self.forget()  # it may be a signal that called, in the middle of anything
             self._say(last=True)

@@ -1,4 +1,4 @@
-"""Groups of the source, put where they would be at the target: so that consumers can change over and miss nothing.
+"""Translates the offsets of groups from the source to the target, so that consumers can move and miss nothing.
 
 Every now and then each group's committed offsets of mirrored topics are translated (see `translation`) and committed at
 the target under the same name. A group that has members at the target is left alone: the broker itself refuses our

@@ -149,7 +149,7 @@ def _outcome(
 
 
 class Passage:
-    """One partition on its way, in one task."""
+    """The copying of one partition, in one task."""
 
     def __init__(self, job: Job, part: PartitionTask, source: Cluster, target: Cluster, progress: _Progress) -> None:
         self._job = job
@@ -331,7 +331,7 @@ class Transaction:
             )
 
     def _note(self, one: Copied) -> None:
-        """A batch with gaps is one record in the map, for those after it do not lie where counting would have them."""
+        """A batch with gaps counts as one record in the map: offsets after a gap cannot be found by counting."""
         at = self._target_end + self.records
         dense = one.next - one.first == one.count
         self._copied.append(OffsetRun(one.first, at, one.count if dense else 1))
