@@ -33,21 +33,9 @@ STRANGE = b"\1" * 16  # the id of no topic
 
 
 @pytest.fixture(scope="module")
-def kafka() -> Iterator[int]:
-    with judge.Kafka(settings=SETTINGS) as kafka:
-        yield kafka.port
-
-
-@pytest.fixture(scope="module")
 def old_kafka() -> Iterator[int]:
     with judge.Kafka(version=judge.ZOOKEEPER, settings=SETTINGS) as kafka:
         yield kafka.port
-
-
-@pytest.fixture(scope="module")
-def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    with BrokerThread(data=tmp_path_factory.mktemp("data"), options=SETTINGS) as broker:
-        yield port_of(broker)
 
 
 def transcript(port: int, tell: Callable[[Story], None]) -> list[str]:

@@ -47,7 +47,7 @@ from ottla.wire.messages.topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 SETTINGS = {
@@ -65,18 +65,6 @@ GROUP = 32  # a kind of resource
 SET, DELETE, APPEND = 0, 1, 2
 ALL = [0, 1]  # the partitions of the story's topic
 MIXED = "range"
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[int]:
-    with judge.Kafka(settings=SETTINGS) as kafka:
-        yield kafka.port
-
-
-@pytest.fixture(scope="module")
-def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    with BrokerThread(data=tmp_path_factory.mktemp("data"), options=SETTINGS) as broker:
-        yield port_of(broker)
 
 
 class ConsumerStory(Story):

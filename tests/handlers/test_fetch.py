@@ -6,9 +6,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from handlers.conftest import port_of
 from handlers.wired import Wired
 
-from ottla import BrokerThread
 from ottla.clock import SystemClock
 from ottla.errors import ErrorCode
 from ottla.records import batch
@@ -20,18 +20,14 @@ from ottla.wire.messages.topics import DeleteTopicsRequest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ottla import BrokerThread
+
 NO_ID = bytes(16)
 NEWEST = 18
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerThread]:
-    with BrokerThread() as started:
-        yield started
-
-
 def connect(broker: BrokerThread) -> Wired:
-    return Wired(int(broker.bootstrap.rpartition(":")[2]))
+    return Wired(port_of(broker))
 
 
 @pytest.fixture

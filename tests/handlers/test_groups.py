@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import judge
 import pytest
 from handlers.conftest import port_of
 from handlers.story import FINE, SUBSCRIPTION, TOPIC, Story, describe
@@ -32,7 +31,7 @@ from ottla.wire.messages.groups import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "800",
@@ -41,18 +40,6 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1000",
 }
 RANGE = (("range", SUBSCRIPTION),)
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[int]:
-    with judge.Kafka(settings=SETTINGS) as kafka:
-        yield kafka.port
-
-
-@pytest.fixture(scope="module")
-def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    with BrokerThread(data=tmp_path_factory.mktemp("data"), options=SETTINGS) as broker:
-        yield port_of(broker)
 
 
 def transcript(port: int, tell: Callable[[Story], None]) -> list[str]:

@@ -5,7 +5,6 @@ own words, and options that only one of them has are not compared.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,18 +93,6 @@ GENERIC = {
     "This server does not host this topic ID.",
     *(description(code) for code in ErrorCode),
 }
-
-
-@pytest.fixture(scope="module")
-def kafka() -> Iterator[int]:
-    with judge.Kafka() as kafka:
-        yield kafka.port
-
-
-@pytest.fixture(scope="module")
-def ottla(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    with BrokerThread(data=tmp_path_factory.mktemp("data")) as broker:
-        yield int(broker.bootstrap.rpartition(":")[2])
 
 
 def topic(

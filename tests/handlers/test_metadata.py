@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from handlers.conftest import port_of
 from handlers.wired import Wired
 
 from ottla import BrokerThread
@@ -24,15 +25,12 @@ if TYPE_CHECKING:
 NO_ID = bytes(16)
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerThread]:
-    with BrokerThread(options={"max.request.partition.size.limit": 5}) as started:
-        yield started
+SETTINGS = {"max.request.partition.size.limit": 5}
 
 
 @pytest.fixture
 def wired(broker: BrokerThread) -> Iterator[Wired]:
-    with Wired(int(broker.bootstrap.rpartition(":")[2])) as connected:
+    with Wired(port_of(broker)) as connected:
         yield connected
 
 
@@ -111,7 +109,7 @@ def test_operations_are_told_to_who_asks(wired: Wired) -> None:
 
 def test_an_advertised_address_is_told_instead_of_the_one_dialled() -> None:
     options = {"advertised.listeners": "PLAINTEXT://broker.example:1234"}
-    with BrokerThread(options=options) as broker, Wired(int(broker.bootstrap.rpartition(":")[2])) as wired:
+    with BrokerThread(options=options) as broker, Wired(port_of(broker)) as wired:
         answer = ask(wired, 5)
     assert [(one.host, one.port) for one in answer.brokers] == [("broker.example", 1234)]
 

@@ -6,6 +6,7 @@ import errno
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from handlers.conftest import port_of
 from handlers.wired import Wired
 
 from ottla import BrokerThread
@@ -37,20 +38,10 @@ if TYPE_CHECKING:
 BEGIN_MS = 1_750_000_000_000  # record n has the time BEGIN_MS + 10 n, but the fifth is an hour ahead
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerThread]:
-    with BrokerThread() as started:
-        yield started
-
-
 @pytest.fixture
 def wired(broker: BrokerThread) -> Iterator[Wired]:
     with Wired(port_of(broker)) as connected:
         yield connected
-
-
-def port_of(broker: BrokerThread) -> int:
-    return int(broker.bootstrap.rpartition(":")[2])
 
 
 def produce(wired: Wired, name: str, times: list[int]) -> None:

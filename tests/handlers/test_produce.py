@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from handlers.conftest import port_of
 from handlers.wired import Wired
 
-from ottla import BrokerThread
 from ottla.clock import SystemClock
 from ottla.errors import ErrorCode
 from ottla.records import batch, legacy
@@ -19,18 +19,14 @@ from ottla.wire.messages.topics import CreatableTopic, CreatableTopicConfig, Cre
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ottla import BrokerThread
+
 NEWEST = 13
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerThread]:
-    with BrokerThread() as started:
-        yield started
 
 
 @pytest.fixture
 def wired(broker: BrokerThread) -> Iterator[Wired]:
-    with Wired(int(broker.bootstrap.rpartition(":")[2])) as connected:
+    with Wired(port_of(broker)) as connected:
         yield connected
 
 

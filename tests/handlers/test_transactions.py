@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from handlers.conftest import port_of
 from handlers.wired import Wired
 
-from ottla import BrokerThread
 from ottla.clock import SystemClock
 from ottla.errors import ErrorCode
 from ottla.records import batch
@@ -40,16 +40,15 @@ from ottla.wire.messages.transactions import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ottla import BrokerThread
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerThread]:
-    with BrokerThread(options={"transaction.two.phase.commit.enable": "true"}) as started:
-        yield started
+
+SETTINGS = {"transaction.two.phase.commit.enable": "true"}
 
 
 @pytest.fixture
 def wired(broker: BrokerThread) -> Iterator[Wired]:
-    with Wired(int(broker.bootstrap.rpartition(":")[2])) as connected:
+    with Wired(port_of(broker)) as connected:
         yield connected
 
 

@@ -9,5 +9,5 @@ from ottla.embed import BrokerThread
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[BrokerThread]:
-    with BrokerThread() as broker:
+    with BrokerThread(options={"group.initial.rebalance.delay.ms": "1500"}) as broker:  # a join waits visibly
         yield broker

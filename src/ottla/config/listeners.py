@@ -1,7 +1,7 @@
 """Listeners: `NAME://host:port`, where the name says the protocol through `listener.security.protocol.map`.
 
-No host means all interfaces. Without `advertised.listeners` a client gets the address that it dialled. What a listener
-cannot keep (no certificate, a mechanism that is not built) is refused here, before its socket is open.
+No host means all interfaces. Without `advertised.listeners` a client gets the address that it dialled. A listener that
+cannot work (no certificate, an unknown mechanism) is refused here, before its socket is open.
 """
 
 from __future__ import annotations

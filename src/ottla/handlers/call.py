@@ -57,8 +57,8 @@ class Peer(Protocol):
 
     port: int
     software: tuple[str, str]  # of the client: name and version, as it says
-    principal: Principal  # who it has proved to be
-    login: Login | None  # how it does so, where that is by SASL
+    principal: Principal  # as which it is authenticated
+    login: Login | None  # of a connection with SASL
 
     def drain(self) -> None:
         """End the connection when every answer has left."""

@@ -39,7 +39,7 @@ def describe(
     times = Counter(user.name for user in request.users or ())
     results = []
     for name in times or sorted(users):
-        infos = described(users.get(name, {}))
+        infos = list_credentials(users.get(name, {}))
         code, message = ErrorCode.NONE, ""
         if times[name] > 1:
             code = ErrorCode.DUPLICATE_RESOURCE
@@ -57,7 +57,7 @@ def describe(
     return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message="", results=results)
 
 
-def described(kept: Mapping[str, str]) -> list[CredentialInfo]:
+def list_credentials(kept: Mapping[str, str]) -> list[CredentialInfo]:
     infos = []
     for number, mechanism in NUMBERS.items():
         try:
