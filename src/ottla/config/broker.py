@@ -681,7 +681,7 @@ def load(pairs: Mapping[str, str]) -> BrokerConfig:
         listeners = names(values)
         for name, text in foreign.items():
             with refusals:
-                if not is_for_listener(name, listeners):
+                if not is_for_listener(name, text, listeners):
                     strange[name] = text
     if strange:
         from ottla.config.others import screen  # a long table; most starts need none of it
