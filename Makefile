@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Start-up time is a promise: let Python keep what it compiled, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-test run test quick lint check format bench sim chaos attacks fuzz docs clean
+.PHONY: help setup setup-test run test quick lint check format bench sim chaos attacks fuzz docs wheels spark-versions clean
 
 help:
 	@echo "make run      set up, then the demo: brokers, Spark, three groups on a topic (DEMO_SECONDS=60 ends it,"
@@ -27,6 +27,8 @@ help:
 	@echo "make bench    Ottla and Apache Kafka side by side on this machine, then our Spark source and Spark's own connector"
 	@echo "              (ARGS=... and SPARK_ARGS=... to choose rows)"
 	@echo "make docs     write the generated pages anew"
+	@echo "make spark-versions   the Spark source and sink on every version of PySpark that is promised"
+	@echo "make wheels   the sdist and the wheels for Linux into dist/, checked and tried; needs Rust"
 
 setup:
 	@$(PYTHON) scripts/setup.py run
@@ -74,6 +76,12 @@ bench: setup-test
 
 docs: setup-test
 	@python scripts/docs.py
+
+wheels: setup
+	@python scripts/wheels.py
+
+spark-versions: setup
+	@python scripts/spark_versions.py $(ARGS)
 
 clean:
 	rm -rf .venv build dist native/target src/ottla/_native.abi3.so .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -21,7 +21,7 @@ sys.path.insert(1, str(ROOT / "src"))
 from ottla.clock import SystemClock  # noqa: E402
 from ottla.config import load, topic_config  # noqa: E402
 from ottla.disk import RealDisk  # noqa: E402
-from ottla.log.store import Store  # noqa: E402
+from ottla.log.store import LogStore  # noqa: E402
 from ottla.records import batch  # noqa: E402
 
 MEMORY = Path("/dev/shm")
@@ -44,7 +44,7 @@ def answer(first: int, records: int) -> bytes:
 def main() -> None:
     folder = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
     config = load({"log.dirs": str(folder)})
-    store = Store([folder], RealDisk(), SystemClock(), config)
+    store = LogStore([folder], RealDisk(), SystemClock(), config)
     store.open(lambda _: topic_config(config, {}), replicated=True)
     try:
         for records in (1, 16, 128):

@@ -6,6 +6,9 @@ pip, `scripts/setup.py` for a clone. Standard library only.
 
 The extension uses Python's stable ABI, so one build serves every CPython from 3.11 on and needs no interpreter to link
 with: the same sources give the same file whoever calls.
+
+OTTLA_NATIVE_TARGET=aarch64-unknown-linux-gnu.2.17 builds for another machine, and for every Linux with that glibc or a
+newer one: `scripts/wheels.py` sets it. Zig is the linker then, since it knows the symbols of every glibc.
 """
 
 import hashlib
@@ -25,6 +28,7 @@ PLACE = FOLDER.parent / "src" / "ottla" / MODULE
 STAMP = FOLDER / "target" / "stamp"  # digest of what PLACE was built from
 TWIN = "Ottla runs without its native part, slower"
 NOT_BUILT = 3
+TARGET = "OTTLA_NATIVE_TARGET"
 
 
 class NotBuilt(Exception):
@@ -69,13 +73,15 @@ def build(announce: bool = False) -> Path:
     if announce:
         print("native: building, about a minute", flush=True)
     command = ["cargo", "rustc", "--release", "--locked", "--lib", "--message-format=json-render-diagnostics"]
-    if sys.platform == "darwin":  # symbols of the interpreter are found when it loads the module
+    if target := os.environ.get(TARGET):
+        command = ["cargo-zigbuild", "zigbuild", *command[2:], "--target", target]
+    elif sys.platform == "darwin":  # symbols of the interpreter are found when it loads the module
         command += ["--", "-Clink-arg=-undefined", "-Clink-arg=dynamic_lookup"]
     environment = {**os.environ, "PYO3_NO_PYTHON": "1", "PYO3_BUILD_EXTENSION_MODULE": "1"}
     try:
         run = subprocess.run(command, cwd=FOLDER, env=environment, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise NotBuilt(f"cargo does not run ({error.strerror})") from error
+        raise NotBuilt(f"{command[0]} does not run ({error.strerror})") from error
     if run.returncode:
         causes = [line for line in run.stderr.splitlines() if line.lstrip().startswith("error")]
         raise NotBuilt(f"the build failed ({causes[0].strip() if causes else 'cargo says nothing'})", run.stderr)

@@ -2,9 +2,12 @@
 
 An editable install gets it in the clone, beside the sources; a wheel gets it inside, and its tag then names the stable
 ABI and the platform. The reason for a wheel without it is one line of the build's output (`pip install -v` shows it).
+A wheel that was asked for by its target (`native/build.py`) has the extension, or is not made.
 """
 
 import importlib.util
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,8 @@ class NativeHook(BuildHookInterface[Any]):
                 return
             library = crate.build()
         except crate.NotBuilt as error:
+            if crate.TARGET in os.environ:
+                raise
             self.app.display_warning(f"{error.details}native: {error}: {crate.TWIN}")
             return
         build_data["force_include"][str(library)] = f"ottla/{crate.MODULE}"
@@ -34,5 +39,8 @@ class NativeHook(BuildHookInterface[Any]):
 
 
 def platform_tag() -> str:
-    """Of this machine alone: nobody has checked that the library runs on all that manylinux promises."""
+    """Of the target; without one, of this machine alone: nobody has checked which others the library runs on."""
+    if target := os.environ.get(crate.TARGET):
+        ((machine, glibc),) = re.findall(r"^(\w+)-unknown-linux-gnu\.2\.(\d+)$", target)
+        return f"manylinux_2_{glibc}_{machine}"
     return next(tag.platform for tag in sys_tags() if "many" not in tag.platform and "musl" not in tag.platform)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 
 def pages() -> dict[str, str]:
@@ -16,10 +16,12 @@ def pages() -> dict[str, str]:
     from ottla.handlers.call import REGISTRY
     from ottla.metrics import manual as metrics
     from ottla.wire import table
+    from scripts import api
 
     handlers.load()
     served = {key: registered.versions for key, registered in REGISTRY.items()}
     return {
+        "docs/api.md": api.page(),
         "docs/metrics.md": metrics.page(),
         "docs/options.md": manual.page(),
         "docs/protocol.md": table.page(served),

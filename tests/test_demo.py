@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 SECONDS = "30"
@@ -32,3 +33,17 @@ def test_the_demo_shows_three_groups_on_one_topic_and_counts_what_came_out(tmp_p
     assert int(counts[1].replace(",", "")) > 0
     assert "is the same, key by key, in order" in summary
     assert "<svg" in (tmp_path / "ottla-demo" / "index.html").read_text()
+
+
+def test_the_table_explains_what_it_counts() -> None:
+    from rich.console import Console
+
+    from ottla.demo.table import draw
+    from ottla.demo.watch import GroupView, TopicView, View
+
+    view = View([TopicView("west.activity", 4, 1372, 0.0)], [GroupView("readers", ("west.activity",), 1000, 372, 0.0)])
+    output = StringIO()
+    Console(width=100, file=output).print(draw({"east": view}))
+    shown = " ".join(output.getvalue().split())
+    assert "readers west.activity 1,000 372" in shown
+    assert "Each transaction ends with a marker" in shown

@@ -150,6 +150,18 @@ def test_nothing_is_left_of_a_broker_that_was_killed(kind: type[ottla.BrokerThre
     assert not memory.exists()
 
 
+@pytest.mark.parametrize("kind", [ottla.BrokerThread, ottla.BrokerProcess])
+def test_a_start_that_fails_leaves_the_data_for_the_next(kind: type[ottla.BrokerThread | ottla.BrokerProcess]) -> None:
+    with kind() as broker:
+        produce(broker.bootstrap, "t", "hello")
+        broker.kill()
+        host, _, port = broker.bootstrap.partition(":")
+        with socket.create_server((host, int(port))), pytest.raises(ottla.BrokerFailed):
+            broker.start()
+        broker.start()
+        assert first(broker.bootstrap, "t") == b"hello"
+
+
 def test_a_broker_on_the_loop_can_be_restarted() -> None:
     async def story() -> None:
         async with ottla.Broker() as broker:

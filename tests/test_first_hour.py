@@ -1,6 +1,7 @@
 """The first hour with Ottla: a new project with one dependency, and the tests that the page on testing begins with."""
 
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,18 @@ def test_a_new_project_with_one_dependency(pytester: pytest.Pytester, capsys: py
     (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     pytester.makepyfile(test_shop=block)
     pytester.makepyprojecttoml(PROJECT)
+    before = cpu_s()
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-vv", "--durations=0", "--durations-min=0")
+    used_s = cpu_s() - before
     result.assert_outcomes(passed=5)
     spent = [float(line.split("s")[0]) for line in result.outlines if re.match(r"[\d.]+s (setup|call|teardown)", line)]
     with capsys.disabled():
-        print(f"\nfive tests of a new project, in thread mode: {sum(spent):.2f} s (setup, call and teardown)")
+        print(
+            f"\nfive tests of a new project, in thread mode: {sum(spent):.2f} s; {used_s:.1f} s of CPU with all imports"
+        )
+
+
+def cpu_s() -> float:
+    """Of processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

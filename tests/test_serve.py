@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,49 @@ def test_what_cannot_be_is_refused_by_name(arguments: list[str], said: str) -> N
     assert code == 2
     assert said in err.splitlines()[-1]
     assert "Traceback" not in err
+
+
+def test_a_service_manager_hears_that_it_is_ready_and_that_it_stops(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(TIMEOUT_S)
+        arguments = ("--memory", "--port", "0", "--set", "advertised.listeners=PLAINTEXT://kafka.example:9092")
+        with Serve(*arguments, NOTIFY_SOCKET=str(tmp_path / "notify")) as serve:
+            assert "clients   are sent to kafka.example:9092 (advertised.listeners)" in serve.block()
+            assert manager.recv(1000).startswith(b"READY=1\nSTATUS=node 1 of cluster ")
+            assert serve.stop()[0] == 0
+            assert manager.recv(1000) == b"STOPPING=1"
+
+
+@contextmanager
+def hangups(disposition: signal.Handlers) -> Iterator[None]:
+    """How processes that are started here begin; these tests may themselves run under `nohup`."""
+    before = signal.signal(signal.SIGHUP, disposition)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_terminal_that_is_closed_stops_it_in_good_order(tmp_path: Path) -> None:
+    with hangups(signal.SIG_DFL):
+        serve = Serve("--data", str(tmp_path), "--port", "0")
+    with serve:
+        serve.block()
+        code, log = serve.stop(signal.SIGHUP)
+    assert code == 0
+    assert "signal=SIGHUP" in log
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_a_hangup_that_was_ignored_before_still_is() -> None:
+    with hangups(signal.SIG_IGN):  # as `nohup` does
+        serve = Serve("--memory", "--port", "0")
+    with serve:
+        address = serve.address()
+        serve.process.send_signal(signal.SIGHUP)
+        produce(address, "t", "still here")
+        assert "signal=SIGTERM" in serve.stop()[1]
 
 
 def test_all_that_is_wrong_is_said_in_one_run(tmp_path: Path) -> None:

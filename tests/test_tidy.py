@@ -65,7 +65,7 @@ ARROWS = {
 PURE = (
     "cluster/control/",
     "cluster/image.py",
-    "cluster/keeper.py",
+    "cluster/metadata_store.py",
     "cluster/placement.py",
     "cluster/topic_names.py",
     "cluster/versioned.py",
@@ -100,8 +100,9 @@ SATELLITES = {
     "demo",
     "embed",
     "faults",
-    "folder",
-    "logs",
+    "data_folder",
+    "logging_setup",
+    "notify",
     "pytest_plugin",
     "serve",
     "sim",
@@ -136,7 +137,7 @@ ADAPTORS = {
     "disk": {
         "descriptors.py",
         "disk.py",
-        "cluster/embedded.py",
+        "cluster/sqlite_store.py",
         "cluster/journal.py",
         "log/segment.py",
         "metrics/process.py",
@@ -173,11 +174,11 @@ ROOTS = {
     "steps.py",
     "cluster/acl_store.py",
     "cluster/live_configs.py",
-    "cluster/member.py",
+    "cluster/registration.py",
     "cluster/kazoo_thread.py",
     "embed.py",
     "sim/loop.py",
-    "console/watch/gathering.py",
+    "console/watch/watching.py",
     "demo/parts.py",  # opening is a task for each log
 }
 

@@ -27,10 +27,11 @@ from ottla.coord.transactions.markers import MarkerWriter
 from ottla.disk import RealDisk
 from ottla.founding.alone import Alone
 from ottla.handlers.call import Parts
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.net.connection import Limits, Receiver
 from ottla.net.dispatch import Dispatch
 from ottla.net.listener import Admission, Listener, bind
+from ottla.records.native import warn_if_missing
 from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
 from ottla.telemetry.receiver import Telemetry
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.cluster.acl_store import AclStore
     from ottla.cluster.image import Image
-    from ottla.cluster.keeper import Keeper
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.config import BrokerConfig
     from ottla.disk import Disk
     from ottla.founding import Founding
@@ -70,7 +71,7 @@ class Broker:
         *,
         clock: Clock | None = None,
         disk: Disk | None = None,
-        keeper: Keeper | None = None,
+        metadata_store: MetadataStore | None = None,
     ) -> None:
         self.config = config
         self.clock: Clock = clock or SystemClock()
@@ -78,14 +79,14 @@ class Broker:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.addresses: list[tuple[str, str, int]] = []
-        self._store = Store([Path(path) for path in config.log_dirs], self.disk, self.clock, config)
+        self._store = LogStore([Path(path) for path in config.log_dirs], self.disk, self.clock, config)
         self._founding: Founding
         if config.zookeeper_connect:
             from ottla.founding.member import Joined  # a broker that stands alone does without
 
-            self._founding = Joined(config, self.clock, self._store, keeper)
+            self._founding = Joined(config, self.clock, self._store, metadata_store)
         else:
-            self._founding = Alone(config, self.clock, self._store, keeper)
+            self._founding = Alone(config, self.clock, self._store, metadata_store)
         self._authorizer: Authorizer | None = None
         self._acl_store: AclStore | None = None
         self._sources: Sources | None = None
@@ -104,6 +105,7 @@ class Broker:
     async def start(self) -> None:
         for notice in self.config.notices:
             log.warning(notice)
+        warn_if_missing(log)
         descriptors.raise_limit()
         # Others may fail and go offline; without the first, which has the metadata, there is nothing to go by.
         self.disk.make_folder(self.config.log_dirs[0], parents=True)
@@ -147,7 +149,7 @@ class Broker:
         users = (user.strip() for user in (config.super_users or "").split(";"))
         self._authorizer = Authorizer(filter(None, users), open_by_default=config.allow_everyone_if_no_acl_found)
         shared = founding.membership is not None
-        self._acl_store = AclStore(founding.keeper, self._authorizer, self.clock, shared=shared)
+        self._acl_store = AclStore(founding.metadata_store, self._authorizer, self.clock, shared=shared)
         await self._acl_store.start()
 
     async def _open_metrics(self) -> None:
@@ -156,7 +158,7 @@ class Broker:
             return
         from ottla.metrics.endpoint import Endpoint
         from ottla.metrics.loop_lag import LoopLag
-        from ottla.metrics.session import KeeperSession
+        from ottla.metrics.session import StoreSession
         from ottla.metrics.sources import Sources
 
         self._sources = Sources(
@@ -165,7 +167,7 @@ class Broker:
             lag=LoopLag(),
             missing=self._missing,
             listeners=self._listeners,
-            session=KeeperSession(self._founding.keeper) if self.config.zookeeper_connect else None,
+            session=StoreSession(self._founding.metadata_store) if self.config.zookeeper_connect else None,
         )
         self._metrics = Endpoint(self._sources, gethostname())
         await self._metrics.open()
@@ -248,7 +250,7 @@ class Broker:
             groups=self._groups,
             transactions=self._transactions,
             markers=markers,
-            old_offsets=ConsumerOffsets(founding.keeper),
+            old_offsets=ConsumerOffsets(founding.metadata_store),
             clustered=founding.membership is not None,
             membership=founding.membership,
             throttle=founding.throttle,

@@ -28,8 +28,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, NamedTuple, Self
 
+from ottla.data_folder import FolderInUse, FolderLocks, memory_folder, remove
 from ottla.faults.methods import FaultMethods
-from ottla.folder import FolderInUse, FolderLocks, memory_folder, remove
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -87,6 +87,7 @@ class Broker(FaultMethods):
 
         assert self._root is None, "the broker runs"
         data = self._settings.data or self._memory
+        new = data is None
         if data is None:
             data = self._memory = memory_folder()
         try:
@@ -95,7 +96,7 @@ class Broker(FaultMethods):
             self._root = Root(config)
             await self._root.start()
         except BaseException as error:
-            await self.stop()
+            await (self.stop() if new else self._end())  # what was in memory before stays for another try
             if isinstance(error, (BrokerError, ConfigError, FolderInUse, OSError)):
                 raise BrokerFailed(str(error)) from error
             raise
@@ -203,7 +204,10 @@ class BrokerThread(FaultMethods):
         self._broker._remove_memory()  # of one that was killed before
 
     def kill(self) -> None:
-        """End as a killed process does: no answers, no flush, no goodbye. Its data are as they are at this moment."""
+        """End as a killed process does: no answers, no flush, no goodbye. Its data are as they are at this moment.
+
+        A member of a cluster leaves it at once; only a process can leave a session behind that has to expire.
+        """
         self._end(lambda: self._broker._end(kill=True))
 
     def restart(self) -> None:
@@ -294,20 +298,30 @@ class BrokerProcess(FaultMethods):
     @property
     def log(self) -> str:
         """What the broker has written to its log, from its first start on."""
+        return self.read_log(0)
+
+    @property
+    def log_size(self) -> int:
+        """In bytes."""
+        return 0 if self._log is None else os.fstat(self._log.fileno()).st_size
+
+    def read_log(self, start: int) -> str:
+        """What was written after the first `start` bytes."""
         if self._log is None:
             return ""
-        return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
+        return os.pread(self._log.fileno(), self.log_size - start, start).decode(errors="replace")
 
     def start(self) -> Self:
         """Start, or start again after `stop` or `kill`: on the port that it had."""
         from ottla.faults.control import ControlClient
 
         assert self._process is None, "the broker runs"
+        new = self._memory is None
         readable, writable = os.pipe()
         control = ControlClient()
         if self._log is None:
             self._log = tempfile.TemporaryFile()  # noqa: SIM115 - one for all starts, read also after the end
-        before = len(self.log)
+        before = self.log_size
         channels = ["--ready-fd", str(writable), "--control-fd", str(control.child_fd)]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "ottla", "serve", *self._arguments(), *channels],
@@ -326,8 +340,9 @@ class BrokerProcess(FaultMethods):
         timer.cancel()
         if not line:
             self._close()
-            self._remove_memory()
-            raise BrokerFailed(self.log[before:].strip() or f"no answer within {START_TIMEOUT_S:.0f} seconds")
+            if new:  # what was in memory before stays for another try
+                self._remove_memory()
+            raise BrokerFailed(self.read_log(before).strip() or f"no answer within {START_TIMEOUT_S:.0f} seconds")
         facts = json.loads(line)
         self.bootstrap, self.node_id, self.cluster_id = facts["bootstrap"], facts["node_id"], facts["cluster_id"]
         self.metrics = facts["metrics"]

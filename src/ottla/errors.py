@@ -1,8 +1,8 @@
 """The error codes of the Kafka protocol: one table, and the exception that carries one of them.
 
 An expected failure of one item (a partition, a topic, a group) is a code in that item's result. Code below a handler
-may raise `BrokerError`, and the nearest loop over items turns it into that code. A client tries again by itself on a
-code that is `retriable`; every other code reaches its user.
+may raise `BrokerError`, and the nearest loop over items turns it into that code. Clients retry on a code that is
+`retriable`; every other code reaches their users.
 """
 
 from __future__ import annotations

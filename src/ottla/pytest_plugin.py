@@ -24,6 +24,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -178,7 +179,7 @@ async def ottla_aio_admin(ottla_broker: BrokerProcess | BrokerThread) -> AsyncIt
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    item.stash[LOG_STARTS] = {id(broker): log_size(broker) for broker in item.config.stash.get(RUNNING, [])}
+    item.stash[LOG_STARTS] = {id(broker): broker.log_size for broker in logging_brokers(item.config)}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -186,9 +187,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         starts = item.stash.get(LOG_STARTS, {})
-        for broker in item.config.stash.get(RUNNING, []):
-            said = getattr(broker, "log", "")[starts.get(id(broker), 0) :]  # in a thread pytest hears it itself
-            if said:
+        for broker in logging_brokers(item.config):
+            if said := broker.read_log(starts.get(id(broker), 0)):
                 report.sections.append((f"Log of the broker at {broker.bootstrap}", said))
     return report
 
@@ -197,7 +197,18 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     for broker in item.config.stash.get(RUNNING, []):
         if broker.running:
-            broker.clear_faults()
+            with suppress(OSError):  # it has just ended
+                broker.clear_faults()
+
+
+def logging_brokers(config: pytest.Config) -> list[BrokerProcess]:
+    """Those with a log of their own: pytest captures the log of a broker in a thread itself."""
+    running = config.stash.get(RUNNING, [])
+    if not running:
+        return []
+    from ottla.embed import BrokerProcess
+
+    return [broker for broker in running if isinstance(broker, BrokerProcess)]
 
 
 def run_broker(config: pytest.Config) -> Iterator[BrokerProcess | BrokerThread]:
@@ -232,10 +243,6 @@ def load(module: str, fixture: str) -> Any:
     except ModuleNotFoundError as error:
         package = module.partition(".")[0].replace("_", "-")
         raise pytest.UsageError(f"{fixture} needs {package}: pip install {package}") from error
-
-
-def log_size(broker: BrokerProcess | BrokerThread) -> int:
-    return len(getattr(broker, "log", ""))
 
 
 def read_options(config: pytest.Config) -> dict[str, str]:

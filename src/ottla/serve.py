@@ -3,8 +3,11 @@
     defaults < --config FILE < OTTLA_* in the environment < --set name=value < --data, --port, --host, --node-id,
     --zookeeper
 
-Prints one block for people on stdout when the broker answers, log lines on stderr. SIGTERM and SIGINT drain and stop;
-a second one stops at once. Exit codes: 0 stopped when asked to, 1 could not run, 2 asked for something impossible.
+Prints one block for people on stdout when the broker answers, log lines on stderr. SIGTERM, SIGINT and SIGHUP drain and
+stop, as they do with Apache Kafka; a second one stops at once. SIGHUP comes when a terminal is closed; where it was
+ignored before (`nohup`), it still is. systemd is told when the broker is ready (notify.py).
+
+Exit codes: 0 stopped when asked to, 1 could not run, 2 asked for something impossible.
 
 From exec to the first acknowledged produce counts against a promise of 300 ms: nothing may be imported here that a
 broker does not need, which is why this command is not one of Typer's.
@@ -24,8 +27,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla import __version__, logs
-from ottla.cluster.keeper import KeeperError
+from ottla import __version__, logging_setup
+from ottla.cluster.metadata_store import StoreError
 from ottla.config import (
     BrokerConfig,
     ConfigError,
@@ -35,9 +38,10 @@ from ottla.config import (
     parse_properties,
     parse_settings,
 )
+from ottla.data_folder import FolderInUse, FolderLocks, default_folder, is_memory, memory_folder, remove
 from ottla.errors import BrokerError
-from ottla.folder import FolderInUse, FolderLocks, default_folder, is_memory, memory_folder, remove
 from ottla.log.checkpoints import CorruptCheckpointError
+from ottla.notify import notify
 
 if TYPE_CHECKING:
     from ottla.broker import Broker
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
 PORT = 9092
 CONSOLE = "127.0.0.1:8190"
 EVERYWHERE = ("", "0.0.0.0", "::")
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DEAF_S_MAX = 20.0  # no request may hold the loop for more than a fraction of a second
 
 logger = logging.getLogger("ottla.serve")
@@ -69,7 +73,7 @@ class Plan(NamedTuple):
 def serve(arguments: list[str]) -> int:
     gc.disable()  # nothing dies while modules load; see `run`
     options = parser().parse_args(arguments)
-    logs.set_up(options.log_level, options.log_format)
+    logging_setup.set_up(options.log_level, options.log_format)
     try:
         plan = make_plan(options, os.environ)
     except ConfigError as error:
@@ -86,7 +90,7 @@ def serve(arguments: list[str]) -> int:
         return complain(explain(error, plan.config), 1)
     except BrokerError as error:
         return complain(error.message or error.code.name, 1)
-    except (KeeperError, CorruptCheckpointError) as error:
+    except (StoreError, CorruptCheckpointError) as error:
         return complain(str(error), 1)
     finally:
         locks.release()
@@ -119,8 +123,8 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--console-changes", action="store_true", help="let the console change things, and not only read")
     add("--check", action="store_true", help="look at the options, say all that is wrong with them, and start nothing")
-    add("--log-level", choices=logs.LEVELS, default="info")
-    add("--log-format", choices=logs.FORMATS, default="text")
+    add("--log-level", choices=logging_setup.LEVELS, default="info")
+    add("--log-format", choices=logging_setup.FORMATS, default="text")
     add("--ready-fd", type=int, metavar="N", help="write one line of JSON here when the broker answers, then close it")
     add("--control-fd", type=int, metavar="N", help="take orders of a test here, such as faults on purpose")
     add("--until-eof", action="store_true", help="stop when standard input ends, so as not to outlive a parent")
@@ -239,7 +243,6 @@ def run(plan: Plan) -> int:
 
 async def live(plan: Plan) -> int:
     from ottla.broker import Broker
-    from ottla.records import native
 
     stop, left = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -252,13 +255,12 @@ async def live(plan: Plan) -> int:
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            if line := native.missing():
-                logger.warning(line)
             if plan.control is not None:
                 from ottla.faults.control import ControlServer
 
                 control = ControlServer(plan.control, broker)
             announce(broker, plan)
+            notify(f"READY=1\nSTATUS=node {broker.node_id} of cluster {broker.cluster_id}")
             beside = start_console(broker, plan)
             gc.freeze()  # what start-up built lives as long as the process: never look at it again
             gc.enable()
@@ -266,6 +268,7 @@ async def live(plan: Plan) -> int:
         return 0
     finally:
         stopping.cancel()
+        notify("STOPPING=1")
         if not starting.done():
             cut_short(plan)
         if control is not None:
@@ -303,12 +306,13 @@ def listen_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> 
     whatever was acknowledged is found at the next start, as after any crash.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # in every thread that is started from here on
-    threading.Thread(target=wait_for_signals, args=(loop, stop), name="signals", daemon=True).start()
+    heeded = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+    signal.pthread_sigmask(signal.SIG_BLOCK, heeded)  # in every thread that is started from here on
+    threading.Thread(target=wait_for_signals, args=(loop, stop, heeded), name="signals", daemon=True).start()
 
 
-def wait_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    number = signal.Signals(signal.sigwait(SIGNALS))
+def wait_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, heeded: list[signal.Signals]) -> None:
+    number = signal.Signals(signal.sigwait(heeded))
     deaf = threading.Timer(DEAF_S_MAX, give_up, (number,))
     deaf.daemon = True
     deaf.start()
@@ -320,7 +324,7 @@ def wait_for_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> No
 
     with suppress(RuntimeError):  # the loop has ended by itself
         loop.call_soon_threadsafe(ask_to_stop)
-    end(signal.Signals(signal.sigwait(SIGNALS)))
+    end(signal.Signals(signal.sigwait(heeded)))
 
 
 def give_up(number: signal.Signals) -> None:

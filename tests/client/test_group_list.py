@@ -44,10 +44,10 @@ def test_many_groups_are_asked_in_few_requests(
         assert asked["OffsetFetchRequest"] == -(-groups // GROUPS_AT_ONCE)
         assert asked["FindCoordinatorRequest"] == 0
         for number in range(count):
-            listed, offsets = found[ottla_namespace.group(f"g{number}")]
-            assert offsets == {TopicPartition(topic, 1): Committed(number)}
-            assert listed.coordinator in cluster.brokers()
-        assert found[ottla_namespace.group("other")][1][TopicPartition(topic, 0)].offset == 7
+            group = found[ottla_namespace.group(f"g{number}")]
+            assert group.committed == {TopicPartition(topic, 1): Committed(number)}
+            assert group.listed.coordinator in cluster.brokers()
+        assert found[ottla_namespace.group("other")].committed[TopicPartition(topic, 0)].offset == 7
         version = Connection.version
         monkeypatch.setattr(
             Connection, "version", lambda connection, key, newest=None: min(version(connection, key, newest), 7)

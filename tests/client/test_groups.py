@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as Place
 
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Refused
-from ottla.client.groups import OFFSET_FETCH, Committed, commit, committed, delete_group
+from ottla.client.groups import OFFSET_FETCH, Committed, commit, delete_group, read_offsets
 from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -25,21 +25,21 @@ def test_offsets_are_kept_with_their_text(either: Broker) -> None:
         where = fresh(cluster, 3)
         other, third = (TopicPartition(where.topic, index) for index in (1, 2))
         group = f"group-{where.topic}"
-        assert committed(cluster, group) == {}
+        assert read_offsets(cluster, group) == {}
         commit(cluster, group, {where: Committed(7, "seven", 0), other: Committed(0)})
         commit(cluster, group, {})
-        assert committed(cluster, group) == {where: Committed(7, "seven", 0), other: Committed(0)}
-        assert committed(cluster, group, [where, third]) == {where: Committed(7, "seven", 0)}
-        assert committed(cluster, group, []) == {}
+        assert read_offsets(cluster, group) == {where: Committed(7, "seven", 0), other: Committed(0)}
+        assert read_offsets(cluster, group, [where, third]) == {where: Committed(7, "seven", 0)}
+        assert read_offsets(cluster, group, []) == {}
         consumer = Consumer({"bootstrap.servers": either.bootstrap, "group.id": group})
         (found,) = consumer.committed([Place(*where)], timeout=TIMEOUT_S)
         assert (found.offset, found.metadata[:5]) == (7, "seven")  # confluent-kafka 2.x reads past its end
         consumer.commit(offsets=[Place(*where, 9)], asynchronous=False)
         consumer.close()
-        assert committed(cluster, group, [where])[where].offset == 9
+        assert read_offsets(cluster, group, [where])[where].offset == 9
         delete_group(cluster, group)
         delete_group(cluster, group)  # is gone already
-        assert committed(cluster, group) == {}
+        assert read_offsets(cluster, group) == {}
 
 
 @pytest.mark.parametrize("version", [2, 5, 7])
@@ -49,7 +49,11 @@ def test_older_versions_say_the_same(own: Broker, version: int) -> None:
         commit(cluster, where.topic, {where: Committed(3, "x")})
         for connection in cluster._open.values():
             connection._versions[OFFSET_FETCH] = (0, version)
-        assert committed(cluster, where.topic) == committed(cluster, where.topic, [where]) == {where: Committed(3, "x")}
+        assert (
+            read_offsets(cluster, where.topic)
+            == read_offsets(cluster, where.topic, [where])
+            == {where: Committed(3, "x")}
+        )
 
 
 def test_a_group_with_members_is_left_alone(either: Broker) -> None:

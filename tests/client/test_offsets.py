@@ -13,10 +13,11 @@ from ottla.client import offsets
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.connection import Connection
 from ottla.client.failure import Failed, Refused
-from ottla.client.groups import Committed, commit, committed
+from ottla.client.groups import Committed, commit, read_offsets
 from ottla.client.producing import Sender
 from ottla.client.transaction import end, enlist, identify
 from ottla.records import batch
+from ottla.wire.messages.commits import OffsetFetchRequest
 from ottla.wire.messages.metadata import MetadataRequest
 from ottla.wire.messages.topics import CreateTopicsRequest
 
@@ -48,6 +49,8 @@ def test_requests_name_no_more_partitions_than_brokers_take(own: Broker, monkeyp
 
     def counted(self: Connection, request: object, *more: Any, **named: Any) -> Any:
         topics = getattr(request, "v3_and_below_topics", None) or getattr(request, "topics", None) or []
+        if isinstance(request, OffsetFetchRequest):
+            topics = [topic for group in request.groups for topic in group.topics or []]
         if not isinstance(request, MetadataRequest | CreateTopicsRequest):
             indexes = [getattr(one, "partitions", None) or getattr(one, "partition_indexes", []) for one in topics]
             sizes.append(sum(map(len, indexes)))
@@ -61,7 +64,7 @@ def test_requests_name_no_more_partitions_than_brokers_take(own: Broker, monkeyp
         monkeypatch.setattr(Connection, "ask", counted)
         assert offsets.latest(cluster, wheres) == dict.fromkeys(wheres, 0)
         commit(cluster, first.topic, {where: Committed(where.partition) for where in wheres})
-        assert committed(cluster, first.topic, wheres) == {where: Committed(where.partition) for where in wheres}
+        assert read_offsets(cluster, first.topic, wheres) == {where: Committed(where.partition) for where in wheres}
         enlist(cluster, identity, wheres)
         assert [size for size in sizes if size] == [2, 2, 1] * 4
         end(cluster, identity, commit=False)
@@ -93,7 +96,7 @@ def test_moments(either: Broker) -> None:
         assert offsets.at_time(cluster, {where: 0}) == {where: (0, 1000)}
         assert offsets.at_time(cluster, {where: 1031}) == {where: (4, 1040)}
         assert offsets.at_time(cluster, {where: 1091}) == {where: None}
-        with pytest.raises(Failed, match="-5 is no time"):
+        with pytest.raises(Failed, match="-5 is before 1970"):
             offsets.at_time(cluster, {where: -5})
 
 

@@ -20,7 +20,7 @@ from ottla.client.failure import Failed, Refused, Unreachable
 from ottla.client.producing import Sender
 from ottla.client.security import PLAIN, Security, credentials, scram_steps, security
 from ottla.errors import ErrorCode
-from ottla.tools.session import guarded
+from ottla.tools.session import read_security
 from ottla.wire.messages.auth import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -357,10 +357,10 @@ def conversation(challenge: str, verdict: str) -> None:
 @pytest.mark.parametrize(
     ("challenge", "said"),
     [
-        ("", "something else than a SCRAM challenge"),
-        ("e=other-error", "something else than a SCRAM challenge"),
-        ("r={nonce}x,s=c2FsdA==,i=many", "something else than a SCRAM challenge"),
-        ("r={nonce}x,s=@@@@,i=4096", "something else than a SCRAM challenge"),
+        ("", "something other than a SCRAM challenge"),
+        ("e=other-error", "something other than a SCRAM challenge"),
+        ("r={nonce}x,s=c2FsdA==,i=many", "something other than a SCRAM challenge"),
+        ("r={nonce}x,s=@@@@,i=4096", "something other than a SCRAM challenge"),
         ("r=other,s=c2FsdA==,i=4096", "not ours"),
         ("r={nonce},s=c2FsdA==,i=4096", "not ours"),
         ("r={nonce}x,s=c2FsdA==,i=1", "asks for 1 rounds"),
@@ -383,15 +383,15 @@ def test_the_tools_pass_on_what_librdkafka_is_told(listeners: Listeners) -> None
         "sasl.password": SECRET,
         **trust,
     }
-    Cluster(listeners.sasl_ssl, security=guarded(options)).close()
+    Cluster(listeners.sasl_ssl, security=read_security(options)).close()
     options = {
         "security.protocol": "ssl",
         "ssl.key.location": str(made.folder / "client.key"),
         "ssl.certificate.location": str(made.folder / "client.crt"),
         **trust,
     }
-    Cluster(listeners.mutual, security=guarded(options)).close()
+    Cluster(listeners.mutual, security=read_security(options)).close()
     with pytest.raises(Failed, match=r"ssl\.ca\.certificate\.stores does not work"):
-        guarded({"ssl.ca.certificate.stores": "x"})
+        read_security({"ssl.ca.certificate.stores": "x"})
     with pytest.raises(Failed, match=r"ssl\.key\.location: /nowhere: No such file"):
-        guarded({"ssl.key.location": "/nowhere"})
+        read_security({"ssl.key.location": "/nowhere"})

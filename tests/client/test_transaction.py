@@ -11,7 +11,7 @@ from process import Ottla
 
 from ottla.client.cluster import TRANSACTION, Cluster, TopicPartition
 from ottla.client.failure import Failed, Refused
-from ottla.client.groups import Committed, committed
+from ottla.client.groups import Committed, read_offsets
 from ottla.client.producing import Sender
 from ottla.client.transaction import Identity, add_offsets, end, enlist, identify, newer_protocol, ongoing
 from ottla.errors import ErrorCode
@@ -87,7 +87,7 @@ def test_offsets_follow_the_transaction(any_age: Broker) -> None:
         for offset, commits, seen in ((5, False, {}), (6, True, {where: Committed(6, "six")})):
             add_offsets(cluster, identity, group, {where: Committed(offset, "six")})
             identity = end(cluster, identity, commit=commits)
-            assert committed(cluster, group, [where]) == seen  # waits for what is not decided
+            assert read_offsets(cluster, group, [where]) == seen  # waits for what is not decided
 
 
 def test_a_transaction_outlives_its_broker(either: Broker) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from ottla.cluster import alterations
-from ottla.cluster.alterations import APPEND, DELETE, SET, SUBTRACT, Change
+from ottla.cluster.alterations import APPEND, DELETE, SET, SUBTRACT, OptionChange
 from ottla.config import load
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.errors import BrokerError, ErrorCode
@@ -14,29 +14,29 @@ CONFIG = load({})
 def test_changes_of_options() -> None:
     defaults = alterations.topic_defaults(CONFIG)
 
-    def after(before: dict[str, str], *changes: Change) -> dict[str, str]:
-        return alterations.changed_configs(before, changes, TOPIC_OPTIONS, defaults)
+    def after(before: dict[str, str], *changes: OptionChange) -> dict[str, str]:
+        return alterations.apply_changes(before, changes, TOPIC_OPTIONS, defaults)
 
-    assert after({"a": "1"}, Change("b", SET, "2")) == {"a": "1", "b": "2"}
-    assert after({"a": "1"}, Change("a", DELETE, None), Change("z", DELETE, None)) == {}
+    assert after({"a": "1"}, OptionChange("b", SET, "2")) == {"a": "1", "b": "2"}
+    assert after({"a": "1"}, OptionChange("a", DELETE, None), OptionChange("z", DELETE, None)) == {}
     policy = "cleanup.policy"
-    assert after({}, Change(policy, APPEND, "compact")) == {policy: "delete,compact"}, "to the default"
-    assert after({policy: "compact"}, Change(policy, APPEND, "compact, delete")) == {policy: "compact,delete"}
-    assert after({policy: "compact,delete"}, Change(policy, SUBTRACT, "compact,x")) == {policy: "delete"}
+    assert after({}, OptionChange(policy, APPEND, "compact")) == {policy: "delete,compact"}, "to the default"
+    assert after({policy: "compact"}, OptionChange(policy, APPEND, "compact, delete")) == {policy: "compact,delete"}
+    assert after({policy: "compact,delete"}, OptionChange(policy, SUBTRACT, "compact,x")) == {policy: "delete"}
 
 
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        (Change("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG, "Can't APPEND to key retention.ms"),
-        (Change("x", SUBTRACT, "1"), ErrorCode.INVALID_CONFIG, "Can't SUBTRACT to key x"),
-        (Change("retention.ms", SET, None), ErrorCode.INVALID_REQUEST, "Null value not supported"),
-        (Change("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST, "Unknown operation type 9"),
+        (OptionChange("retention.ms", APPEND, "1"), ErrorCode.INVALID_CONFIG, "Can't APPEND to key retention.ms"),
+        (OptionChange("x", SUBTRACT, "1"), ErrorCode.INVALID_CONFIG, "Can't SUBTRACT to key x"),
+        (OptionChange("retention.ms", SET, None), ErrorCode.INVALID_REQUEST, "Null value not supported"),
+        (OptionChange("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST, "Unknown operation type 9"),
     ],
 )
-def test_changes_that_cannot_be(change: Change, code: ErrorCode, words: str) -> None:
+def test_changes_that_cannot_be(change: OptionChange, code: ErrorCode, words: str) -> None:
     with pytest.raises(BrokerError, match=words) as raised:
-        alterations.changed_configs({}, [change], TOPIC_OPTIONS, {})
+        alterations.apply_changes({}, [change], TOPIC_OPTIONS, {})
     assert raised.value.code is code
 
 

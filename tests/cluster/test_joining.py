@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.cluster import joining, znodes
-from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.joining import hand_over
-from ottla.cluster.keeper import Create, Unknown
+from ottla.cluster.metadata_store import Create, Unknown
+from ottla.cluster.sqlite_store import MEMORY, SqliteStore
 from ottla.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from ottla.cluster.keeper import Op
+    from ottla.cluster.metadata_store import Op
 
 
 def run(story: Coroutine[None, None, None]) -> None:
     asyncio.run(story)
 
 
-async def store(*ops: Op) -> Embedded:
-    keeper = Embedded(MEMORY)
-    await keeper.open()
-    await keeper.multi(ops)
-    return keeper
+async def store(*ops: Op) -> SqliteStore:
+    metadata_store = SqliteStore(MEMORY)
+    await metadata_store.open()
+    await metadata_store.multi(ops)
+    return metadata_store
 
 
-async def node() -> Embedded:
+async def node() -> SqliteStore:
     return await store(
         *(Create(path) for path in znodes.PARENTS),
         Create(znodes.CLUSTER_ID, znodes.encode_cluster_id("mine")),
@@ -51,8 +51,8 @@ async def node() -> Embedded:
     )
 
 
-async def contents(keeper: Embedded) -> dict[str, bytes]:
-    return {path: found.data for path, found in (await keeper.tree("/")).items() if not found.stat.ephemeral}
+async def contents(metadata_store: SqliteStore) -> dict[str, bytes]:
+    return {path: found.data for path, found in (await metadata_store.tree("/")).items() if not found.stat.ephemeral}
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 1000])

@@ -7,7 +7,7 @@ from random import Random
 import judge
 import pytest
 
-from ottla.cluster.placement import alternated, assign
+from ottla.cluster.placement import alternate_racks, assign
 from ottla.errors import BrokerError, ErrorCode
 
 
@@ -20,7 +20,7 @@ def test_one_broker_holds_everything() -> None:
 
 
 def test_racks_alternate() -> None:
-    assert alternated({1: "a", 2: "a", 3: "a", 4: "b", 5: "b", 6: "c"}) == [1, 4, 6, 2, 5, 3]
+    assert alternate_racks({1: "a", 2: "a", 3: "a", 4: "b", 5: "b", 6: "c"}) == [1, 4, 6, 2, 5, 3]
 
 
 def cases(count: int) -> list[tuple[dict[int, str | None], int, int, int, int]]:

@@ -109,7 +109,7 @@ def test_partitions_that_cannot_be(
 
 def test_logs_without_metadata_become_topics() -> None:
     logs = [FoundLog("t", 2, b"i" * 16, 4), FoundLog("t", 0, None, -1), FoundLog("__consumer_offsets", 0, None, 0)]
-    (offsets, topic), dropped = plans.adopted(CONFIG, Legacy(logs), 7, iter([b"n" * 16]))
+    (offsets, topic), dropped = plans.adopt_topics(CONFIG, Legacy(logs), 7, iter([b"n" * 16]))
     assert (topic.name, topic.id) == ("t", b"i" * 16)
     assert [(one.index, one.leader, one.leader_epoch) for one in topic.partitions] == [(0, 7, 0), (1, 7, 0), (2, 7, 5)]
     assert (offsets.id, offsets.configs["cleanup.policy"]) == (b"n" * 16, "compact")
@@ -122,9 +122,9 @@ def test_options_that_have_no_meaning_here_are_named_when_a_folder_is_adopted() 
         topics={"t": {"retention.ms": "-1", "x": "y"}, "gone": {"x": "y"}},
         brokers={"1": {"log.segment.bytes": "5000", "num.partitions": "3"}},
     )
-    (topic,), dropped = plans.adopted(CONFIG, legacy, 1, iter([b"n" * 16]))
+    (topic,), dropped = plans.adopt_topics(CONFIG, legacy, 1, iter([b"n" * 16]))
     assert (topic.configs, dropped) == ({"retention.ms": "-1"}, ["topic t: Unknown topic config name: x"])
-    brokers, dropped = plans.adopted_brokers(CONFIG, legacy)
+    brokers, dropped = plans.adopt_broker_configs(CONFIG, legacy)
     assert brokers == {"1": {"log.segment.bytes": "5000"}}
     assert dropped == ["broker 1: Cannot update these configs dynamically: [num.partitions]"]
 
@@ -138,4 +138,4 @@ def test_options_that_have_no_meaning_here_are_named_when_a_folder_is_adopted() 
     ],
 )
 def test_producer_ids_begin_above_those_in_use(legacy: Legacy, first: int) -> None:
-    assert plans.adopted_producer_id(legacy) == first
+    assert plans.next_producer_id(legacy) == first

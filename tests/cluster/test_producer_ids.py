@@ -4,11 +4,11 @@ import asyncio
 from pathlib import Path
 
 from ottla.clock import SystemClock
-from ottla.cluster.embedded import Embedded
 from ottla.cluster.image import EMPTY, NO_LEADER, Broker
 from ottla.cluster.metadata import Metadata
 from ottla.cluster.peers import PeerError, UnsupportedError
 from ottla.cluster.producer_ids import BLOCK_SIZE, ControllerBlocks, ProducerIds, take_block
+from ottla.cluster.sqlite_store import SqliteStore
 from ottla.config import load
 from ottla.errors import ErrorCode
 from ottla.wire.messages.transactions import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -18,11 +18,11 @@ def test_ids_are_unique_over_blocks_brokers_and_restarts(tmp_path: Path) -> None
     async def scene() -> None:
         taken: list[int] = []
         for _ in range(2):
-            keeper = Embedded(str(tmp_path / "metadata"))
-            await keeper.open()
-            one, other = ProducerIds(keeper, 1), ProducerIds(keeper, 2)
+            store = SqliteStore(str(tmp_path / "metadata"))
+            await store.open()
+            one, other = ProducerIds(store, 1), ProducerIds(store, 2)
             taken += await asyncio.gather(*(source.take() for _ in range(BLOCK_SIZE + 10) for source in (one, other)))
-            await keeper.close()
+            await store.close()
         assert len(set(taken)) == len(taken) == 4 * (BLOCK_SIZE + 10)
         assert min(taken) == 0
 
@@ -32,11 +32,11 @@ def test_ids_are_unique_over_blocks_brokers_and_restarts(tmp_path: Path) -> None
 class Controller:
     """Broker 2, which takes blocks for others, in the same store."""
 
-    def __init__(self, keeper: Embedded) -> None:
+    def __init__(self, store: SqliteStore) -> None:
         self.asked: list[AllocateProducerIdsRequest] = []
         self.trouble: Exception | None = None
         self.code = ErrorCode.NONE
-        self._keeper = keeper
+        self._store = store
 
     async def ask(
         self, broker: Broker, request: AllocateProducerIdsRequest, **how: object
@@ -47,7 +47,7 @@ class Controller:
             raise self.trouble
         if self.code is not ErrorCode.NONE:
             return AllocateProducerIdsResponse(error_code=self.code, producer_id_start=-1, producer_id_len=0)
-        start, end = await take_block(self._keeper, request.broker_id)
+        start, end = await take_block(self._store, request.broker_id)
         return AllocateProducerIdsResponse(error_code=0, producer_id_start=start, producer_id_len=end - start)
 
     def close_channel(self, broker_id: int, channel: str) -> None: ...
@@ -55,13 +55,13 @@ class Controller:
 
 def test_the_controller_is_asked_and_is_no_obstacle(tmp_path: Path) -> None:
     async def scene() -> None:
-        keeper = Embedded(str(tmp_path / "metadata"))
-        await keeper.open()
+        store = SqliteStore(str(tmp_path / "metadata"))
+        await store.open()
         metadata = Metadata(load({"log.dirs": str(tmp_path)}), SystemClock(), node_id=1)
         brokers = {one: Broker(one, {}, None, one) for one in (1, 2)}
         metadata.image = EMPTY._replace(brokers=brokers, controller_id=2)
-        controller = Controller(keeper)
-        ids = ProducerIds(keeper, 1, ControllerBlocks(metadata, controller, lambda: 77))
+        controller = Controller(store)
+        ids = ProducerIds(store, 1, ControllerBlocks(metadata, controller, lambda: 77))
 
         async def take_many() -> list[int]:
             return await asyncio.gather(*(ids.take() for _ in range(BLOCK_SIZE)))
@@ -82,6 +82,6 @@ def test_the_controller_is_asked_and_is_no_obstacle(tmp_path: Path) -> None:
             taken += await take_many()
         assert len(controller.asked) == 5, "nobody else is the controller"
         assert sorted(taken) == list(range(8 * BLOCK_SIZE))
-        await keeper.close()
+        await store.close()
 
     asyncio.run(scene())

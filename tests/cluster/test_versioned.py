@@ -18,7 +18,7 @@ def test_every_version_stays_what_it_was(seed: int) -> None:
         gone = random.sample(sorted(model), min(len(model), random.randrange(3)))
         put = {random.randrange(20): step for _ in range(random.randrange(4))}
         after = {key: value for key, value in model.items() if key not in gone} | put
-        versions.append((version.changed(put, gone), after))
+        versions.append((version.change(put, gone), after))
         older, old_model = random.choice(versions)
         changed = versions[-1][0].keys_changed_since(older)
         assert {key for key in {**after, **old_model} if after.get(key) != old_model.get(key)} <= changed
@@ -37,26 +37,26 @@ def test_going_through_a_version_is_not_disturbed_by_a_change() -> None:
     seen = []
     for name in version:
         seen.append((name, version[name]))
-        version.changed({"c": 3, "b": 9})
+        version.change({"c": 3, "b": 9})
     assert seen == [("a", 1), ("b", 2)]
 
 
 def test_a_key_that_came_is_told_from_one_that_changed() -> None:
     first = Versioned({"a": 1})
-    second = first.changed({"a": 2})
-    third = second.changed({"b": 1})
-    fourth = third.changed({}, ["a"])
+    second = first.change({"a": 2})
+    third = second.change({"b": 1})
+    fourth = third.change({}, ["a"])
     assert first.grown == second.grown < third.grown == fourth.grown == third.version
 
 
 def test_a_key_may_go_and_come_back_in_one_change() -> None:
     first = Versioned({"a": 1})
-    second = first.changed({"a": 2}, ["a"])
+    second = first.change({"a": 2}, ["a"])
     assert (dict(first), dict(second)) == ({"a": 1}, {"a": 2})
 
 
 def test_a_missing_key() -> None:
     with pytest.raises(KeyError):
-        Versioned({"a": 1}).changed({}, ["a"])["a"]
+        Versioned({"a": 1}).change({}, ["a"])["a"]
     with pytest.raises(KeyError):
-        Versioned().changed({}, ["a"])
+        Versioned().change({}, ["a"])

@@ -4,7 +4,7 @@ import pytest
 
 from ottla.cluster import znodes
 from ottla.cluster.image import Broker, Partition, Topic
-from ottla.cluster.keeper import Create, Node, Set, Stat
+from ottla.cluster.metadata_store import Create, Set, Stat, Znode
 
 TOPIC_ID = znodes.decode_uuid("vCPWZ75EQ2a6hQFhkRzuCA")
 TOPIC = Topic("T", TOPIC_ID, (Partition(0, (1, 0), (1, 0), 1, 0), Partition(1, (0, 2), (0,), 0, 5)), {})
@@ -12,8 +12,8 @@ TOPIC = Topic("T", TOPIC_ID, (Partition(0, (1, 0), (1, 0), 1, 0), Partition(1, (
 STATE = b'{"controller_epoch":9,"leader":0,"version":1,"leader_epoch":4,"isr":[0,1]}'
 
 
-def node(data: bytes, version: int = 0) -> Node:
-    return Node(data, Stat(version, 9, ephemeral=False))
+def node(data: bytes, version: int = 0) -> Znode:
+    return Znode(data, Stat(version, 9, ephemeral=False))
 
 
 def test_what_is_written_is_kafkas() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kazoo.client import KazooClient
 
-from ottla.cluster.zookeeper import Settings, ZooKeeper
+from ottla.cluster.zookeeper import ZooKeeper, ZooKeeperSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -31,17 +31,17 @@ async def opened(
 ) -> AsyncIterator[ZooKeeper]:
     """A client whose tree is empty, or that of `root`."""
     place = f"{server.address}/test-{secrets.token_hex(8)}" if root is None else f"{server.address}{root}"
-    keeper = ZooKeeper(Settings(place, session_timeout_ms=session_ms, **settings))  # type: ignore[arg-type]
-    await keeper.open()
+    store = ZooKeeper(ZooKeeperSettings(place, session_timeout_ms=session_ms, **settings))  # type: ignore[arg-type]
+    await store.open()
     try:
-        yield keeper
+        yield store
     finally:
-        await keeper.close()
+        await store.close()
 
 
-def expire(keeper: ZooKeeper, server: ZooKeeperServer) -> None:
+def expire(store: ZooKeeper, server: ZooKeeperServer) -> None:
     """End a session as the server would: a second client takes it over and closes it."""
-    session = (keeper._client._session_id, keeper._client._session_passwd)
+    session = (store._client._session_id, store._client._session_passwd)
     thief = KazooClient(server.address, client_id=session)
     thief.start()
     thief.stop()

@@ -20,7 +20,7 @@ from ottla.config.option import CLUSTER_WIDE
 from ottla.config.topic import INHERITED
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.embed import BrokerThread
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -167,13 +167,13 @@ def test_what_was_set_while_running_holds_from_the_next_start(tmp_path: Path, mo
         for name, row in ROWS.items():
             assert alter(wired, BROKER, EVERY, name, row.value) == 0
     threads: list[int] = []
-    opened = Store.open
+    opened = LogStore.open
 
-    def noted(self: Store, *arguments: Any) -> None:
+    def noted(self: LogStore, *arguments: Any) -> None:
         threads.append(self.config.num_recovery_threads_per_data_dir)
         opened(self, *arguments)
 
-    monkeypatch.setattr(Store, "open", noted)
+    monkeypatch.setattr(LogStore, "open", noted)
     with BrokerThread(data=tmp_path) as running:
         late = {"log.message.timestamp.difference.max.ms"}  # gives way to the newer names, which are set as well
         found = {name: look(root(running), name) for name in ROWS if name not in late}

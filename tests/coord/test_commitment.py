@@ -39,7 +39,7 @@ class Held(Partition):
     def high(self) -> int:
         return min(self.mark, self.log.end)
 
-    def committed(self, offset: int) -> asyncio.Future[None] | None:
+    def wait_for_commit(self, offset: int) -> asyncio.Future[None] | None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if offset <= self.mark:
             if not self.too_few:

@@ -15,7 +15,7 @@ from ottla.coord.machine import NOBODY, NOTHING, Decision, Record
 from ottla.coord.runtime import Runtime, replay, slot
 from ottla.disk import RealDisk
 from ottla.errors import BrokerError, ErrorCode
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.records import batch
 from ottla.replica.partition import Partition
 
@@ -75,9 +75,9 @@ class Counter:
 
 
 @contextmanager
-def stored(folder: Path) -> Iterator[Store]:
+def stored(folder: Path) -> Iterator[LogStore]:
     config = load({"log.dirs": str(folder)})
-    store = Store([folder], RealDisk(), SystemClock(), config)
+    store = LogStore([folder], RealDisk(), SystemClock(), config)
     store.open(lambda _: topic_config(config, {}))
     yield store
 

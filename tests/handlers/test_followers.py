@@ -179,7 +179,7 @@ class TestProduce:
         async def story(host: Host) -> None:
             partition = host.assign(state())
             for _ in range(3000):
-                waited = partition.committed(1)
+                waited = partition.wait_for_commit(1)
                 assert waited is not None
                 waited.cancel()
             assert len(partition._commits) < 2000
@@ -236,7 +236,7 @@ class TestFetch:
             assert (await fetched(host, replica=1, epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
             assert (await fetched(host, replica=1, epoch=6)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
             assert (await fetched(host, 9, replica=1)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-            partition = host.replicas.led("t", 0)
+            partition = host.replicas.require_led("t", 0)
             assert partition.followers is not None
             assert partition.followers.followers[1].end == -1, "none of them told what it has"
 
@@ -413,7 +413,7 @@ class TestOffsets:
 
 def replicas_at(host: Host, partition: Partition, start: int) -> None:
     for replica in (1, 2):
-        partition.fetched(replica, 4, start, -1, epoch_known=True)
+        partition.note_fetch(replica, 4, start, -1, epoch_known=True)
 
 
 def deletion(offset: int, timeout_ms: int = 60_000) -> DeleteRecordsRequest:

@@ -12,7 +12,7 @@ from replica.making import Host, state
 from replica.test_partition import play
 
 from ottla import descriptors
-from ottla.cluster.keeper import Unavailable
+from ottla.cluster.metadata_store import Unavailable
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.replication import leader_and_isr, update_metadata
 from ottla.replica import membership

@@ -94,7 +94,7 @@ def test_a_role_is_taken_in_every_version(tmp_path: Path, version: int) -> None:
         host.configs["t"] = {"min.insync.replicas": "2"}
         answer = await roles(host, version=version)
         assert (answer.error_code, code_of(answer)) == (0, 0)
-        partition = host.replicas.led("t", 0)
+        partition = host.replicas.require_led("t", 0)
         assert partition.epoch == 1
         assert partition.topic_id == (ID if version >= 5 else bytes(16))
         assert partition.log.config.min_insync_replicas == 2, "read, for the image knows nothing of the topic yet"
@@ -115,7 +115,7 @@ def test_an_older_controller_and_an_earlier_life_are_refused(tmp_path: Path) -> 
         assert stopped.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
         assert (await metadata(host, version=8, controller_epoch=4)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
         assert (await metadata(host, version=8, broker_epoch=3)).error_code == ErrorCode.STALE_BROKER_EPOCH
-        assert host.replicas.led("t", 0).epoch == 2
+        assert host.replicas.require_led("t", 0).epoch == 2
 
     play(tmp_path, story)
 
@@ -150,7 +150,7 @@ def test_without_a_leader_nobody_is_followed(tmp_path: Path) -> None:
         assert code_of(await roles(host, leader=-1)) == 0
         assert not host.told.followed
         with pytest.raises(BrokerError) as refused:
-            host.replicas.led("t", 0)
+            host.replicas.require_led("t", 0)
         assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     play(tmp_path, story)
@@ -179,7 +179,7 @@ def test_partitions_are_stopped_and_deleted_in_every_version(tmp_path: Path, ver
         await roles(host)
         answer = await stops(host, version=version)
         assert [one.error_code for one in answer.partition_errors] == [0]
-        assert not host.replicas.hosted("t", 0).led
+        assert not host.replicas.require_hosted("t", 0).led
         assert ("t", 0) in host.store.logs
         await stops(host, version=version, delete=True, epoch=-2)
         assert ("t", 0) not in host.store.logs
@@ -192,7 +192,7 @@ def test_a_stop_of_an_older_epoch_is_refused(tmp_path: Path) -> None:
         await roles(host, epoch=5)
         answer = await stops(host, version=4, delete=True, epoch=4)
         assert answer.partition_errors[0].error_code == ErrorCode.FENCED_LEADER_EPOCH
-        assert host.replicas.led("t", 0)
+        assert host.replicas.require_led("t", 0)
 
     play(tmp_path, story)
 

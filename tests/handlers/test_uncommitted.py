@@ -65,7 +65,7 @@ class Follower:
 
     def __init__(self, broker: BrokerThread, topic: str) -> None:
         self._broker = broker
-        self._partition = parts_of(broker).replicas.led(topic, 0)
+        self._partition = parts_of(broker).replicas.require_led(topic, 0)
         on_loop(broker, self._join)
 
     def _join(self) -> None:
@@ -85,7 +85,7 @@ class Follower:
         partition.lead(partition.epoch, followers, Site(clock, lambda _: None))
 
     def fetch(self) -> None:
-        on_loop(self._broker, lambda: self._partition.fetched(99, self._partition.log.end, 0, -1, epoch_known=True))
+        on_loop(self._broker, lambda: self._partition.note_fetch(99, self._partition.log.end, 0, -1, epoch_known=True))
 
 
 def is_silent(wired: Wired) -> bool:
@@ -182,7 +182,7 @@ def test_an_end_is_carried_out_when_it_is_committed(broker: BrokerThread, wired:
     producer = (init(wired, "x").producer_id, 0)
     assert add(wired, "x", producer, "t") == 0
     assert produce(wired, "x", producer, "t", b"v", 0).error_code == 0
-    follower, log = Follower(broker, STATE), parts_of(broker).replicas.led("t", 0).log
+    follower, log = Follower(broker, STATE), parts_of(broker).replicas.require_led("t", 0).log
     before = log.end
 
     class Sending:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.records import batch
 
 if TYPE_CHECKING:
@@ -100,11 +100,11 @@ def a_store(
     clock: StillClock | None = None,
     broker: Mapping[str, str] | None = None,
     topic: Mapping[str, str] | None = None,
-) -> Store:
+) -> LogStore:
     """A store, opened."""
     config = load(broker or {})
     folders = [folder] if isinstance(folder, os.PathLike) else list(folder)
-    store = Store(folders, disk or RealDisk(), clock or StillClock(), config)
+    store = LogStore(folders, disk or RealDisk(), clock or StillClock(), config)
     store.open(lambda _: topic_config(config, topic or {}))
     return store
 
@@ -119,7 +119,7 @@ def a_log(folder: Path, disk: Disk | None = None, **options: object) -> Log:
     return a_store(folder, disk=disk).create("orders", 0, TOPIC_ID, settings(**options), 0)
 
 
-async def keep_house(store: Store) -> None:
+async def keep_house(store: LogStore) -> None:
     """One turn of everything that looks after the logs, compaction left out."""
     house = store.housekeeping
     for work in (house.retain, house.flush, house.checkpoint, house.move, house.remove, house.look):

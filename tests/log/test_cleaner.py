@@ -14,7 +14,7 @@ from waiting import until
 
 from ottla.config import load
 from ottla.log.cleaner import REST_MS, Cleaner, survey, swap
-from ottla.log.compaction import SLICE_SIZE, Compaction, StoppedError, Throttle, plan
+from ottla.log.compaction import SLICE_SIZE, Compaction, ReadThrottle, StoppedError, plan
 from ottla.records import batch
 from ottla.records.batch import Record
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 HOUR_MS = 3_600_000
 BROKER = load({})
@@ -32,7 +32,7 @@ def put(log: Log, key: bytes, value: bytes | None = b"v", *, timestamp: int = NO
     append(log, memoryview(batch.build([Record(0, timestamp, key, value)], **producer)))
 
 
-def a_dirty_log(store: Store, topic: str, *, closed: int = 3, **options: object) -> Log:
+def a_dirty_log(store: LogStore, topic: str, *, closed: int = 3, **options: object) -> Log:
     """A log of as many closed segments, each with a value for the same key."""
     options = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.5, **options}
     log = store.create(topic, 0, TOPIC_ID, settings(**options), 0)
@@ -350,7 +350,7 @@ def test_the_throttle_waits_for_as_long_as_the_bytes_are_ahead_of_the_rate() -> 
             return self.is_set()
 
     stop = Waited()
-    throttle = Throttle(load({"log.cleaner.io.max.bytes.per.second": str(SLICE_SIZE)}), StillClock(), stop)
+    throttle = ReadThrottle(load({"log.cleaner.io.max.bytes.per.second": str(SLICE_SIZE)}), StillClock(), stop)
     throttle(SLICE_SIZE // 2)
     assert stop.seconds == []
     throttle(SLICE_SIZE // 2)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 LIVES = 20
 PRODUCERS = (11, 12, 13)  # with transactions; 1 and 2 are without
@@ -54,7 +54,7 @@ class Life:
         self.open: dict[int, Written] = {}  # by producer
         self.sequences: dict[int, int] = {}
         self.epochs = dict.fromkeys((1, 2, *PRODUCERS), 0)
-        self.store: Store
+        self.store: LogStore
         self.log: Log
         self.begin()
 

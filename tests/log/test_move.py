@@ -12,17 +12,17 @@ from log.test_log import end_transaction, from_producer, in_transaction
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log import move as moving
-from ottla.log.move import Move, Piece, count_bytes
+from ottla.log.move import LogMove, Piece, count_bytes
 from ottla.records import batch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 
-def begin(folder: Path, disk: FaultyDisk | None = None, **options: object) -> tuple[Store, Log]:
+def begin(folder: Path, disk: FaultyDisk | None = None, **options: object) -> tuple[LogStore, Log]:
     store = a_store([folder / "a", folder / "b"], disk=disk)
     log = store.create("orders", 0, TOPIC_ID, settings(segment_bytes=1000, file_delete_delay_ms=0, **options), 0)
     assert log.folder.parent == folder / "a"
@@ -35,7 +35,7 @@ def begin(folder: Path, disk: FaultyDisk | None = None, **options: object) -> tu
     return store, log
 
 
-def asked(store: Store, folder: Path) -> Move:
+def asked(store: LogStore, folder: Path) -> LogMove:
     store.move("orders", 0, str(folder / "b"))
     return store.moves["orders", 0]
 

@@ -18,8 +18,8 @@ from ottla.log.producers import (
     Active,
     Completed,
     Duplicate,
+    EndMarker,
     LastBatch,
-    Marker,
     Producers,
     read_marker,
 )
@@ -91,7 +91,7 @@ class World:
     def mark(self, producer_id: int, epoch: int = 0, *, commit: bool, coordinator_epoch: int = 0) -> Completed | None:
         header = a_header(producer_id, epoch, -1, base=self.end, transactional=True, control=True)
         self.end += 1
-        return self.producers.update(header, self.end - 1, self.end - 1, 2000, Marker(commit, coordinator_epoch))
+        return self.producers.update(header, self.end - 1, self.end - 1, 2000, EndMarker(commit, coordinator_epoch))
 
 
 def code(world: World, **batch_fields: bool | int) -> ErrorCode:
@@ -252,8 +252,8 @@ def test_a_transaction_that_ended_before_the_log_start_holds_nothing_back(tmp_pa
 
 
 def test_markers_are_read_from_control_records() -> None:
-    assert read_marker(struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 12)) == Marker(True, 12)
-    assert read_marker(struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 12)) == Marker(False, 12)
+    assert read_marker(struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 12)) == EndMarker(True, 12)
+    assert read_marker(struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 12)) == EndMarker(False, 12)
     assert read_marker(struct.pack(">hh", 0, 2), struct.pack(">hi", 0, 12)) is None
     assert read_marker(None, b"") is None
     assert read_marker(b"\0", b"\0") is None
@@ -371,7 +371,7 @@ def test_idle_producers_expire(tmp_path: Path) -> None:
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["data", "commit", "abort"])), max_size=30))
 def test_replay_of_the_log_gives_the_state_that_was_live(steps: list[tuple[int, str]]) -> None:
     live = World(Path("/nonexistent"))
-    written: list[tuple[Header, Marker | None]] = []
+    written: list[tuple[Header, EndMarker | None]] = []
     sequences = {1: 0, 2: 0, 3: 0}
     for producer_id, step in steps:
         if step == "data":
@@ -381,7 +381,7 @@ def test_replay_of_the_log_gives_the_state_that_was_live(steps: list[tuple[int, 
             sequences[producer_id] += 1
         else:
             header = a_header(producer_id, 0, -1, base=live.end, transactional=True, control=True, timestamp=2000)
-            written.append((header, Marker(step == "commit", 0)))
+            written.append((header, EndMarker(step == "commit", 0)))
             live.mark(producer_id, commit=step == "commit")
     again = Producers("/nonexistent", RealDisk())
     for header, marker in written:

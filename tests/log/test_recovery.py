@@ -15,7 +15,7 @@ from log.test_log import end_transaction, from_producer, in_transaction
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
 from ottla.log.checkpoints import write_offsets
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.records import batch
 from ottla.records.legacy import build as build_legacy
 from ottla.records.native import crc32c
@@ -30,7 +30,7 @@ OPTIONS = {"segment.bytes": "1000", "index.interval.bytes": "150"}
 NAME = "00000000000000000000"
 
 
-def begin(folder: Path, **options: str) -> tuple[Store, Log]:
+def begin(folder: Path, **options: str) -> tuple[LogStore, Log]:
     wanted = {**OPTIONS, **{name.replace("_", "."): value for name, value in options.items()}}
     store = a_store(folder, topic=wanted)
     return store, store.create("orders", 0, TOPIC_ID, topic_config(load({}), wanted), 0)
@@ -183,7 +183,7 @@ def test_a_segment_that_was_lost_whole_takes_the_later_ones_along_where_there_ar
     assert len(log.segments) > 3
     lost, end = log.segments[-2], log.end
     (tmp_path / "orders-0" / f"{lost.base:020d}.log").write_bytes(b"")
-    store = Store([tmp_path], RealDisk(), StillClock(), load({}))
+    store = LogStore([tmp_path], RealDisk(), StillClock(), load({}))
     store.open(lambda _: topic_config(load({}), OPTIONS), replicated=replicated)
     assert store.logs["orders", 0].end == (lost.base if replicated else end)
 

@@ -26,7 +26,7 @@ from ottla.config import load
 from ottla.disk import RealDisk
 from ottla.errors import BrokerError, ErrorCode
 from ottla.log.checkpoints import Meta, read_offsets
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -251,7 +251,7 @@ def test_one_broken_directory_does_not_stop_the_others(tmp_path: Path) -> None:
 
 
 def test_without_any_directory_there_is_no_broker(tmp_path: Path) -> None:
-    store = Store([tmp_path / "a"], BrokenFolderDisk(tmp_path / "a"), StillClock(), load({}))
+    store = LogStore([tmp_path / "a"], BrokenFolderDisk(tmp_path / "a"), StillClock(), load({}))
     with pytest.raises(BrokerError) as failure:
         store.open(lambda _: settings())
     assert failure.value.code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -7,7 +7,7 @@ import logging
 import pytest
 from mixed.faults import faults_of_kafka, faults_of_ottla
 
-from ottla.logs import TextLines
+from ottla.logging_setup import TextLines
 
 
 @pytest.mark.parametrize(

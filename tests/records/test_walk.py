@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from ottla.records import batch, native
 from ottla.records.legacy import build as build_legacy
-from ottla.records.walk import WINDOW, State, Walked, walk
+from ottla.records.walk import WINDOW, Walked, WalkState, walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-BEGIN = State(end=0, offset_max=1 << 40, since=0, interval=300, timestamp=-1, timestamp_offset=0, epoch=-1)
+BEGIN = WalkState(end=0, offset_max=1 << 40, since=0, interval=300, timestamp=-1, timestamp_offset=0, epoch=-1)
 
 
 def a_batch(base: int, *, time: int = 0, size: int = 10, **options: int | bool) -> bytes:

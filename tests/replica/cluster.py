@@ -21,7 +21,7 @@ from ottla.config import load, topic_config
 from ottla.disk import RealDisk
 from ottla.handlers import load as load_handlers
 from ottla.handlers.call import REGISTRY, Call
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.replica.assigned import Assigned
 from ottla.replica.fetcher import Fetchers
 from ottla.replica.isr import Proposals
@@ -51,7 +51,7 @@ class Member:
         self.clock = SystemClock()
         config = load({"log.dirs": str(folder), "node.id": str(node_id), **QUICK, **options})
         self.metadata = Metadata(config, self.clock)
-        self.store = Store([folder], RealDisk(), self.clock, config)
+        self.store = LogStore([folder], RealDisk(), self.clock, config)
         self.store.open(lambda _: topic_config(config, {}), replicated=True)
         self.waits = Waits(asyncio.get_running_loop())
         line, epoch = Line(world, node_id), 100 + node_id
@@ -72,7 +72,7 @@ class Member:
 
     def assign(self, state: State, *, name: str = "t", topic_id: bytes = TOPIC_ID) -> Partition:
         self.replicas.assign(Topic(name, topic_id, (), {}), state, new=True)
-        return self.replicas.hosted(name, state.index)
+        return self.replicas.require_hosted(name, state.index)
 
     def log(self, name: str = "t", index: int = 0) -> Any:
         return self.store.logs[name, index]

@@ -12,7 +12,7 @@ from ottla.cluster.image import Partition as State
 from ottla.cluster.metadata import Metadata
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.replica.assigned import Assigned
 from ottla.replica.membership import Membership
 from ottla.replica.sessions import Sessions
@@ -61,7 +61,7 @@ class Host:
         self.clock = StillClock()
         config = load({"log.dirs": str(folder), "node.id": str(ME), **options})
         self.metadata = Metadata(config, self.clock)
-        self.store = Store([folder], RealDisk(), self.clock, config)
+        self.store = LogStore([folder], RealDisk(), self.clock, config)
         self.store.open(lambda _: topic_config(config, {}), replicated=True)
         self.told = Recorder()
         self.waits = Waits(asyncio.get_running_loop())
@@ -88,13 +88,13 @@ class Host:
 
     def assign(self, state: State, *, name: str = "t", topic_id: bytes = TOPIC_ID, new: bool = True) -> Partition:
         self.replicas.assign(Topic(name, topic_id, (), {}), state, new=new)
-        return self.replicas.hosted(name, state.index)
+        return self.replicas.require_hosted(name, state.index)
 
     def append(self, partition: Partition, count: int = 1) -> Appended:
         return partition.append(produced(count), self.clock.now_ms(), 9)
 
     def fetch(self, partition: Partition, replica: int, offset: int) -> None:
-        partition.fetched(replica, offset, 0, -1, epoch_known=True)
+        partition.note_fetch(replica, offset, 0, -1, epoch_known=True)
 
 
 def cluster(*brokers: int) -> Image:

@@ -29,18 +29,18 @@ def refusal(work: Callable[[], object]) -> ErrorCode:
 def test_only_what_is_led_is_found_as_led(tmp_path: Path) -> None:
     async def story(host: Host) -> None:
         replicas = host.replicas
-        assert refusal(lambda: replicas.hosted("t", 0)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert refusal(lambda: replicas.require_hosted("t", 0)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         led, followed = host.assign(state()), host.assign(state(leader=1, index=1))
-        assert replicas.led("t", 0) is led
-        assert replicas.led_by_id(led.topic_id, 0) is led
-        assert replicas.hosted("t", 1) is followed
-        assert replicas.hosted_by_id(led.topic_id, 1) is followed
-        assert refusal(lambda: replicas.led("t", 1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert refusal(lambda: replicas.led_by_id(led.topic_id, 1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert refusal(lambda: replicas.led_by_id(b"?" * 16, 0)) is ErrorCode.UNKNOWN_TOPIC_ID
+        assert replicas.require_led("t", 0) is led
+        assert replicas.require_led_by_id(led.topic_id, 0) is led
+        assert replicas.require_hosted("t", 1) is followed
+        assert replicas.require_hosted_by_id(led.topic_id, 1) is followed
+        assert refusal(lambda: replicas.require_led("t", 1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert refusal(lambda: replicas.require_led_by_id(led.topic_id, 1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert refusal(lambda: replicas.require_led_by_id(b"?" * 16, 0)) is ErrorCode.UNKNOWN_TOPIC_ID
         parts = tuple(State(index, (1,), (1,), 1, 1) for index in range(3))
         host.metadata.publish(host.metadata.image.with_topics(Topic("t", led.topic_id, parts, {})))
-        assert refusal(lambda: replicas.led("t", 2)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert refusal(lambda: replicas.require_led("t", 2)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     play(tmp_path, story)
 
@@ -144,7 +144,7 @@ def test_a_topic_may_be_given_an_id_later(tmp_path: Path) -> None:
         none, given = bytes(16), b"i" * 16
         partition = host.assign(state(), topic_id=none)
         host.assign(state(epoch=2, version=1), topic_id=given)
-        assert host.replicas.led_by_id(given, 0) is partition
+        assert host.replicas.require_led_by_id(given, 0) is partition
         assert partition.log.topic_id == given
         host.assign(state(epoch=3, version=2), topic_id=none)
         assert partition.topic_id == given, "an old request does not take it away"
@@ -162,7 +162,7 @@ def test_stopping_keeps_the_log_and_deleting_removes_it(tmp_path: Path) -> None:
         partition = host.assign(state(epoch=3))
         host.replicas.subscribe_roles(lambda partition, led: told.append(led))
         host.append(partition)
-        future = partition.committed(1)
+        future = partition.wait_for_commit(1)
         assert refusal(lambda: host.replicas.stop("t", 0, delete=True, epoch=2)) is ErrorCode.FENCED_LEADER_EPOCH
         host.replicas.stop("t", 0, delete=False, epoch=3)
         assert told == [True, False]
@@ -171,7 +171,7 @@ def test_stopping_keeps_the_log_and_deleting_removes_it(tmp_path: Path) -> None:
         assert ("t", 0) in host.store.logs
         host.replicas.stop("t", 0, delete=True, epoch=-2)
         assert ("t", 0) not in host.store.logs
-        assert refusal(lambda: host.replicas.hosted("t", 0)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert refusal(lambda: host.replicas.require_hosted("t", 0)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         host.replicas.stop("t", 0, delete=True)
         again = host.assign(state(epoch=1), topic_id=b"n" * 16)
         assert (again.log.end, again.epoch) == (0, 1), "a name that comes back starts from nothing"
@@ -227,7 +227,7 @@ def test_a_partition_that_may_be_in_an_offline_directory_is_not_begun_anew(tmp_p
         (directory,) = host.store.directories
         directory.fail(OSError(5, "broken"))
         assert refusal(lambda: host.assign(state(), new=False)) is ErrorCode.KAFKA_STORAGE_ERROR
-        assert refusal(lambda: host.replicas.led("t", 0)) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert refusal(lambda: host.replicas.require_led("t", 0)) is ErrorCode.KAFKA_STORAGE_ERROR
         assert host.replicas.offline() == {("t", 0)}
 
     play(tmp_path, story)
@@ -241,7 +241,7 @@ def test_topic_configs_reach_the_logs(tmp_path: Path) -> None:
         host.metadata.publish(image)
         assert partition.log.config.min_insync_replicas == 3
         host.metadata.publish(image.without_topics("t"))
-        assert host.replicas.led("t", 0) is partition, "only the controller says stop"
+        assert host.replicas.require_led("t", 0) is partition, "only the controller says stop"
         await asyncio.sleep(0)
 
     play(tmp_path, story)

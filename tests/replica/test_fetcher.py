@@ -274,7 +274,7 @@ def test_another_in_sync_set_in_the_same_epoch_does_not_begin_again(tmp_path: Pa
         await until(lambda: world[1].log().high == 1)
         fetcher = world[1].fetchers._of["t", 0]
         before = fetcher._copies["t", 0]
-        followed = world[1].replicas.hosted("t", 0)
+        followed = world[1].replicas.require_hosted("t", 0)
         world[1].fetchers.follow(followed)
         assert fetcher._copies["t", 0] is before
         followed.epoch += 1
@@ -291,7 +291,7 @@ def test_a_partition_that_comes_while_a_fetch_waits_is_fetched_soon(tmp_path: Pa
         await until(lambda: first.high == 1)
         second = world.lead(0, index=1)
         append(second)
-        await until(lambda: second.high == 1, patience_s=5)
+        await until(lambda: second.high == 1, seconds=20)
 
     play(tmp_path, story, ids=(0, 1), **{"replica.fetch.wait.max.ms": "30000"})
 

@@ -71,12 +71,12 @@ def test_the_only_replica_shows_what_is_on_disk(tmp_path: Path, gate: Gate) -> N
         await asyncio.sleep(0.01)
         assert partition.high == 0
         assert partition.log.last_stable(partition.high) == 0
-        assert partition.committed(3) is not None
+        assert partition.wait_for_commit(3) is not None
         assert not any(wait.done() for wait in waits)
         gate.opened.set()  # whoever appended has not asked for anything to be forced
         assert min(await asyncio.wait_for(asyncio.gather(*waits), 30)) >= 2, "when the first of them is there"
         await until(lambda: partition.high == 3)
-        assert partition.committed(3) is None
+        assert partition.wait_for_commit(3) is None
 
     play(tmp_path, story, gate, **EACH)
 
@@ -85,7 +85,7 @@ def test_a_leader_counts_itself_as_far_as_its_disk(tmp_path: Path, gate: Gate) -
     async def story(host: Host) -> None:
         partition = host.assign(state())
         host.append(partition, 3)
-        wait, commit = a_wait(host, partition), partition.committed(3)
+        wait, commit = a_wait(host, partition), partition.wait_for_commit(3)
         assert commit is not None
         for replica in (1, 2):
             host.fetch(partition, replica, 3)  # followers read up to the end

@@ -86,7 +86,7 @@ def test_a_follower_that_is_silent_leaves_and_what_waited_is_committed(tmp_path:
         await until(lambda: partition.high == 1)
         world.down.add(2)
         append(partition)
-        waited = partition.committed(2)
+        waited = partition.wait_for_commit(2)
         assert waited is not None
         await asyncio.wait_for(waited, 60)
         assert controller.asked[0][0] == (0, 1)
@@ -198,7 +198,7 @@ def test_a_leader_without_a_controller_acknowledges_nothing_that_its_followers_d
         other = world[1].assign(State(0, (0, 1, 2), (1, 2), 1, 2, 2))  # elected: 0 does not hear of it
         world[2].assign(State(0, (0, 1, 2), (1, 2), 1, 2, 2))
         append(partition)
-        waited = partition.committed(2)
+        waited = partition.wait_for_commit(2)
         assert waited is not None
         await asyncio.sleep(0.5)  # five times the time that a follower may lag
         assert not waited.done()
@@ -220,7 +220,7 @@ def test_a_proposal_of_an_epoch_that_is_over_is_not_sent(tmp_path: Path) -> None
         followers = partition.followers
         assert followers is not None
         world.answers[AlterPartitionRequest] = answers.append
-        partition.fetched(2, 0, 0, -1, epoch_known=True)
+        partition.note_fetch(2, 0, 0, -1, epoch_known=True)
         assert followers.proposal is not None
         await asyncio.sleep(0.05)
         world[1].assign(State(0, (0, 1, 2), (2,), 2, 2, 2))

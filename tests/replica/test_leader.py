@@ -26,19 +26,19 @@ def leader_of(*others: int, isr: tuple[int, ...] | None = None, end: int = 0, hi
 
 
 def fetch(leader: Leader, replica: int, offset: int, now_ms: int = 0, broker_epoch: int = UNKNOWN) -> bool:
-    return leader.fetched(replica, offset, start=0, broker_epoch=broker_epoch, now_ms=now_ms)
+    return leader.note_fetch(replica, offset, start=0, broker_epoch=broker_epoch, now_ms=now_ms)
 
 
 def test_a_leader_alone_commits_what_it_appends() -> None:
     leader = leader_of()
-    assert leader.appended(5, now_ms=0)
+    assert leader.note_append(5, now_ms=0)
     assert leader.high == 5
     assert leader.propose(10_000) is None
 
 
 def test_a_record_is_committed_when_every_member_has_it() -> None:
     leader = leader_of(1, 2)
-    assert not leader.appended(10, now_ms=0)
+    assert not leader.note_append(10, now_ms=0)
     assert not fetch(leader, 1, 10)
     assert leader.high == 0
     assert fetch(leader, 2, 4)
@@ -60,14 +60,14 @@ def test_the_high_watermark_is_never_above_the_end() -> None:
 
 def test_a_silent_follower_leaves_after_the_lag_and_holds_the_high_watermark_until_it_is_agreed() -> None:
     leader = leader_of(1, 2)
-    leader.appended(10, now_ms=0)
+    leader.note_append(10, now_ms=0)
     fetch(leader, 1, 10, now_ms=LAG_MS)
     fetch(leader, 2, 4, now_ms=1)
     assert leader.propose(LAG_MS) is None
     assert leader.propose(LAG_MS + 2) == Proposal((0, 1), 1, 7)
     assert leader.high == 4
     assert leader.propose(LAG_MS + 50) is None, "one proposal at a time"
-    assert leader.settled((0, 1), epoch=1, version=8, now_ms=LAG_MS + 3)
+    assert leader.accept((0, 1), epoch=1, version=8, now_ms=LAG_MS + 3)
     assert leader.high == 10
     assert leader.isr == (0, 1)
     assert leader.version == 8
@@ -88,7 +88,7 @@ def test_an_idle_partition_keeps_its_members() -> None:
 def test_under_steady_load_a_follower_that_reaches_the_end_of_its_last_fetch_keeps_up() -> None:
     leader = leader_of(1)
     for turn in range(1, 100):
-        leader.appended(10 * turn, now_ms=50 * turn)
+        leader.note_append(10 * turn, now_ms=50 * turn)
         fetch(leader, 1, 10 * (turn - 1), now_ms=50 * turn)  # one fetch behind, always
         assert leader.propose(50 * turn) is None
 
@@ -117,33 +117,33 @@ def test_a_follower_below_the_start_of_the_epoch_may_not_join_although_it_has_th
 
 def test_who_is_proposed_is_waited_for_before_the_answer() -> None:
     leader = leader_of(1, isr=(0,))
-    leader.appended(10, now_ms=0)
+    leader.note_append(10, now_ms=0)
     fetch(leader, 1, 10)
     assert leader.propose(0) is not None
-    assert not leader.appended(20, now_ms=10 * LAG_MS)
+    assert not leader.note_append(20, now_ms=10 * LAG_MS)
     assert leader.high == 10
-    assert leader.settled((0, 1), epoch=1, version=8, now_ms=10 * LAG_MS) is False
+    assert leader.accept((0, 1), epoch=1, version=8, now_ms=10 * LAG_MS) is False
     assert fetch(leader, 1, 20)
 
 
 def test_a_follower_that_keeps_up_is_waited_for_before_it_has_joined() -> None:
     leader = leader_of(1, isr=(0,))
-    leader.appended(10, now_ms=0)
+    leader.note_append(10, now_ms=0)
     fetch(leader, 1, 5, now_ms=0)
     fetch(leader, 1, 10, now_ms=1)
-    assert not leader.appended(20, now_ms=2), "else it could not join under load"
+    assert not leader.note_append(20, now_ms=2), "else it could not join under load"
     assert leader.advance(1 + LAG_MS + 1), "but not for ever"
     assert leader.high == 20
 
 
 def test_a_refused_proposal_changes_nothing() -> None:
     leader = leader_of(1)
-    leader.appended(10, now_ms=0)
+    leader.note_append(10, now_ms=0)
     proposal = leader.propose(LAG_MS + 1)
     assert proposal is not None
-    leader.refused(Proposal((0,), 1, 6))
+    leader.drop_proposal(Proposal((0,), 1, 6))
     assert leader.proposal is proposal, "that was another"
-    leader.refused(proposal)
+    leader.drop_proposal(proposal)
     assert leader.maximal == {0, 1}
     assert leader.high == 0
     assert leader.propose(LAG_MS + 1) == proposal, "and it may be tried again"
@@ -152,15 +152,15 @@ def test_a_refused_proposal_changes_nothing() -> None:
 def test_answers_from_the_past_are_ignored() -> None:
     leader = leader_of(1)
     leader.propose(LAG_MS + 1)
-    assert not leader.settled((0,), epoch=0, version=9, now_ms=0)
-    assert not leader.settled((0,), epoch=1, version=6, now_ms=0)
+    assert not leader.accept((0,), epoch=0, version=9, now_ms=0)
+    assert not leader.accept((0,), epoch=1, version=6, now_ms=0)
     assert leader.isr == (0, 1)
     assert leader.proposal is not None
 
 
 def test_a_newer_state_of_the_same_epoch_ends_a_proposal() -> None:
     leader = leader_of(1)
-    leader.appended(10, now_ms=0)
+    leader.note_append(10, now_ms=0)
     leader.propose(LAG_MS + 1)
     assert leader.lead(replicas=(0, 1), isr=(0,), epoch=1, version=8, now_ms=LAG_MS + 2)
     assert leader.proposal is None
@@ -169,7 +169,7 @@ def test_a_newer_state_of_the_same_epoch_ends_a_proposal() -> None:
 
 def test_a_member_that_has_lost_committed_records_leaves_at_once() -> None:
     leader = leader_of(1, 2)
-    leader.appended(10, now_ms=0)
+    leader.note_append(10, now_ms=0)
     fetch(leader, 1, 10)
     fetch(leader, 2, 10)
     fetch(leader, 1, 3)
@@ -213,19 +213,19 @@ def test_a_proposal_tells_the_lives_of_which_the_leader_knows_what_they_have() -
 
 def test_after_a_new_epoch_a_follower_outside_has_to_show_again_that_it_keeps_up() -> None:
     leader = leader_of(1, 2)
-    leader.appended(10, now_ms=0)
+    leader.note_append(10, now_ms=0)
     fetch(leader, 1, 10, now_ms=0)
     fetch(leader, 2, 10, now_ms=0)
     leader.lead(replicas=(0, 1, 2), isr=(0, 2), epoch=2, version=9, now_ms=1)
     assert leader.epoch_start == 10
-    leader.appended(20, now_ms=2)
+    leader.note_append(20, now_ms=2)
     assert fetch(leader, 2, 20, now_ms=3), "1 died: nobody waits for it"
     assert leader.high == 20
 
 
 def test_replicas_come_and_go() -> None:
     leader = leader_of(1)
-    leader.appended(4, now_ms=0)
+    leader.note_append(4, now_ms=0)
     leader.lead(replicas=(0, 2), isr=(0,), epoch=2, version=9, now_ms=1)
     assert leader.high == 4
     with pytest.raises(KeyError):
@@ -237,8 +237,8 @@ def test_replicas_come_and_go() -> None:
 def test_the_lowest_log_start_is_known_when_it_was_told() -> None:
     leader = leader_of(1, 2)
     assert leader.low() == UNKNOWN
-    leader.fetched(1, 5, start=3, broker_epoch=UNKNOWN, now_ms=0)
-    leader.fetched(2, 5, start=2, broker_epoch=UNKNOWN, now_ms=0)
+    leader.note_fetch(1, 5, start=3, broker_epoch=UNKNOWN, now_ms=0)
+    leader.note_fetch(2, 5, start=2, broker_epoch=UNKNOWN, now_ms=0)
     assert leader.low() == 2
 
 
@@ -256,7 +256,7 @@ def test_what_is_committed_is_on_every_replica_that_may_be_elected(seed: int) ->
         match random.randrange(6):
             case 0 | 1:
                 ends[0] += random.randrange(1, 10)
-                leader.appended(ends[0], now_ms)
+                leader.note_append(ends[0], now_ms)
             case 2 | 3:
                 follower = random.choice((1, 2))
                 fetch(leader, follower, ends[follower], now_ms)
@@ -268,14 +268,14 @@ def test_what_is_committed_is_on_every_replica_that_may_be_elected(seed: int) ->
                 if held and random.random() < 0.5:
                     one = held.pop()
                     if random.random() < 0.3:
-                        leader.refused(one)
+                        leader.drop_proposal(one)
                     else:
                         version += 1
                         agreed = set(one.isr)
                         answers.append((one.isr, version))
                 elif answers:
                     isr, at = answers.pop()
-                    leader.settled(isr, epoch=1, version=at, now_ms=now_ms)
+                    leader.accept(isr, epoch=1, version=at, now_ms=now_ms)
         assert leader.high >= before
         assert all(ends[replica] >= leader.high for replica in agreed)
         assert agreed <= leader.maximal
@@ -291,7 +291,7 @@ def test_a_follower_of_an_idle_partition_keeps_up_as_long_as_its_session_is_used
     fetch(leader, 1, 0, now_ms=0)
     leader.followers[1].session = session
     session.used_ms = 50 * LAG_MS  # fetches that had nothing to say of this partition
-    leader.appended(5, now_ms=50 * LAG_MS + 1)
+    leader.note_append(5, now_ms=50 * LAG_MS + 1)
     assert leader.propose(50 * LAG_MS + 2) is None
     assert leader.propose(51 * LAG_MS + 1) == Proposal((0,), 1, 7), "but now it has to say something"
 
@@ -300,5 +300,5 @@ def test_a_follower_whose_session_is_silent_leaves_soon_after_the_next_append() 
     leader, session = leader_of(1), Session()
     fetch(leader, 1, 0, now_ms=0)
     leader.followers[1].session = session
-    leader.appended(5, now_ms=50 * LAG_MS)
+    leader.note_append(5, now_ms=50 * LAG_MS)
     assert leader.propose(50 * LAG_MS) == Proposal((0,), 1, 7)

@@ -38,7 +38,7 @@ def test_the_only_replica_commits_at_once(tmp_path: Path) -> None:
         partition = host.assign(state(replicas=(0,), isr=(0,)))
         host.append(partition, 3)
         assert partition.high == 3
-        assert partition.committed(3) is None
+        assert partition.wait_for_commit(3) is None
         assert partition.followers is None
 
     play(tmp_path, story)
@@ -49,7 +49,7 @@ def test_a_leader_of_several_commits_when_all_in_sync_have_it(tmp_path: Path) ->
         partition = host.assign(state())
         host.append(partition, 3)
         assert partition.high == 0
-        early, late = partition.committed(1), partition.committed(3)
+        early, late = partition.wait_for_commit(1), partition.wait_for_commit(3)
         assert early is not None
         assert late is not None
         host.fetch(partition, 1, 3)
@@ -59,7 +59,7 @@ def test_a_leader_of_several_commits_when_all_in_sync_have_it(tmp_path: Path) ->
         assert not late.done()
         host.fetch(partition, 2, 3)
         assert late.result() is None
-        assert partition.committed(3) is None
+        assert partition.wait_for_commit(3) is None
         assert partition.high == partition.log.high == 3
 
     play(tmp_path, story)
@@ -69,10 +69,10 @@ def test_who_waits_for_a_commit_is_told_when_the_leadership_goes(tmp_path: Path)
     async def story(host: Host) -> None:
         partition = host.assign(state())
         host.append(partition)
-        future = partition.committed(1)
+        future = partition.wait_for_commit(1)
         host.assign(state(leader=1, epoch=2, version=1))
         assert code_of(future) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert code_of(partition.committed(1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert code_of(partition.wait_for_commit(1)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         with pytest.raises(BrokerError) as refused:
             host.append(partition)
         assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -98,11 +98,11 @@ def test_a_set_that_shrinks_after_the_append_is_said(tmp_path: Path) -> None:
     async def story(host: Host) -> None:
         partition = host.assign(state(isr=(0, 1)))
         host.append(partition)
-        future = partition.committed(1)
+        future = partition.wait_for_commit(1)
         host.clock.ms += 60_000  # 1 has been silent for so long that nobody waits for it
         host.assign(state(isr=(0,), version=1))
         assert code_of(future) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        assert code_of(partition.committed(1)) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        assert code_of(partition.wait_for_commit(1)) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
     play(tmp_path, story, **{"min.insync.replicas": "2"})
 
@@ -169,10 +169,10 @@ def test_a_stranger_is_not_counted(tmp_path: Path) -> None:
     async def story(host: Host) -> None:
         partition = host.assign(state(replicas=(0, 1), isr=(0, 1)))
         with pytest.raises(BrokerError) as unknown:
-            partition.fetched(7, 0, 0, -1, epoch_known=True)
+            partition.note_fetch(7, 0, 0, -1, epoch_known=True)
         assert unknown.value.code is ErrorCode.UNKNOWN_LEADER_EPOCH
         with pytest.raises(BrokerError) as unknown:
-            partition.fetched(7, 0, 0, -1, epoch_known=False)
+            partition.note_fetch(7, 0, 0, -1, epoch_known=False)
         assert unknown.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     play(tmp_path, story)
@@ -194,13 +194,13 @@ def test_an_acknowledgement_waits_for_the_disk_too(tmp_path: Path) -> None:
     async def story(host: Host) -> None:
         partition = host.assign(state(replicas=(0, 1), isr=(0, 1)))
         host.append(partition)
-        future = partition.committed(1)
+        future = partition.wait_for_commit(1)
         assert future is not None
         host.fetch(partition, 1, 1)
         await asyncio.wait_for(future, 60)
         assert partition.log.recovery_point == 1
         host.append(partition)
-        future = partition.committed(2)
+        future = partition.wait_for_commit(2)
         assert future is not None
         await asyncio.sleep(0.05)
         assert not future.done(), "on this disk, not on the other"
@@ -221,7 +221,7 @@ def test_nobody_is_told_of_a_commit_that_nobody_waits_for(tmp_path: Path) -> Non
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: troubles.append(context))
         partition = host.assign(state())
         host.append(partition)
-        assert partition.committed(1) is not None  # and its client has gone
+        assert partition.wait_for_commit(1) is not None  # and its client has gone
         host.assign(state(leader=1, epoch=2, version=1))
         gc.collect()
         await asyncio.sleep(0)

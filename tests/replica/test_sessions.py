@@ -110,7 +110,7 @@ def test_partitions_that_gave_data_come_last_next_time() -> None:
     cache = sessions()
     session, _, watched = cache.open(request({("t", 0): 0, ("u", 0): 0, ("v", 0): 0}), 0, by_id=False)
     assert session is not None
-    session.told(watched[:1])
+    session.move_to_end(watched[:1])
     assert [t for t, _, _ in opened(cache, request({}, session=1, epoch=1))[2]] == ["u", "v", "t"]
 
 

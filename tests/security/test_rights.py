@@ -16,7 +16,8 @@ from waiting import wait_until
 from ottla.embed import BrokerThread
 from ottla.errors import ErrorCode
 from ottla.records import batch
-from ottla.security.acl import OPERATIONS, Operation, Pattern, Permission, ResourceType
+from ottla.security.acl import OPERATIONS
+from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 from ottla.wire.messages.acls import (
     AclCreation,
     CreateAclsRequest,

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
-from ottla.cluster.keeper import Check
+from ottla.cluster.metadata_store import Check
 from ottla.coord.transactions.machine import TransactionMachine
+from ottla.coord.transactions.markers import MarkerWriter
 from ottla.errors import ErrorCode
 from ottla.log.log import Log
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.replica.copying import Copy
 from ottla.replica.follower import Cut
 from ottla.replica.leader import Leader
 from ottla.replica.membership import Membership
 from ottla.replica.partition import Partition
-from ottla.sim.keeper import SimStore
+from ottla.sim.zookeeper import SimZooKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,14 +71,14 @@ def admit_whoever_fetches() -> Iterator[None]:
 @contextmanager
 def obey_every_controller() -> Iterator[None]:
     """Fencing: nobody looks at controller epochs, neither brokers nor the store."""
-    verify = SimStore._verify
+    verify = SimZooKeeper._verify
 
-    def unguarded(store: SimStore, ops: Any) -> None:
+    def unguarded(store: SimZooKeeper, ops: Any) -> None:
         verify(store, [op for op in ops if not isinstance(op, Check)])
 
     with (
         mock.patch.object(Membership, "check", return_value=ErrorCode.NONE),
-        mock.patch.object(SimStore, "_verify", unguarded),
+        mock.patch.object(SimZooKeeper, "_verify", unguarded),
     ):
         yield
 
@@ -84,14 +86,14 @@ def obey_every_controller() -> Iterator[None]:
 @contextmanager
 def no_last_fetched_epoch() -> Iterator[None]:
     """Leader epochs: a follower does not say of which its last record is, so its leader cannot tell where they part."""
-    wanted = Copy.wanted
+    wanted = Copy.build_request
 
     def silent(copy: Copy, size_max: int) -> Any:
         asked = wanted(copy, size_max)
         asked.last_fetched_epoch = -1
         return asked
 
-    with mock.patch.object(Copy, "wanted", silent):
+    with mock.patch.object(Copy, "build_request", silent):
         yield
 
 
@@ -112,7 +114,7 @@ def read_what_is_not_decided() -> Iterator[None]:
 @contextmanager
 def read_what_was_aborted() -> Iterator[None]:
     """Transactions: nobody is told which were aborted."""
-    with mock.patch("ottla.handlers.fetch.aborted", return_value=[]):
+    with mock.patch("ottla.handlers.fetch.list_aborted", return_value=[]):
         yield
 
 
@@ -123,14 +125,28 @@ def let_zombies_commit() -> Iterator[None]:
     def checked(machine: TransactionMachine, known: Any, producer_id: int, epoch: int) -> ErrorCode:
         return ErrorCode.NONE if known is not None else ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
-    with mock.patch.object(TransactionMachine, "_checked", checked):
+    with mock.patch.object(TransactionMachine, "_check", checked):
+        yield
+
+
+@contextmanager
+def lose_markers() -> Iterator[None]:
+    """Transactions: a leader says now and then that it has written a marker, and has not."""
+    write, count = MarkerWriter.write, itertools.count(1)
+
+    def forgetful(writer: MarkerWriter, topic: str, index: int, marker: Any) -> Any:
+        if next(count) % 7 or topic.startswith("__"):
+            return write(writer, topic, index, marker)
+        return None
+
+    with mock.patch.object(MarkerWriter, "write", forgetful):
         yield
 
 
 @contextmanager
 def keep_deleted_logs() -> Iterator[None]:
     """Names: what a deleted topic had stays where it was."""
-    with mock.patch.object(Store, "delete", return_value=None):
+    with mock.patch.object(LogStore, "delete", return_value=None):
         yield
 
 
@@ -161,6 +177,7 @@ MUTANTS = [
     Mutant(read_what_is_not_decided, TRANSACTIONS),
     Mutant(read_what_was_aborted, TRANSACTIONS),
     Mutant(let_zombies_commit, TRANSACTIONS),
+    Mutant(lose_markers, TRANSACTIONS),
     Mutant(keep_deleted_logs, SEASONS),
     Mutant(move_without_waiting, SEASONS),
 ]

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.cluster.control.driver import Control
 from ottla.cluster.control.messages import FULL
 from ottla.cluster.image import EMPTY, Broker, Partition, Topic
-from ottla.cluster.member import Member, Place
 from ottla.cluster.metadata import Metadata
 from ottla.cluster.peers import Connections, PeerError
+from ottla.cluster.registration import Place, Registration
 from ottla.config import load
 from ottla.errors import BrokerError, ErrorCode
 from ottla.net.connection import Deferred, Limits, Receiver
 from ottla.net.listener import Admission, Listener
 from ottla.sim.disk import SimDisk
-from ottla.sim.keeper import SimKeeper
 from ottla.sim.loop import PROCESS
-from ottla.sim.node import PORT, Node
+from ottla.sim.node import PORT, SimNode
+from ottla.sim.zookeeper import SimMetadataStore
 from ottla.wire import apis, codec
 from ottla.wire.frame import parse_header, response_header
 from ottla.wire.messages.peers import (
@@ -58,9 +58,9 @@ class Role(NamedTuple):
     topic_id: bytes
 
 
-class Puppet(Node):
+class Puppet(SimNode):
     control: Control
-    member: Member
+    member: Registration
     metadata: Metadata
     calm = False  # then it asks for all replicas that are alive
 
@@ -75,21 +75,21 @@ class Puppet(Node):
         }
         config = load(pairs)
         self._chance = Random(f"{self._folder.name} {self.lives}")
-        self._keeper = SimKeeper(self.store, self.name, timeout_s=6.0)
+        self._metadata_store = SimMetadataStore(self.store, self.name, timeout_s=6.0)
         self.metadata = Metadata(config, self.clock, node_id=self.number)
         self.peers = Connections("PLAINTEXT")
         make = self._chance.randbytes
-        self.member = Member(self._keeper, config, self.clock, self._disk, random_bytes=make)
-        self.control = Control(self._keeper, self.peers, self.metadata, self.clock, random_bytes=make)
+        self.member = Registration(self._metadata_store, config, self.clock, self._disk, random_bytes=make)
+        self.control = Control(self._metadata_store, self.peers, self.metadata, self.clock, random_bytes=make)
         self.roles: dict[Key, Role] = {}
         self.controller_epoch = 0
         self._proposals: dict[Key, tuple[int, int, list[int]]] = {}
         self._loop.create_task(self._exist())
 
     async def _exist(self) -> None:
-        keeper = self._keeper
-        assert keeper is not None
-        await keeper.open()
+        metadata_store = self._metadata_store
+        assert metadata_store is not None
+        await metadata_store.open()
         await self.member.identify(node_id=self.number, cluster_id=None)
         listener = Listener(
             "PLAINTEXT",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode
 from ottla.records import batch
-from ottla.sim.checks import State, list_hosted
+from ottla.sim.checks import StoredState, list_hosted
 from ottla.sim.link import LinkError
 from ottla.sim.world import World
 from ottla.wire.messages.configs import (
@@ -89,7 +89,7 @@ class Stage:
             assert self.world.loop.time() < until, f"not within {within_s:g} s: {self.world.checks.states}"
             await asyncio.sleep(0.1)
 
-    def state(self, topic: str = TOPIC, index: int = 0) -> State:
+    def state(self, topic: str = TOPIC, index: int = 0) -> StoredState:
         return self.world.checks.states[topic, index]
 
     def leads(self, leader: int, *isr: int) -> Callable[[], bool]:

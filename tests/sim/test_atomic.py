@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ottla.coord.transactions.markers import KEY, VALUE
+from ottla.records import batch
 from ottla.sim.atomic import Transaction, Transactions
 
 ONE, TWO = ("t", 0), ("t", 1)
@@ -122,3 +124,34 @@ def test_a_value_outside_transactions_that_was_not_read(scene: Scene) -> None:
     scene.read(ONE, TWO)
     scene.transactions.close({ONE: {0: b"v", 1: b"plain"}, TWO: {0: b"v"}}, 1)
     assert len(scene.wrong) == 1
+
+
+def written(*parts: bytes | bool) -> bytes:
+    """A log of one transactional producer: values, and the ends of its transactions."""
+    batches = []
+    for at, part in enumerate(parts):
+        if isinstance(part, bool):
+            record = batch.Record(0, 0, KEY.pack(0, part), VALUE.pack(0, 1))
+        else:
+            record = batch.Record(0, 0, None, part)
+        batches.append(
+            batch.build([record], base_offset=at, producer_id=1, transactional=True, control=isinstance(part, bool))
+        )
+    return b"".join(batches)
+
+
+@pytest.mark.parametrize(
+    ("parts", "kinds"),
+    [
+        ((b"v", True, b"w", False), set()),
+        ((b"v", True, True, b"w", False), set()),  # a coordinator that got no answer says it again
+        ((b"v", b"w", False), {"marker"}),
+        ((b"v", False, b"w", False), {"marker"}),
+        ((b"v", True, b"w", True), {"marker"}),
+    ],
+)
+def test_marker(scene: Scene, parts: tuple[bytes | bool, ...], kinds: set[str]) -> None:
+    scene.commit(scene.transaction)
+    scene.transactions.ends(scene.begin(b"w"), commit=False)
+    scene.transactions.look_for_ends(ONE, written(*parts))
+    assert scene.kinds == kinds

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from ottla.cluster.keeper import Create, Delete, Set
+from ottla.cluster.metadata_store import Create, Delete, Set
 from ottla.records import batch
 from ottla.sim.checks import Checks
-from ottla.sim.keeper import SimKeeper, SimStore
 from ottla.sim.loop import Process, make_loop
 from ottla.sim.net import Network
+from ottla.sim.zookeeper import SimMetadataStore, SimZooKeeper
 
 KEY = ("t", 0)
 TOPIC_ID, NEXT_ID = b"i" * 16, b"n" * 16
@@ -57,11 +57,11 @@ class Scene:
         self.wrong: list[str] = []
         loop = make_loop(Random(1))
         network = Network(loop, Random(1))
-        self.store = SimStore(loop, network)
+        self.store = SimZooKeeper(loop, network)
         self.checks = Checks(self.store, self.wrong.append)
         self.nodes = [self._node(number) for number in (1, 2)]
         _, context = loop.process("b1")
-        self.session = self.store.begin(context.run(SimKeeper, self.store, "b1")).number
+        self.session = self.store.begin(context.run(SimMetadataStore, self.store, "b1")).number
         parents = ["/brokers", "/brokers/topics"]
         self.store.multi([Create(path) for path in parents])
         self.store.multi([Create("/controller_epoch", b"1")])

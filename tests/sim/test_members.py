@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.sim.members import Ledger
+from ottla.sim.members import GroupLedger
 
 P = ("t", 0)
 
@@ -15,11 +15,11 @@ def wrong() -> list[str]:
 
 
 @pytest.fixture
-def ledger(wrong: list[str]) -> Ledger:
-    return Ledger(wrong.append)
+def ledger(wrong: list[str]) -> GroupLedger:
+    return GroupLedger(wrong.append)
 
 
-def test_nothing_is_wrong_when_all_is_well(ledger: Ledger, wrong: list[str]) -> None:
+def test_nothing_is_wrong_when_all_is_well(ledger: GroupLedger, wrong: list[str]) -> None:
     ledger.note_owner(1, P, "a")
     ledger.note_commit(P, 5, "a")
     ledger.note_owner(2, P, "b")
@@ -29,19 +29,19 @@ def test_nothing_is_wrong_when_all_is_well(ledger: Ledger, wrong: list[str]) -> 
     assert wrong == []
 
 
-def test_two_owners_in_one_generation(ledger: Ledger, wrong: list[str]) -> None:
+def test_two_owners_in_one_generation(ledger: GroupLedger, wrong: list[str]) -> None:
     ledger.note_owner(1, P, "a")
     ledger.note_owner(1, P, "b")
     assert "V13" in wrong[0]
 
 
-def test_a_commit_of_a_member_that_was_left_behind(ledger: Ledger, wrong: list[str]) -> None:
+def test_a_commit_of_a_member_that_was_left_behind(ledger: GroupLedger, wrong: list[str]) -> None:
     ledger.note_commit(P, 9, "b")
     ledger.note_commit(P, 5, "a")
     assert "V13" in wrong[0]
 
 
-def test_a_commit_that_was_lost(ledger: Ledger, wrong: list[str]) -> None:
+def test_a_commit_that_was_lost(ledger: GroupLedger, wrong: list[str]) -> None:
     ledger.note_commit(P, 9, "a")
     ledger.check_fetch(P, -1, 9, "b")
     assert "V13" in wrong[0]

@@ -10,7 +10,7 @@ from sim.stage import TOPIC, Stage
 
 from ottla.cluster import znodes
 from ottla.cluster.image import NO_LEADER, Partition, Topic
-from ottla.cluster.keeper import Create
+from ottla.cluster.metadata_store import Create
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 WAIT_S: Final = 90.0
 STOPS: Final = (2, 12)  # the batches of a task before which the broker goes away
+WIDTH: Final = 8000
 VALUE: Final = bytes(range(250)) * 40
 
 
@@ -33,6 +34,13 @@ def numbered(batches: Iterator[pa.RecordBatch], folder: Path) -> Iterator[pa.Rec
     for batch in waiting(batches, folder):
         keys = [str(number) for number in batch.column("id").to_pylist()]
         yield pa.record_batch([pa.array(keys), pa.array([VALUE] * len(keys), pa.binary())], ["key", "value"])
+
+
+def padded(batches: Iterator[pa.RecordBatch], folder: Path) -> Iterator[pa.RecordBatch]:
+    """Rows to write that are numbers, and so large that they do not stay in a buffer while the task waits."""
+    for batch in waiting(batches, folder):
+        keys = [str(number) for number in batch.column("id").to_pylist()]
+        yield pa.record_batch([pa.array(keys), pa.array([key.ljust(WIDTH) for key in keys])], ["key", "value"])
 
 
 def waiting(batches: Iterator[pa.RecordBatch], folder: Path) -> Iterator[pa.RecordBatch]:

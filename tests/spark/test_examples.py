@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.timeout(600, func_only=True)
 @pytest.mark.parametrize("file", example_files.ON_SPARK, ids=lambda file: file.stem)
 def test_an_example_prints_what_it_says(
     file: Path, ottla: Ottla, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -6,9 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 from pages import blocks
-
-from ottla.client.cluster import Cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,12 +18,14 @@ if TYPE_CHECKING:
 ON_SPARK = [block for page in blocks.PAGES for block in blocks.read(page) if block.kind == "spark"]
 
 
+@pytest.mark.timeout(600, func_only=True)
 @pytest.mark.parametrize("block", ON_SPARK, ids=str)
 def test_a_block_of_a_page_works(block: blocks.Block, ottla: Ottla, spark: SparkSession, tmp_path: Path) -> None:
     text = block.at(ottla.bootstrap).replace('"checkpoints/', f'"{tmp_path}/checkpoints/')
-    with Cluster(ottla.bootstrap) as cluster:
-        for topic in set(re.findall(r'"subscribe", "(.+?)"', text)) - set(cluster.topics()):
-            cluster.create(topic, 1)
+    admin = AdminClient({"bootstrap.servers": ottla.bootstrap})
+    missing = set(re.findall(r'"subscribe", "(.+?)"', text)) - set(admin.list_topics(timeout=60).topics)
+    for made in admin.create_topics([NewTopic(topic) for topic in missing]).values() if missing else ():
+        made.result()
     exec(compile(text, str(block), "exec"), {"spark": spark})
     for query in spark.streams.active:
         query.processAllAvailable()

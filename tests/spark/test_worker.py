@@ -43,9 +43,9 @@ def test_tasks_that_write_say_too_that_the_native_part_is_missing(
 ) -> None:
     monkeypatch.setattr(native, "_crate", lambda: None)
     monkeypatch.setattr(worker, "_keep_modules", lambda: None)
-    worker._say_what_is_missing.cache_clear()
+    native.warn_if_missing.cache_clear()
     for _ in range(2):
         with worker.at_work():
             pass
     assert [record.getMessage() for record in caplog.records] == [native.MISSING]
-    worker._say_what_is_missing.cache_clear()
+    native.warn_if_missing.cache_clear()

@@ -1,7 +1,7 @@
 import pytest
 
 from ottla.tools.lag import Commit, Span
-from ottla.tools.reset import At, Current, Earliest, Goal, Latest, Move, Shift, To, move, restored
+from ottla.tools.reset import At, Current, Earliest, Goal, Latest, Move, Shift, To, move, plan_restore
 from ottla.tools.session import Failed
 
 SPAN = Span(10, 100)
@@ -56,11 +56,11 @@ def test_there_must_be_something_to_shift() -> None:
 def test_what_was_written_down_is_restored_with_its_metadata() -> None:
     wanted = {("t", 0): Commit(20, "note"), ("t", 1): Commit(5)}
     heard: list[str] = []
-    moves = restored(wanted, {("t", 0): SPAN, ("t", 1): SPAN}, {("t", 0): Commit(99)}, heard.append)
+    moves = plan_restore(wanted, {("t", 0): SPAN, ("t", 1): SPAN}, {("t", 0): Commit(99)}, heard.append)
     assert moves == [Move("t", 0, 99, 20, "note"), Move("t", 1, None, 10)]
     assert heard == ["t partition 1: offset 5 is before the start, 10 is taken"]
 
 
 def test_what_is_gone_cannot_be_restored() -> None:
     with pytest.raises(Failed, match="no such partition: t:1, u:0"):
-        restored({("u", 0): Commit(1), ("t", 0): Commit(1), ("t", 1): Commit(1)}, {("t", 0): SPAN}, {}, pytest.fail)
+        plan_restore({("u", 0): Commit(1), ("t", 0): Commit(1), ("t", 1): Commit(1)}, {("t", 0): SPAN}, {}, pytest.fail)

@@ -1,6 +1,6 @@
-"""A blocking Kafka client over `ottla.wire`, for programs that move whole record batches: the tools and Spark.
+"""A blocking Kafka client over `ottla.wire`, for programs that move whole record batches: the tools, console and Spark.
 
-No threads, no background work, nothing decoded that need not be. What a consumer group or a producer of single records
-needs is better done by confluent-kafka; this is for those who read ranges of offsets, write prepared batches, and take
-transactions apart into steps that different processes do.
+No threads and no background work; records are not decoded. For consumer groups and producers of single records use
+confluent-kafka. This client reads ranges of offsets, writes prepared batches, and does transactions in single steps,
+which may be in different processes. The broker does not use it.
 """

@@ -1,8 +1,7 @@
-"""Frames over a socket: out in parts that are copied nowhere, in by the handful. Blocking, in one thread.
+"""Frames over a socket, without copies of large parts. Blocking, in one thread.
 
-What has come is read ahead, so that small answers cost one system call for many of them; a large one is received into
-a buffer of its own, which is the caller's from then on. All waiting has an end: an answer must begin in time, and must
-not trickle.
+Data is read ahead, so that one system call brings many small answers. A large answer is received into a buffer of its
+own, which then belongs to the caller. All waiting is bounded: an answer must begin in time, and must not trickle.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from ottla.wire.codec import DecodeError
 if TYPE_CHECKING:
     import socket
 
-ANSWER_SIZE_MAX: Final = 512 << 20  # more than any broker may send for what is asked here; a length beyond it is none
-PIECE: Final = 16 << 20  # allocated at once; beyond it memory follows what arrives, not what a broker claims will
-RATE_MIN: Final = 64 << 10  # bytes a second: what comes slower than this does not count as an answer
-JOIN_MAX: Final = 1 << 14  # smaller frames are put together: one copy costs less than a list of parts
-PARTS_MAX: Final = 512  # of one system call; systems differ, POSIX promises 16, those we know take 1024
+ANSWER_SIZE_MAX: Final = 512 << 20  # more than any broker may send; a larger length is not believed
+PIECE: Final = 16 << 20  # allocated at once; beyond it memory follows what arrives, not what a broker claims
+RATE_MIN: Final = 64 << 10  # bytes a second; a slower answer is given up
+JOIN_MAX: Final = 1 << 14  # smaller frames are joined: one copy costs less than a list of parts
+PARTS_MAX: Final = 512  # of one system call; POSIX promises 16, the systems we know take 1024
 AHEAD: Final = 1 << 16
 _SIZE: Final = struct.Struct(">i")
 
@@ -34,13 +33,13 @@ class Channel:
     def __init__(self, plain: socket.socket, timeout_s: float) -> None:
         self._socket = plain
         self._timeout_s = timeout_s
-        self._limit_s: float | None = None  # what the socket was told
+        self._limit_s: float | None = None  # the timeout that is set on the socket
         self._ahead = memoryview(bytearray(AHEAD))
-        self._start = self._end = 0  # of what has come and not been taken
+        self._start = self._end = 0  # of the data that was received and not taken
         self._limit(timeout_s)
 
     def send(self, parts: list[Part]) -> None:
-        """One frame, its length in front."""
+        """Send one frame, with its length in front."""
         size = sum(map(len, parts))
         parts = [_SIZE.pack(size), *parts]
         if size <= JOIN_MAX or isinstance(self._socket, ssl.SSLSocket):
@@ -59,7 +58,7 @@ class Channel:
             parts = [memoryview(parts[done])[sent:], *parts[done + 1 :]]
 
     def receive(self, wait_s: float = 0.0) -> bytearray:
-        """The next frame. Time counts from now: who asked long ago may have been busy since."""
+        """The next frame. The timeout counts from now: the caller may have asked long ago."""
         self._limit(self._timeout_s + wait_s)
         size = self._size(time.monotonic() + self._timeout_s + wait_s)
         start = self._start + _SIZE.size
@@ -119,6 +118,6 @@ class Channel:
         return count
 
     def _limit(self, seconds: float) -> None:
-        if seconds != self._limit_s:  # which costs a system call
+        if seconds != self._limit_s:  # it costs a system call
             self._socket.settimeout(seconds)
             self._limit_s = seconds

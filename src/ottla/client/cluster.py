@@ -3,11 +3,11 @@
     with Cluster("localhost:9092") as cluster:
         answer = cluster.retrying(lambda: cluster.leader(where).ask(request, Answer), what="reading")
 
-What was learnt is kept until `forget`, and connections are made when they are needed. Brokers restart, leaders move and
-coordinators load: `retrying` is the one place that knows how long to bear with that, and `Patience` what it does.
+Metadata is kept until `forget`, and connections are opened when they are needed. Brokers restart, leaders move and
+coordinators load: `retrying` is the one place that decides how long to try again, and `Patience` waits in between.
 
-One thread uses a cluster. Its shared connections answer one request at a time; who keeps requests on their way takes a
-connection of its own by `lease` and gives it back by `release`.
+A cluster belongs to one thread. A shared connection has one request on its way at a time; a caller that pipelines
+requests takes its own connection with `lease` and returns it with `release`.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ FIND_COORDINATOR: Final = 10
 NO_CREATION_SINCE: Final = 4  # before this version of Metadata, asking for a topic creates it
 BATCHED_COORDINATORS: Final = 4  # FindCoordinator answers a list from here on
 TOPIC_RESOURCE: Final = 2
-COORDINATORS_MAX: Final = 1_000  # asked for in one request
-PARTITIONS_MAX: Final = 10_000  # that one request names: brokers bound it, ours at 65,536 topics and partitions
+COORDINATORS_MAX: Final = 1_000  # in one request
+PARTITIONS_MAX: Final = 10_000  # in one request: brokers bound it, ours at 65,536 topics and partitions
 NOBODY: Final = -1  # in the place of a broker's id
 PAUSE_S: Final = 0.05
 PAUSE_S_MAX: Final = 1.0
-MISSING_S: Final = 3.0  # a topic that was just created is known everywhere by then; one that is not there is soon said
+MISSING_S: Final = 3.0  # by then a new topic is known everywhere, so that a missing one can be reported
 MISSING: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class Topic:
 
 
 class Known(NamedTuple):
-    """A topic with who leads its partitions; -1 where nobody does."""
+    """A topic with the leaders of its partitions; -1 where there is none."""
 
     topic: Topic
     leaders: dict[int, int]
@@ -83,8 +83,8 @@ class Known(NamedTuple):
 class Cluster:
     """Connections to the brokers of a cluster, made when they are needed.
 
-    What is wrong with the address or with security is said at once. A broker must answer within `timeout_s`. A cluster
-    that is away is waited for at the beginning as long as `patience_s` says, and later for the longer one of the two.
+    A bad address or bad security options fail at once. A broker must answer within `timeout_s`. If the cluster does not
+    answer, the constructor waits for `patience_s`, and later calls for the longer of the two.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Cluster:
         self._coordinators: dict[tuple[str, int], Address] = {}
         self._features: dict[str, int] | None = None
         self._id: str | None = None
-        places(bootstrap)  # which may be wrong for ever
+        places(bootstrap)  # Failed at once if it is malformed
         try:
             self._meet(Patience(self, patience_s))
         except BaseException:
@@ -133,33 +133,33 @@ class Cluster:
         return self._id
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, Topic]:
-        """These topics, or all; those that do not exist are left out, and are not created."""
+        """These topics, or all. Topics that do not exist are left out, and not created."""
         wanted = None if names is None else sorted(set(names))
         found = self.retrying(lambda: self._refresh(wanted), what="asking for topics")
         return {name: known.topic for name, known in found.items()}
 
     def topic(self, name: str) -> Topic:
-        """From what is known, or asked for; Refused if there is none."""
+        """One topic, from the cache or asked for; Refused if it does not exist."""
         return self._look_up(name).topic
 
     def brokers(self) -> dict[int, Connection]:
-        """Shared connections to all of them."""
+        """Shared connections to all brokers."""
         self.retrying(lambda: self._refresh([]), what="asking for the brokers")
         return {node: self._connect(address) for node, address in self._brokers.items()}
 
     def nodes(self) -> list[int]:
-        """The numbers of the brokers, whether they answer or not."""
+        """The ids of the brokers, whether they answer or not."""
         self.retrying(lambda: self._refresh([]), what="asking for the brokers")
         return sorted(self._brokers)
 
     def broker(self, node: int) -> Connection:
-        """The shared connection to one of them."""
+        """The shared connection to one broker."""
         if node not in self.nodes():
             raise Failed(f"the cluster has no broker {node} now")
         return self._connect(self._brokers[node])
 
     def anyone(self) -> Connection:
-        """Some broker: one that we talk to, else one that we know, else the first of those we were given."""
+        """Any broker: a connected one, else a known one, else the first bootstrap address that answers."""
         for connection in self._open.values():
             if connection.alive and connection.idle:
                 return connection
@@ -173,7 +173,7 @@ class Cluster:
         raise lasting[0] if lasting else silence(self.bootstrap, reasons[-1])
 
     def controller(self) -> Connection:
-        """The broker that changes topics. Where all of them pass requests on to it, as without ZooKeeper, any one."""
+        """The controller. Any broker where all of them forward requests to it, as without ZooKeeper."""
         if self._controller not in self._brokers:
             self._refresh([])
         address = self._brokers.get(self._controller)
@@ -184,7 +184,7 @@ class Cluster:
         return self._connect(self.place(where))
 
     def leaders(self, topic: str) -> dict[int, Connection]:
-        """Each partition of a topic with the broker that leads it; Refused at once if there is no such topic."""
+        """The leader of each partition of a topic; Refused at once if the topic does not exist."""
         if topic not in self.topics([topic]):
             raise Refused(f"topic {topic}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.retrying(lambda: self._leaders(topic), what=f"finding the leaders of {topic}")
@@ -193,7 +193,7 @@ class Cluster:
         return {index: self.leader(TopicPartition(topic, index)) for index in sorted(self._look_up(topic).leaders)}
 
     def coordinator(self, name: str, kind: int) -> Connection:
-        """The broker that keeps this group (GROUP) or transactional id (TRANSACTION), as far as is known."""
+        """The coordinator of this group (GROUP) or transactional id (TRANSACTION), as far as is known."""
         address = self._coordinators.get((name, kind))
         if address is None:
             address = self.retrying(lambda: self._coordinator(name, kind), what=f"finding the coordinator of {name}")
@@ -201,7 +201,7 @@ class Cluster:
         return self._connect(address)
 
     def coordinators(self, names: Iterable[str], kind: int) -> dict[str, Connection]:
-        """The same for many: brokers that can be asked for several at once are."""
+        """The coordinators of many, in one request where the broker can answer that."""
         names = list(dict.fromkeys(names))
         missing = [name for name in names if (name, kind) not in self._coordinators]
         for start in range(0, len(missing), COORDINATORS_MAX):
@@ -211,7 +211,7 @@ class Cluster:
         return {name: self.coordinator(name, kind) for name in names}
 
     def forget(self) -> None:
-        """Ask again for leaders and coordinators, and connect anew where a connection has ended: after an error."""
+        """Forget leaders, coordinators and closed connections, after an error."""
         self._topics.clear()
         self._coordinators.clear()
         self._controller = NOBODY
@@ -222,7 +222,7 @@ class Cluster:
     def create(
         self, name: str, partitions: int, *, replicas: int = -1, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic; content if it exists already."""
+        """Create a topic. Succeeds if it already exists."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -241,7 +241,7 @@ class Cluster:
         self.retrying(lambda: self._look_up(name), what=f"topic {name}")
 
     def configs(self, topic: str) -> dict[str, str]:
-        """Every option of a topic with the value in force; those that are secret are left out."""
+        """Every option of a topic with its effective value; secret ones are left out."""
         resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None)
 
         def attempt() -> dict[str, str]:
@@ -253,7 +253,7 @@ class Cluster:
         return self.retrying(attempt, what=f"asking for the options of {topic}")
 
     def retrying(self, attempt: Callable[[], T], *, what: str) -> T:
-        """Try until it works. What passes by itself is borne for `patience_s`; then its last error is raised.
+        """Try until it works. Errors that pass by themselves are retried for `patience_s`; then the last one is raised.
 
         `what` is being done is told with an error that does not tell it itself.
         """
@@ -267,13 +267,13 @@ class Cluster:
                 patience.bear(error)
 
     def feature(self, name: str) -> int:
-        """The level of a feature that the cluster has agreed on; 0 if none."""
+        """The finalized level of a feature; 0 if there is none."""
         if self._features is None:
             self._features = self.anyone().features()
         return self._features.get(name, 0)
 
     def place(self, where: TopicPartition) -> Address:
-        """Where the leader of a partition is, as far as is known."""
+        """The address of the leader of a partition, as far as is known."""
         leader = self._look_up(where.topic).leaders.get(where.partition)
         what = f"{where.topic} partition {where.partition}"
         if leader is None:
@@ -283,18 +283,18 @@ class Cluster:
         return self._brokers[leader]
 
     def lease(self, where: TopicPartition) -> Connection:
-        """A connection to the leader of a partition for one user, who gives it back."""
+        """A connection to the leader of a partition for one caller, who must `release` it."""
         address = self.place(where)
         spare = self._spare.get(address, [])
         while spare:
             connection = spare.pop()
-            if connection.alive and not connection.ready():  # an idle one that has something to say was closed
+            if connection.alive and not connection.ready():  # data on an idle connection means that it was closed
                 return connection
             connection.close()
         return self._new(address)
 
     def release(self, connection: Connection) -> None:
-        """Give back what `lease` gave; with answers still to come it is of no use to anybody."""
+        """Return a leased connection. One that still waits for answers is closed."""
         if connection.alive and connection.idle:
             self._spare.setdefault(connection.address, []).append(connection)
         else:
@@ -313,7 +313,7 @@ class Cluster:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    # ------------------------------------------------------------------ finding out
+    # ------------------------------------------------------------------ metadata
 
     def _refresh(self, names: list[str] | None) -> dict[str, Known]:
         """Ask for these topics (None: all), and for the brokers."""
@@ -357,7 +357,7 @@ class Cluster:
             found[one.key, kind] = (one.host, one.port)
         for name in names:
             if (name, kind) not in found:
-                raise Failed(f"the broker at {connection.name} answered nothing about the coordinator of {name}")
+                raise Failed(f"the broker at {connection.name} did not name the coordinator of {name}")
         return found
 
     def _find_one(self, connection: Connection, name: str, kind: int) -> Address:
@@ -384,22 +384,22 @@ class Cluster:
 
 
 class Patience:
-    """How long to bear with a cluster, and what to do meanwhile: forget what was known, wait longer each time."""
+    """How long to retry, and what to do before each attempt: forget the metadata, and wait longer each time."""
 
     def __init__(self, cluster: Cluster, timeout_s: float | None = None) -> None:
         self._cluster = cluster
         self._timeout_s = cluster.patience_s if timeout_s is None else timeout_s
         self.progress()
-        self._worked = False  # what has worked is there, so it may be gone for a while only
+        self._worked = False  # a topic that was there may be missing for a while only
 
     def progress(self) -> None:
-        """It goes on: the next trouble has all the time again."""
+        """Something has worked: the next error gets the whole time again."""
         self._since: float | None = None
         self._pause_s = PAUSE_S
         self._worked = True
 
     def bear(self, error: Failed, *, pause: bool = True) -> None:
-        """Wait before another attempt; raises the error if it will not pass, or has not for too long."""
+        """Wait before the next attempt. Raises the error if it is lasting, or has lasted for too long."""
         self._cluster.forget()
         if not passes(error):
             raise error
@@ -415,7 +415,7 @@ class Patience:
 
 
 def portions(wheres: Iterable[TopicPartition]) -> list[list[TopicPartition]]:
-    """The partitions of one request each."""
+    """Split partitions into those of one request each."""
     every = list(wheres)
     return [every[first : first + PARTITIONS_MAX] for first in range(0, len(every), PARTITIONS_MAX)]
 
@@ -436,7 +436,7 @@ def places(bootstrap: str) -> list[Address]:
         address = text.strip().rpartition("://")[2]
         host, _, port = address.rpartition(":") if ":" in address else (address, "", "9092")
         if not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise Failed(str(silence(bootstrap, f"{port} is no port")))
+            raise Failed(str(silence(bootstrap, f"{port} is not a port")))
         found.append((host.strip("[]"), int(port)))
     return found
 

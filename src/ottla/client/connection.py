@@ -1,14 +1,13 @@
-"""One connection to one broker: requests out, answers back in the order of the requests, blocking, in one thread.
+"""One connection to one broker: requests, and answers in the same order. Blocking, in one thread.
 
     connection = Connection(("localhost", 9092))
     answer = connection.ask(MetadataRequest(topics=[]), MetadataResponse)
 
-`send` and `receive` are the two halves of `ask`, for callers that keep several requests on their way. The broker is
-asked first what it speaks, and each request goes out in the newest version that both know.
+`send` and `receive` are the two halves of `ask`, for callers that pipeline requests. The first request asks for the
+broker's versions, and each request is sent in the newest version that both know.
 
-An answer is received into one buffer and decoded in place, and a request goes out in the parts that it consists of:
-records are copied nowhere (channel.py). Whatever goes wrong ends the connection, for what comes after a torn answer
-cannot be told apart from its rest.
+An answer is received into one buffer and decoded in place, and a request is sent as a list of parts, so records are
+never copied (channel.py). Any error closes the connection: after a torn answer the rest of the stream means nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Asked(NamedTuple):
 
 
 class Uncopied:
-    """Stands for the records in a request: they go out from where they lie."""
+    """Records in a request that are sent without a copy."""
 
     __slots__ = ("data",)
 
@@ -78,7 +77,7 @@ class Connection:
         self._taken = 0  # answers
         self._asked: deque[Asked] = deque()
         self._waiting: deque[bytearray] = deque()  # answers received before somebody asked for them
-        self._renew_at: float | None = None  # when to prove again who we are
+        self._renew_at: float | None = None  # when to authenticate again
         self._features: dict[str, int] | None = None
         self._versions = {API_VERSIONS: (0, 0)}
         self._channel = Channel(self._open(), timeout_s)
@@ -99,7 +98,7 @@ class Connection:
         except OSError as error:
             raise Unreachable(f"no connection to the broker at {self.name} ({error.strerror or error})") from None
         except UnicodeError:
-            raise Failed(f"{self.address[0]} cannot be the name of a host: correct the address") from None
+            raise Failed(f"{self.address[0]} is not a valid host name: correct the address") from None
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         try:
@@ -114,7 +113,7 @@ class Connection:
         low, high = self._versions.get(key, (0, -1))
         chosen = min(high, api.versions[1] if newest is None else newest)
         if chosen < max(low, api.versions[0]):
-            raise Failed(f"the broker at {self.name} is too old or too new: it does not take {api.name} as we send it")
+            raise Failed(f"the broker at {self.name} is too old or too new: no version of {api.name} fits")
         return chosen
 
     def knows(self, key: int) -> bool:
@@ -122,7 +121,7 @@ class Connection:
         return key in self._versions
 
     def features(self) -> dict[str, int]:
-        """What the cluster has agreed to use, such as transaction.version, with its level."""
+        """The finalized features of the cluster, such as transaction.version, with their levels."""
         if self._features is None:
             answer: ApiVersionsResponse | None = None
             if self._versions.get(API_VERSIONS, (0, 0))[1] >= FEATURES_SINCE:
@@ -134,7 +133,7 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Whether every answer has been taken."""
+        """Whether no answer is outstanding."""
         return not self._asked
 
     def ask(self, request: object, answer: type[Answer], *, newest: int | None = None) -> Answer:
@@ -160,7 +159,7 @@ class Connection:
             self._channel.send([head, *body])
         except OSError as error:
             raise self._hang_up(error) from None
-        except BaseException:  # interrupted: nobody knows how much was sent
+        except BaseException:  # interrupted: it is unknown how much was sent
             self.close()
             raise
         if answered:
@@ -168,7 +167,7 @@ class Connection:
         return self._count
 
     def receive(self, answer: type[Answer]) -> Answer:
-        """The answer to the oldest request that has had none."""
+        """The answer to the oldest outstanding request."""
         asked = self._asked[0]
         try:
             data = self._waiting.popleft() if self._waiting else self._take(asked.wait_s)
@@ -203,7 +202,7 @@ class Connection:
         self._renew_at = time.monotonic() + 0.85 * lifetime_ms / 1000 if lifetime_ms > 0 else None
 
     def _renew(self) -> None:
-        """Prove again who we are, before the broker ends the session; answers that are on their way are kept."""
+        """Authenticate again before the broker ends the session. Outstanding answers are kept."""
         self._renew_at = None
         try:
             while len(self._waiting) < len(self._asked):
@@ -223,12 +222,12 @@ class Connection:
         self.close()
         if isinstance(error, TimeoutError):
             return Unreachable(f"the broker at {self.name} does not answer")
-        doubt = self._security.doubt() if self._taken <= 1 else ""  # it hung up when it was first asked for something
+        doubt = self._security.doubt() if self._taken <= 1 else ""  # it closed the connection on the first request
         return Unreachable(f"the broker at {self.name} went away ({error.strerror or error}){doubt}")
 
     def _reject(self, answer: type, error: codec.DecodeError) -> Failed:
         self.close()
-        text = f"the broker at {self.name} answered with something else than {answer.__name__}: {error}"
+        text = f"the broker at {self.name} answered with something other than {answer.__name__}: {error}"
         return Failed(text + self._security.doubt())
 
     def close(self) -> None:

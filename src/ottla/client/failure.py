@@ -1,8 +1,8 @@
-"""What goes wrong between a client and its cluster. The message is the whole story: one sentence, with the fix in it.
+"""Errors between a client and its cluster. The message is complete: one sentence, with what to do about it.
 
-`Refused` carries the code that the cluster answered with, so that callers can tell what passes by itself; `Unreachable`
-is silence: nobody listens, the connection went away, or the time ran out. Both survive pickling, since they travel from
-the processes that read and write to the one that the user watches.
+`Refused` has the error code of the cluster, so that callers can tell which errors pass by themselves. `Unreachable`
+means no answer: nobody listens, the connection was lost, or it timed out. Both can be pickled, since Spark's workers
+send them to the driver.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Self
 
 from ottla.errors import ErrorCode, description, retriable
 
-# Codes that Kafka's clients retry and that do not pass: damaged records stay damaged.
+# Codes that Kafka's clients retry, but that never pass: damaged records stay damaged.
 LASTING = {ErrorCode.CORRUPT_MESSAGE}
-# And the other way round: a broker that is starting or stopping.
+# Codes that they do not retry, but that pass: a broker is starting or stopping.
 PASSING = {ErrorCode.BROKER_NOT_AVAILABLE}
 
 
 class Failed(Exception):
-    """Something could not be done; the message is the whole story."""
+    """Something could not be done; the message says what and why."""
 
 
 class Refused(Failed):
@@ -36,7 +36,7 @@ class Refused(Failed):
 
 
 class Unreachable(Failed):
-    """Nobody answers, the connection went away, or the time ran out."""
+    """Nobody answers, the connection was lost, or it timed out."""
 
 
 def detail(message: str | None) -> str:
@@ -45,13 +45,13 @@ def detail(message: str | None) -> str:
 
 
 def check(what: str, code: int, more: str | None = "") -> None:
-    """Refused, unless the code says that all is well."""
+    """Raise Refused unless the code is 0."""
     if code:
         raise Refused(what, code, more or "")
 
 
 def passes(error: Failed) -> bool:
-    """May the same be tried again, since brokers restart, leaders move and coordinators load?"""
+    """Whether the error may pass by itself, as when brokers restart, leaders move or coordinators load."""
     if isinstance(error, Refused):
         return (retriable(error.code) and error.code not in LASTING) or error.code in PASSING
     return isinstance(error, Unreachable)

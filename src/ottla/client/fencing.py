@@ -1,4 +1,4 @@
-"""Ends the open transaction of a transactional id from outside, as its next producer would."""
+"""Aborts the open transaction of a transactional id from outside, as its next producer would."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def look_up(cluster: Cluster, name: str) -> DescribeTransactionsResponseTransact
 
 
 def fence(cluster: Cluster, name: str) -> None:
-    """Abort what a transactional id has open, as its next producer would: the one that runs now is locked out."""
+    """Abort the open transaction of a transactional id, as its next producer would. The current producer is fenced."""
     found = look_up(cluster, name)
     if found.transaction_state != OPEN:
         raise Failed(f"{name} has no open transaction, it is {found.transaction_state}: nothing to abort")
-    # The timeout is that of the next producer: one that the cluster has taken before.
+    # The timeout of the next producer: one that the cluster has accepted before.
     request = InitProducerIdRequest(
         transactional_id=name,
         transaction_timeout_ms=found.transaction_timeout_ms,
@@ -47,5 +47,5 @@ def fence(cluster: Cluster, name: str) -> None:
         answer = cluster.coordinator(name, TRANSACTION).ask(request, InitProducerIdResponse)
         check(name, answer.error_code)
 
-    # While the transaction is being aborted the coordinator says that there is one.
+    # The coordinator answers CONCURRENT_TRANSACTIONS until the abort is done.
     cluster.retrying(attempt, what=f"fencing {name}")

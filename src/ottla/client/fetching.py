@@ -1,13 +1,12 @@
-"""A range of one partition as its leader stores it: whole record batches, fetched ahead of whoever decodes them.
+"""Reads a range of one partition as whole record batches, fetching ahead of whoever decodes them.
 
     for piece in fetch(cluster, TopicPartition("events", 0), start=0, stop=1_000_000):
         columns = decode_columns(piece.data, start=piece.start, stop=1_000_000, ...)
 
-The next Fetch is on its way before a piece is handed out, so the broker and the network work while the caller decodes.
-Nothing is decoded here: the walk over the headers of the batches tells where the next fetch starts. That offset is all
-the state there is, so a leader that moves or a broker that restarts costs a repeated request and neither loses nor
-doubles a batch. A topic that was deleted and created again is told by its id, and is an error: its offsets mean
-something else.
+The next Fetch is sent before a piece is yielded, so the broker and the network work while the caller decodes. Nothing
+is decoded here: the headers of the batches tell where the next fetch starts. That offset is the only state, so a leader
+that moves or a broker that restarts costs a repeated request, and no batch is lost or repeated. A topic that was
+deleted and created again is recognised by its id, and is an error: its offsets mean something else.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ BATCHES_SINCE: Final = 4  # before this version a broker converts record batches
 IDS_SINCE: Final = 13
 PIECE_MAX: Final = 256 << 20  # what a decoder takes at once
 PIECE_MIN: Final = 1 << 16
-EMPTY_MAX: Final = 2  # so many empty answers in front of an offset that is there: nothing is left before it
+EMPTY_MAX: Final = 2  # after so many empty answers below the end the rest was compacted away
 
 # What the formats have in common: base offset, length of what follows it, and magic, each in the same place.
 HEAD: Final = struct.Struct(">qi4xb")
@@ -49,7 +48,7 @@ LAST_DELTA_POSITION: Final = 23
 
 
 class OutOfRange(Refused):
-    """The offset is not in the log, which holds those from `log_start` to before `high`; -1: nobody could say."""
+    """The offset is not in the log, which holds those from `log_start` to before `high`; -1: unknown."""
 
     def __init__(self, what: str, code: int, more: str = "", log_start: int = -1, high: int = -1) -> None:
         super().__init__(what, code, more)
@@ -61,7 +60,7 @@ class OutOfRange(Refused):
 
 
 class Recreated(Failed):
-    """There is a topic of that name, but it is another one."""
+    """The topic was deleted and created again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +85,10 @@ def fetch(
     wait_ms: int = 500,
     topic_id: uuid.UUID | None = None,
 ) -> Iterator[Piece]:
-    """The batches that hold offsets from `start` to before `stop`. With `committed`, up to the last stable offset only.
+    """The batches with offsets from `start` to before `stop`. With `committed`, up to the last stable offset only.
 
-    `stop` must be no further than the high watermark (or the last stable offset): what is not there yet is waited for
-    no longer than the cluster's timeout. The first and the last batch may hold more than was asked for. With
+    `stop` must not be above the high watermark (or the last stable offset): records that are not there yet are waited
+    for no longer than the cluster's timeout. The first and the last batch may hold more than was asked for. With
     `topic_id`, a topic of that name with another id is `Recreated`, even if it was so from the beginning.
     """
     reader = PartitionReader(cluster, where, topic_id, committed=committed, bytes_max=bytes_max, wait_ms=wait_ms)
@@ -107,7 +106,7 @@ def fetch(
 
 
 class PartitionReader:
-    """The connection to whoever leads the partition now, with at most one Fetch on its way."""
+    """The connection to the current leader of the partition, with at most one Fetch on its way."""
 
     def __init__(
         self,
@@ -150,7 +149,7 @@ class PartitionReader:
                 return piece
 
     def ask_ahead(self, position: int, stop: int) -> None:
-        """Send the next Fetch now. What goes wrong with it is found again, and borne, when its answer is wanted."""
+        """Send the next Fetch now. Errors that may pass are handled when its answer is needed."""
         try:
             self._ask(position, stop)
         except Failed as error:
@@ -192,14 +191,14 @@ class PartitionReader:
         self._asked = position
 
     def _size(self, position: int, stop: int) -> int:
-        """As much as may be, but not much more than what is left, as far as the batches seen so far tell."""
+        """How many bytes to ask for: the maximum, or an estimate of what is left from the batches so far."""
         if not self._density:
             return self._bytes_max
         left = int((stop - position) * self._density * 1.1) + PIECE_MIN
         return min(self._bytes_max, left)
 
     def _answer(self, position: int, stop: int) -> Piece | None:
-        """What came, or None if nothing did and asking again is right."""
+        """The answer, or None if it was empty and must be asked for again."""
         assert self._connection is not None, "asked before"
         answer = self._connection.receive(FetchResponse)
         self._asked = None
@@ -227,7 +226,7 @@ class PartitionReader:
         return self._piece(data, records[:kept], position, end)
 
     def _nothing(self, data: PartitionData, records: memoryview, position: int, stop: int) -> Piece | None:
-        """Not one whole batch: it is too large, or not there yet, or everything up to `stop` was compacted away."""
+        """No whole batch came: it is too large, or not there yet, or everything up to `stop` was compacted away."""
         if records:
             if self._bytes_max >= PIECE_MAX:
                 raise Failed(f"{self._what}: the batch at offset {position} is larger than {PIECE_MAX >> 20} MiB")
@@ -262,7 +261,7 @@ class PartitionReader:
         )
 
     def _beside(self, position: int, error: OutOfRange) -> OutOfRange:
-        """The refusal with what the log does hold, if its leader says."""
+        """The error with the range that the log holds, if its leader tells."""
         try:
             (first,) = offsets.earliest(self._cluster, [self._where]).values()
             (high,) = offsets.latest(self._cluster, [self._where]).values()

@@ -21,17 +21,23 @@ class ListedGroup(NamedTuple):
     kind: str  # "classic", "consumer", "share", ...
 
 
+class GroupOffsets(NamedTuple):
+    listed: ListedGroup
+    committed: dict[TopicPartition, Committed]
+    refused: Refused | None = None  # why the offsets are not known
+
+
 def list_groups(cluster: Cluster) -> dict[str, ListedGroup]:
     return cluster.retrying(lambda: _list(cluster), what="listing the groups")
 
 
-def list_committed(cluster: Cluster) -> dict[str, tuple[ListedGroup, dict[TopicPartition, Committed]]]:
+def list_committed(cluster: Cluster) -> dict[str, GroupOffsets]:
     """All groups with what each has committed: one request for a hundred groups of one coordinator.
 
-    A group whose offsets we may not read has none here. Open transactions are not waited for.
+    Open transactions are not waited for.
     """
 
-    def attempt() -> dict[str, tuple[ListedGroup, dict[TopicPartition, Committed]]]:
+    def attempt() -> dict[str, GroupOffsets]:
         listed = _list(cluster)
         brokers = cluster.brokers()
         names: dict[int, list[str]] = {}
@@ -42,9 +48,12 @@ def list_committed(cluster: Cluster) -> dict[str, tuple[ListedGroup, dict[TopicP
             for first in range(0, len(here), GROUPS_AT_ONCE):
                 some = here[first : first + GROUPS_AT_ONCE]
                 for name, offsets in fetch_committed(brokers[coordinator], some, stable=False).items():
-                    if isinstance(offsets, Refused) and passes(offsets):  # it has moved, or is being loaded
+                    if not isinstance(offsets, Refused):
+                        found[name] = GroupOffsets(listed[name], offsets)
+                    elif passes(offsets):  # it has moved, or is being loaded
                         raise offsets
-                    found[name] = (listed[name], {} if isinstance(offsets, Refused) else offsets)
+                    else:
+                        found[name] = GroupOffsets(listed[name], {}, offsets)
         return found
 
     return cluster.retrying(attempt, what="reading the offsets of the groups")

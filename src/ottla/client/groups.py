@@ -59,7 +59,7 @@ class Committed(NamedTuple):
     leader_epoch: int = -1
 
 
-def committed(
+def read_offsets(
     cluster: Cluster, group: str, wheres: Iterable[TopicPartition] | None = None, *, stable: bool = True
 ) -> dict[TopicPartition, Committed]:
     """What a group has committed, everywhere or here.
@@ -69,12 +69,12 @@ def committed(
     """
     found: dict[TopicPartition, Committed] = {}
     for wanted in [None] if wheres is None else [by_topic(some) for some in portions(wheres)]:
-        attempt = partial(_committed, cluster, group, wanted, stable)
+        attempt = partial(_read_offsets, cluster, group, wanted, stable)
         found |= cluster.retrying(attempt, what=f"reading the offsets of {group}")
     return found
 
 
-def _committed(
+def _read_offsets(
     cluster: Cluster, group: str, wanted: Mapping[str, list[int]] | None, stable: bool
 ) -> dict[TopicPartition, Committed]:
     found = fetch_committed(cluster.coordinator(group, GROUP), [group], wanted, stable=stable)[group]

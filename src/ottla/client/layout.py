@@ -1,4 +1,4 @@
-"""Who has what: brokers with their racks, partitions with their replicas, and how much room each takes.
+"""The layout of a cluster: brokers with racks, partitions with replicas, and their sizes on disk.
 
 layout = read_layout(cluster)
 layout.brokers[1].rack, layout.partitions["orders", 0].isr
@@ -37,7 +37,7 @@ class Layout(NamedTuple):
     brokers: dict[int, BrokerNode]
     controller: int
     partitions: dict[Place, PartitionLayout]
-    internal: set[str]  # names of topics that the cluster keeps for itself
+    internal: set[str]  # names of internal topics
 
     @property
     def placement(self) -> Placement:
@@ -54,7 +54,7 @@ class Folder(NamedTuple):
     broker: int
     path: str
     error_code: int
-    total: int | None  # bytes of its disk; None: the broker is too old to tell
+    total: int | None  # bytes of its disk; None: the broker is too old
     usable: int | None
     replicas: dict[Place, int]  # bytes of each replica in it
 

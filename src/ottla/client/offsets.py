@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and where a moment lies in them: ListOffsets, asked of the leaders."""
+"""First and last offsets of partitions, and offsets of timestamps: ListOffsets, sent to the leaders."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ LOCAL_SINCE: Final = 8  # the version that knows it
 
 
 def earliest(cluster: Cluster, wheres: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The first offset that is there, or will be."""
+    """The first offset of each log: of the first record, or of the next one if the log is empty."""
     return {where: offset for where, (offset, _) in _ask(cluster, dict.fromkeys(wheres, EARLIEST)).items()}
 
 
 def earliest_local(cluster: Cluster, where: TopicPartition) -> int:
-    """The first offset on the leader's own disk: what lies before it is in tiered storage, which may take its time.
+    """The first offset on the leader's own disk: earlier ones are in tiered storage, which may be slow.
 
-    A broker that is too old to tell has no such storage.
+    A broker that is too old for this request has no tiered storage.
     """
     if cluster.leader(where).version(LIST_OFFSETS) < LOCAL_SINCE:
         return earliest(cluster, [where])[where]
@@ -56,7 +56,7 @@ def at_time(
     with `committed` none before the last stable offset."""
     if negative := [where for where, time_ms in times.items() if time_ms < 0]:
         where = negative[0]
-        raise Failed(f"{where.topic} partition {where.partition}: {times[where]} is no time, it is before 1970")
+        raise Failed(f"{where.topic} partition {where.partition}: {times[where]} is before 1970")
     found = _ask(cluster, times, isolation=1 if committed else 0)
     return {where: (offset, time_ms) if offset >= 0 else None for where, (offset, time_ms) in found.items()}
 

@@ -1,4 +1,4 @@
-"""Changes options of topics and brokers while they run; what is not named stays as it is."""
+"""Changes options of topics and brokers at runtime; options that are not named stay as they are."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Resource = tuple[int, str]  # kind and name; the broker "" is all of them
 
 
 def alter_options(cluster: Cluster, options: Mapping[Resource, Mapping[str, str | None]]) -> None:
-    """Set options; None deletes one, so that its default holds.
+    """Set options; None deletes one, so that its default applies.
 
-    Only a broker itself takes options of its own; all others go to the controller, in one request.
+    Options of a single broker go to that broker; all others go to the controller, in one request.
     """
     own = {resource for resource in options if resource[0] == BROKER and resource[1]}
     common = [_resource(resource, options[resource]) for resource in options if resource not in own]

@@ -1,12 +1,12 @@
-"""Plans where replicas should be. Pure: it takes what is, gives what should be, and asks nobody.
+"""Plans where replicas should be. Pure: a function of the current placement.
 
     plan = propose(current, {1: "a", 2: "a", 3: "b"})                 # spread over these brokers
     plan = propose(current, brokers, replicas=3)                      # and give each partition three replicas
     moves = changes(current, plan)                                    # only what differs
 
 A plan moves as little as it can. Replicas on brokers that are still allowed stay unless that leaves one broker with
-more than its share. Two replicas of a partition share a rack only when there are fewer racks than replicas. Shares are
-counted in replicas, and among equals the broker with fewer bytes is taken.
+more than its share. Two replicas of a partition share a rack only if there are fewer racks than replicas. Shares are
+counted in replicas; among equals the broker with fewer bytes is chosen.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ def changes(
 
 
 class _Plan:
-    """A placement in the making, with the number of replicas, leaders and bytes that each broker has in it."""
+    """A placement under construction, with the number of replicas and bytes of each broker."""
 
     def __init__(self, brokers: Mapping[int, str | None], sizes: Mapping[Place, int]) -> None:
-        # A broker without a rack is a rack of its own, so that those without racks are told apart.
+        # A broker without a rack counts as a rack of its own.
         self.racks = {broker: rack if rack is not None else f"\0{broker}" for broker, rack in brokers.items()}
         self.sizes = sizes
         self.replicas: dict[Place, list[int]] = {}

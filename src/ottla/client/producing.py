@@ -1,21 +1,20 @@
-"""Record batches to their leaders: several requests on their way at once, the order within each partition kept.
+"""Sends record batches to their leaders: pipelined, with the order within each partition kept.
 
     sender = Sender(cluster)
     sender.send(TopicPartition("events", 0), batches)      # waits when too much is on its way
     sender.flush()                                         # returns when everything is acknowledged
 
-A Produce request takes one batch of each partition, so a request is made of the oldest waiting batch of each partition
-that the broker leads, and large batches (a quarter of a megabyte and more) go much faster than small ones. Requests of
-one connection are answered in their order, and a partition is on one connection at a time. When a batch fails for a
-reason that passes, its partition takes in the answers that are still to come, and then sends everything again from the
-failed batch on: the same bytes in the same order. With an identity the broker knows its batches by their sequence
-numbers and keeps each once; without, a batch may be there twice (at least once). The first batch of a partition, and
-the first after a failure, goes alone: a broker that knows nothing of a producer takes the first batch that it accepts
-for the beginning, whatever its number, and that would be the second if it refuses the first.
+A Produce request takes one batch of each partition: the oldest one that waits. So large batches (a quarter of a
+megabyte and more) are much faster than small ones. Answers on a connection come in the order of its requests, and a
+partition uses one connection at a time. When a batch fails for a reason that passes, its partition waits for the
+outstanding answers, and then sends everything again from the failed batch on: the same bytes in the same order. With an
+identity the broker recognises batches by their sequence numbers and keeps each once; without, a batch may be there
+twice (at least once). The first batch of a partition, and the first after a failure, is sent alone: a broker that does
+not know a producer accepts any sequence number as its first, even that of the second batch if it has refused the first.
 
-What the sequence numbers tell is believed where it makes sense only. A batch that was sent before may be a duplicate;
-one that was not means that numbers were used twice. A gap after a batch that failed in this round is its consequence; a
-gap after an acknowledged one means that the broker has lost it. Both others are errors.
+Sequence errors are only ignored where they must happen. DUPLICATE for a batch that was sent before is a success; for
+one that was not, sequence numbers were used twice. OUT_OF_ORDER after a batch that failed in this round is a
+consequence; after an acknowledged one it means that the broker has lost records. Both other cases are errors.
 """
 
 from __future__ import annotations
@@ -58,14 +57,14 @@ class Batch:
 
 
 class Lane:
-    """What goes to one partition: batches that wait, and batches on their way, both oldest first."""
+    """The batches of one partition: those that wait, and those on their way, both oldest first."""
 
     def __init__(self, where: TopicPartition, patience: Patience) -> None:
         self.where = where
         self.waiting: deque[Batch] = deque()
         self.flying: deque[Batch] = deque()
         self.again: list[Batch] = []  # the batch that failed in this round, and all after it
-        self.open = False  # the last answer was a good one
+        self.open = False  # the last answer was a success
         self.link: Link | None = None
         self.patience = patience
 
@@ -74,7 +73,7 @@ class Lane:
         return f"{self.where.topic} partition {self.where.partition}"
 
     def settle(self) -> int:
-        """Once a failed round has its last answer, everything from the failed batch on waits again; so many bytes."""
+        """When a failed round has its last answer, queue it again from the failed batch on. Returns its bytes."""
         if not self.again or self.flying:
             return 0
         size = sum(len(batch.data) for batch in self.again)
@@ -117,7 +116,7 @@ class Sender:
         self._error: Failed | None = None
 
     def send(self, where: TopicPartition, batches: Sequence[bytes]) -> None:
-        """Queue batches of one partition, and send what fills requests."""
+        """Queue batches of one partition, and send full requests."""
         self._check()
         lane = self._lanes.get(where)
         if lane is None:
@@ -136,7 +135,7 @@ class Sender:
             self._step()
 
     def close(self) -> None:
-        """Let go of the connections. What was not flushed may or may not arrive."""
+        """Release the connections. What was not flushed may or may not arrive."""
         for link in self._links.values():
             self._cluster.release(link.connection)
         self._links.clear()
@@ -152,7 +151,7 @@ class Sender:
             raise self._error
 
     def _step(self) -> None:
-        """Send one more request, or if none can be sent now wait for an answer."""
+        """Send one request, or wait for an answer if none can be sent now."""
         try:
             self._dispatch()
         except Failed as error:
@@ -192,7 +191,7 @@ class Sender:
     def _link(self, lane: Lane, silent: dict[Address | None, Unreachable]) -> Link:
         """The connection for a partition: that of its batches on their way, else that of its leader.
 
-        Who is `silent` (None: everybody) is asked once for all partitions, since each time may take long.
+        A broker that is `silent` (None: all of them) is tried once for all partitions, since that may take long.
         """
         if lane.flying:
             assert lane.link is not None, "what is on its way has one"
@@ -214,7 +213,7 @@ class Sender:
         return link
 
     def _request(self, link: Link, lanes: list[Lane]) -> None:
-        """One request with the oldest batch of each partition, as far as they fit; at least one."""
+        """Send one request with the oldest batch of each partition, as many as fit; at least one."""
         chosen: list[tuple[Lane, Batch]] = []
         size = 0
         for lane in lanes:
@@ -225,7 +224,7 @@ class Sender:
                 break
             chosen.append((lane, lane.waiting.popleft()))
             size += len(batch.data)
-        # Whoever was left out comes first the next time.
+        # Partitions that were left out come first the next time.
         for lane, _ in chosen:
             self._lanes[lane.where] = self._lanes.pop(lane.where)
         for lane, batch in chosen:
@@ -290,7 +289,7 @@ class Sender:
         bear(troubles)
 
     def _judge(self, lane: Lane, batch: Batch, said: PartitionProduceResponse) -> Refused | None:
-        """None if the batch is in the log; what passes is returned, what does not is raised."""
+        """None if the batch is in the log. Returns an error that may pass, raises one that does not."""
         code = said.error_code
         if not code:
             return None
@@ -298,14 +297,14 @@ class Sender:
             if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER and batch.sent > 1:
                 return None
             if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.again:
-                return None  # it follows the one that failed, and is sent again with it
+                return None  # it follows the failed batch, and is sent again with it
         error = Refused(f"writing to {lane.name}", code, explain(batch, said))
         if not passes(error):
             raise error
         return error
 
     def _lose(self, link: Link, error: Unreachable) -> None:
-        """The connection has ended: nobody knows what became of the batches on their way, so all are sent again."""
+        """The connection was lost: send all batches that were on their way again."""
         self._links.pop(link.address, None)
         link.connection.close()
         lanes = list(dict.fromkeys(lane for request in link.requests for lane, _ in request))
@@ -319,7 +318,7 @@ class Sender:
 
 
 def bear(troubles: Sequence[tuple[Lane, Failed]]) -> None:
-    """One pause for all of them: a thousand partitions must not wait one after the other."""
+    """Pause once for all of them: a thousand partitions must not wait one after the other."""
     for index, (lane, reason) in reversed(list(enumerate(troubles))):
         lane.patience.bear(reason, pause=index == 0)
 

@@ -1,7 +1,7 @@
-"""Moves replicas between brokers: start, follow, cancel, and bound the bytes a second that it may take.
+"""Moves replicas between brokers: start, list, cancel, and throttle.
 
-A bound is four options, as Kafka's own tool sets them: the rate on every broker that takes part, and on every topic the
-list of replicas that it holds for. They stay until `lift_throttle` takes them away.
+A throttle is four options, as Kafka's own tool sets them: the rates on every broker that takes part, and the throttled
+replicas on every topic. They stay until `lift_throttle` removes them.
 """
 
 from __future__ import annotations

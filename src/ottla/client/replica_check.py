@@ -1,8 +1,8 @@
-"""Compares the replicas of a partition, as their brokers hand them out.
+"""Compares the replicas of a partition, as their brokers return them.
 
-Every replica is read by itself, up to the high watermark that the leader had at the beginning. Batches must have the
-same offsets and the same bytes. In a compacted topic replicas are compacted at different times, so there the records
-that two replicas both have must be equal, and one may lack what the other still has.
+Every replica is read up to the high watermark that the leader had at the beginning. Batches must have the same offsets
+and the same bytes. In a compacted topic replicas are compacted at different times: there the records that two replicas
+both have must be equal, and one may lack records of the other.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ BATCH_MAX: Final = 256 << 20
 BEHIND_S_MAX: Final = 10.0  # how long a replica may take to learn the leader's high watermark
 PAUSE_S: Final = 0.1
 
-Print = tuple[int, int, int]  # first and last offset, and a checksum of what lies there
+Print = tuple[int, int, int]  # first and last offset, and a checksum of the records
 
 
 class Verdict(NamedTuple):
-    """What was found out about one partition."""
+    """The result for one partition."""
 
     start: int
     end: int
@@ -54,17 +54,17 @@ def compare(
     compacted: bool,
     told: Callable[[int], None] = lambda offset: None,
 ) -> Verdict:
-    """Compare the leader's log with those of the others; `told` hears how far it is."""
+    """Compare the leader's log with those of the others; `told` is called with the progress."""
     start = offsets.earliest(cluster, [where])[where]
     stop = offsets.latest(cluster, [where])[where]
     brokers = cluster.brokers()
     if leader not in brokers:
-        return Verdict(start, stop, 0, {leader: "the broker that leads is not there"})
+        return Verdict(start, stop, 0, {leader: "the leader is not available"})
     faults: dict[int, str] = {}
     compared = 0
     for other in others:
         if other not in brokers:
-            faults[other] = "the broker is not there"
+            faults[other] = "the broker is not available"
             continue
         try:
             ours = Reading(cluster, where, brokers[leader], start, stop, compacted)
@@ -92,7 +92,7 @@ def difference(ours: Iterator[Print], theirs: Iterator[Print], compacted: bool) 
                 other = next(theirs, None)
             continue
         if mine[2] != other[2]:
-            return count, f"what lies at offset {describe(mine)} is not the same"
+            return count, f"the records at offset {describe(mine)} differ"
         count += 1
         mine, other = next(ours, None), next(theirs, None)
     return count, ""

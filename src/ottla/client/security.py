@@ -1,17 +1,17 @@
-"""How a client proves who it is and keeps others from listening: TLS and SASL, named as in Kafka's Java clients.
+"""TLS and SASL for a client, with the option names of Kafka's Java clients.
 
     security({"security.protocol": "SASL_SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": "ca.pem",
               "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": '… required username="u" password="p";'})
 
 Certificates and keys are PEM, in files or in the options themselves; a PKCS12 store is read where the `cryptography`
-package is installed; a JKS store is Java's own. Host names are checked unless that is switched off by name. SCRAM (RFC
-5802) proves the password to the broker without sending it, and the broker must prove that it knows it too.
+package is installed; JKS stores cannot be read. Host names are checked unless that is switched off. With SCRAM (RFC
+5802) the password is not sent, and the broker must prove that it knows it, too.
 
 Any of them may be given by reference, as `sasl.jaas.config.file` or `.env` (secret.py). Without a JAAS line,
 `sasl.username` and `sasl.password` say the same.
 
-A `Security` is a plain value that travels to other processes. Nothing secret is in its repr or in any message; what was
-given by reference is in it as the reference only, and is looked up for each connection.
+A `Security` is a plain value that can be sent to other processes. Nothing secret is in its repr or in any message.
+Secrets that were given by reference are stored as the reference only, and read for each connection.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ OPTIONS: Final = (
     "sasl.username",
     "sasl.password",
 )
-ITERATIONS_MIN: Final = 4096  # RFC 7677; a broker that asks for fewer wants the password cheaply
-ITERATIONS_MAX: Final = 1 << 20  # a second's work; a broker that asks for more only wants to keep us busy
+ITERATIONS_MIN: Final = 4096  # RFC 7677; with fewer a broker could guess the password cheaply
+ITERATIONS_MAX: Final = 1 << 20  # about a second of work; more would only keep us busy
 TO_PEM: Final = "keytool -importkeystore -srcstoretype JKS -deststoretype PKCS12, then openssl pkcs12 -nodes"
 
 
 @dataclass(frozen=True)
 class Security:
-    """What it takes to talk to a listener. The default is a plain connection."""
+    """How to connect to a listener. The default is a plain connection."""
 
     protocol: str = "PLAINTEXT"
     trust: str = ""  # file
@@ -96,7 +96,7 @@ class Security:
     given: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # the options, if some are references
 
     def resolve(self) -> Security:
-        """With the secrets that are given by reference, as they are now."""
+        """This security with the secrets that were given by reference."""
         return security(resolve(dict(self.given))) if self.given else self
 
     @property
@@ -108,7 +108,7 @@ class Security:
         return self.protocol.startswith("SASL")
 
     def wrap(self, plain: socket.socket, host: str, name: str) -> socket.socket:
-        """The connection as this security has it: encrypted, or as it is."""
+        """The connection, encrypted if this security asks for it."""
         if not self.encrypted:
             return plain
         try:
@@ -132,7 +132,7 @@ class Security:
             ) from None
 
     def authenticate(self, connection: Connection) -> int:
-        """Prove who we are. Returns for how many milliseconds that holds; 0: until the connection ends."""
+        """Authenticate. Returns the lifetime of the session in milliseconds; 0: until the connection ends."""
         if not self.authenticated:
             return 0
         what = f"the broker at {connection.name}"
@@ -376,7 +376,7 @@ def scram_steps(own: Security, what: str) -> Generator[bytes, bytes, None]:
         salt = base64.b64decode(said["s"], validate=True)
         iterations = int(said["i"])
     except (KeyError, ValueError):
-        raise Failed(f"{what} answered with something else than a SCRAM challenge") from None
+        raise Failed(f"{what} answered with something other than a SCRAM challenge") from None
     if not said.get("r", "").startswith(nonce) or said["r"] == nonce:
         raise Failed(f"{what} answered a SCRAM challenge that is not ours: somebody may stand between us")
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:

@@ -6,10 +6,10 @@ processes: an `Identity` is a plain value.
     Sender(cluster, identity=identity) ...                           # flush() before the end
     identity = end(cluster, identity, commit=True)
 
-Each step may be repeated when its answer was lost, since coordinators know a step that was done already. In the newer
-protocol (transaction.version 2: Apache Kafka 4, Ottla) every transaction ends with a new epoch, so that nothing late
-can slip into the next one; `end` returns the identity to go on with. If it differs from the one given, sequence numbers
-begin at 0 again; if not, they go on.
+A step may be repeated when its answer was lost: coordinators recognise a step that is done. In the newer protocol
+(transaction.version 2: Apache Kafka 4, Ottla) every transaction ends with a new epoch, so that a delayed request cannot
+reach the next one; `end` returns the identity to continue with. If it is a new one, sequence numbers begin at 0 again;
+if not, they continue.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ONGOING: Final = "Ongoing"
 
 @dataclass(frozen=True)
 class Identity:
-    """Who writes: what the broker fences, and by what it knows batches again."""
+    """The identity of a producer: what the broker fences, and recognises batches by."""
 
     transactional_id: str | None
     producer_id: int
@@ -66,10 +66,10 @@ class Identity:
 
 
 def identify(cluster: Cluster, transactional_id: str | None, *, timeout_ms: int, two_phase: bool = False) -> Identity:
-    """A producer id and epoch. With a transactional id, who had it before is fenced and what it left open is aborted.
+    """Get a producer id and epoch. With a transactional id, fence its former producer and abort its transaction.
 
-    `timeout_ms` is how long a transaction may stay open. With `two_phase` it may for ever; Refused where the cluster
-    does not know or not permit that, for the caller to decide what then.
+    `timeout_ms` is how long a transaction may stay open. With `two_phase` there is no limit. Refused if the cluster
+    does not support or permit that.
     """
     what = f"transactional id {transactional_id}" if transactional_id else "a producer id"
     request = InitProducerIdRequest(
@@ -91,7 +91,7 @@ def identify(cluster: Cluster, transactional_id: str | None, *, timeout_ms: int,
 
 
 def enlist(cluster: Cluster, identity: Identity, wheres: Iterable[TopicPartition]) -> None:
-    """Make partitions part of the transaction; the first one begins it."""
+    """Add partitions to the transaction; the first one begins it."""
     for some in portions(wheres):
         _enlist(cluster, identity, by_topic(some))
 
@@ -115,7 +115,7 @@ def _enlist(cluster: Cluster, identity: Identity, topics: Mapping[str, list[int]
             for topic in answer.results_by_topic_v3_and_below
             for one in topic.results_by_partition
         }
-        # Not attempted, because of another one: that one tells why.
+        # OPERATION_NOT_ATTEMPTED comes last: the error of another partition is the reason.
         for (topic, index), code in sorted(codes.items(), key=lambda item: item[1] == NOT_ATTEMPTED):
             check(f"transactional id {name}, {topic} partition {index}", code)
 
@@ -126,7 +126,7 @@ NOT_ATTEMPTED: Final = ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
 def end(cluster: Cluster, identity: Identity, *, commit: bool) -> Identity:
-    """Commit or abort. Content if this very transaction was ended so before; Refused if in the other way, or fenced."""
+    """Commit or abort. Succeeds if it has already ended in the same way; Refused if in the other way, or fenced."""
     name = require_id(identity)
     request = EndTxnRequest(
         transactional_id=name, producer_id=identity.producer_id, producer_epoch=identity.epoch, committed=commit
@@ -144,7 +144,7 @@ def end(cluster: Cluster, identity: Identity, *, commit: bool) -> Identity:
 
 
 def add_offsets(cluster: Cluster, identity: Identity, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
-    """Let a group's offsets become its own when this transaction commits."""
+    """Commit offsets of a group with this transaction."""
     name = require_id(identity)
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for (topic, index), value in offsets.items():
@@ -183,7 +183,7 @@ def add_offsets(cluster: Cluster, identity: Identity, group: str, offsets: Mappi
 
 
 def ongoing(cluster: Cluster, prefix: str) -> list[str]:
-    """The transactional ids that begin with `prefix` and have a transaction open."""
+    """The transactional ids that begin with `prefix` and have an open transaction."""
     request = ListTransactionsRequest(state_filters=[ONGOING], producer_id_filters=[])
 
     def attempt() -> list[str]:
@@ -198,7 +198,7 @@ def ongoing(cluster: Cluster, prefix: str) -> list[str]:
 
 
 def newer_protocol(cluster: Cluster) -> bool:
-    """Whether the cluster has agreed on the newer protocol of transactions."""
+    """Whether the cluster uses the newer protocol of transactions."""
     return cluster.feature(FEATURE) >= NEWER
 
 

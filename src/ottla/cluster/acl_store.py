@@ -11,7 +11,16 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from ottla.cluster.keeper import ANY, BadVersion, KeeperError, NodeExists, NoNode, NotEmpty, SessionEvent, Unavailable
+from ottla.cluster.metadata_store import (
+    ANY,
+    BadVersion,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SessionEvent,
+    StoreError,
+    Unavailable,
+)
 from ottla.errors import BrokerError, ErrorCode
 from ottla.security.acl import (
     LITERAL_CHANGES,
@@ -19,7 +28,6 @@ from ottla.security.acl import (
     PREFIXED_CHANGES,
     PREFIXED_ROOT,
     Resource,
-    ResourceType,
     decode_change,
     decode_entries,
     decode_path,
@@ -27,18 +35,20 @@ from ottla.security.acl import (
     encode_entries,
     label,
 )
+from ottla.wire.access import ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ottla.clock import Clock
-    from ottla.cluster.keeper import Keeper
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.security.acl import Entry
     from ottla.security.authorizer import Authorizer
 
 logger = logging.getLogger("ottla.acl")
 
-ATTEMPTS_MAX: Final = 10  # writes of one resource against others that write it at the same time
+ATTEMPTS_MAX: Final = 20  # writes of one resource against brokers that write it at the same time
+BACKOFF_S: Final = 0.01
 NOTICES_KEPT_S: Final = 15 * 60.0
 RETRY_S: Final = 1.0
 MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
@@ -47,13 +57,14 @@ KINDS: Final = tuple(label(kind) for kind in ResourceType if kind not in (Resour
 
 
 class AclStore:
-    def __init__(self, keeper: Keeper, authorizer: Authorizer, clock: Clock, *, shared: bool) -> None:
-        self._keeper = keeper
+    def __init__(self, store: MetadataStore, authorizer: Authorizer, clock: Clock, *, shared: bool) -> None:
+        self._store = store
         self._authorizer = authorizer
         self._clock = clock
         self._shared = shared  # whether other brokers write and follow the same store
         self._seen: dict[str, float] = {}  # paths of notices, and since when they are known
         self._changed = asyncio.Event()
+        self._writing = asyncio.Lock()  # changes of this broker come one after the other
         self._all = False  # whether notices may have gone unseen
         self._task: asyncio.Task[None] | None = None
         self._cancels: list[Callable[[], None]] = []
@@ -63,8 +74,8 @@ class AclStore:
         await self._make_parents()
         if self._shared:
             self._cancels = [
-                *(self._keeper.watch(path, lambda event: self._changed.set()) for path in CHANGES),
-                self._keeper.subscribe(self._listen),
+                *(self._store.watch(path, lambda event: self._changed.set()) for path in CHANGES),
+                self._store.subscribe(self._listen),
             ]
             now = self._clock.monotonic()
             self._seen = dict.fromkeys(await self._notices(), now)
@@ -77,7 +88,7 @@ class AclStore:
         kinds = [f"{root}/{kind}" for root in (LITERAL_ROOT, PREFIXED_ROOT) for kind in KINDS]
         for path in (*roots, *kinds):
             try:
-                await self._keeper.create(path)
+                await self._store.create(path)
             except NodeExists:
                 continue
 
@@ -87,7 +98,7 @@ class AclStore:
             self._changed.set()
 
     async def _notices(self) -> list[str]:
-        return [f"{parent}/{name}" for parent in CHANGES for name in await self._keeper.children(parent)]
+        return [f"{parent}/{name}" for parent in CHANGES for name in await self._store.children(parent)]
 
     async def _follow(self) -> None:
         while True:
@@ -115,20 +126,20 @@ class AclStore:
                 named = {resource: None for path in fresh if (resource := await self._notice(path)) is not None}
                 if named:
                     self._authorizer.put({resource: await self._read(resource) for resource in named})
-        except KeeperError:
+        except StoreError:
             self._all |= everything
             raise
         now = self._clock.monotonic()
         self._seen = {path: self._seen.get(path, now) for path in paths}
         for path in [path for path, since in self._seen.items() if now - since > NOTICES_KEPT_S]:
             try:
-                await self._keeper.delete(path)
+                await self._store.delete(path)
             except NoNode:
                 continue
 
     async def _notice(self, path: str) -> Resource | None:
         try:
-            data = (await self._keeper.get(path)).data
+            data = (await self._store.get(path)).data
         except NoNode:
             return None
         try:
@@ -142,7 +153,7 @@ class AclStore:
     async def _read_all(self) -> None:
         found: dict[Resource, frozenset[Entry]] = {}
         for root in (LITERAL_ROOT, PREFIXED_ROOT):
-            for path, node in (await self._keeper.tree(root)).items():
+            for path, node in (await self._store.tree(root)).items():
                 resource = decode_path(path)
                 if resource is not None:
                     found[resource] = decode_or_stop(path, node.data)
@@ -150,7 +161,7 @@ class AclStore:
 
     async def _read(self, resource: Resource) -> frozenset[Entry]:
         try:
-            data = (await self._keeper.get(resource.path)).data
+            data = (await self._store.get(resource.path)).data
         except NoNode:
             return frozenset()
         return decode_or_stop(resource.path, data)
@@ -162,17 +173,22 @@ class AclStore:
         await self._change(resource, lambda known: known - frozenset(entries))
 
     async def _change(self, resource: Resource, change: Callable[[frozenset[Entry]], frozenset[Entry]]) -> None:
-        for _ in range(ATTEMPTS_MAX):
+        async with self._writing:
+            await self._try_to_change(resource, change)
+
+    async def _try_to_change(self, resource: Resource, change: Callable[[frozenset[Entry]], frozenset[Entry]]) -> None:
+        for attempt in range(ATTEMPTS_MAX):
             try:
                 wanted = await self._write(resource, change)
-            except (BadVersion, NodeExists, NoNode, NotEmpty):
-                continue  # somebody else has written it in the meantime
-            except KeeperError as error:
+            except (BadVersion, NodeExists, NoNode, NotEmpty):  # another broker has written it in the meantime
+                await asyncio.sleep(BACKOFF_S * attempt)
+                continue
+            except StoreError as error:
                 raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store does not answer") from error
             self._authorizer.put({resource: wanted})
             if self._shared:
                 prefix, data = encode_change(resource)
-                await self._keeper.create(prefix, data, sequential=True)
+                await self._store.create(prefix, data, sequential=True)
             return
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"others keep changing the entries of {resource.name}")
 
@@ -181,19 +197,19 @@ class AclStore:
     ) -> frozenset[Entry]:
         path = resource.path
         try:
-            node = await self._keeper.get(path)
+            node = await self._store.get(path)
         except NoNode:
             wanted = change(frozenset())
             if wanted:
-                await self._keeper.create(path, encode_entries(wanted))
+                await self._store.create(path, encode_entries(wanted))
             return wanted
         known = decode_or_stop(path, node.data)
         wanted = change(known)
         version = node.stat.version if self._shared else ANY
         if not wanted:
-            await self._keeper.delete(path, version)
+            await self._store.delete(path, version)
         elif wanted != known:
-            await self._keeper.set(path, encode_entries(wanted), version)
+            await self._store.set(path, encode_entries(wanted), version)
         return wanted
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the commands about leaders and brokers come to on one node: there is nobody else to lead, to move to, to ask."""
+"""The commands about leaders and brokers on a single node, which has no other broker to elect, move to or ask."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREFERRED, UNCLEAN = 0, 1  # kinds of elections
 NO_CLUSTER = BrokerError(ErrorCode.NOT_CONTROLLER, "this broker is not a member of a cluster")
 
 
-class Alone:
+class AloneCommands:
     metadata: Metadata
 
     def check_controller(self) -> None:
@@ -34,7 +34,7 @@ class Alone:
         results: dict[Key, BrokerError | None] = {}
         for key in keys or ():
             await self.metadata.turns.pause()
-            results[key] = unneeded(self.metadata.image, key)
+            results[key] = election_error(self.metadata.image, key)
         return results
 
     async def move_partitions(
@@ -64,7 +64,7 @@ class Alone:
         raise NO_CLUSTER
 
 
-def unneeded(image: Image, key: Key) -> BrokerError:
+def election_error(image: Image, key: Key) -> BrokerError:
     name, index = key
     topic = image.topics.get(name)
     if topic is None:

@@ -1,4 +1,4 @@
-"""Options changed while running: which may change, to what, and what comes of a list of changes. Pure.
+"""Options changed while running: which may change, to what, and the result of a list of changes. Pure.
 
 A change sets, deletes, appends to or subtracts from one option. Codes and messages are Kafka's.
 """
@@ -27,7 +27,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 OPERATIONS = ("SET", "DELETE", "APPEND", "SUBTRACT")
 
 
-class Change(NamedTuple):
+class OptionChange(NamedTuple):
     name: str
     operation: int
     value: str | None
@@ -40,32 +40,32 @@ class Altered(NamedTuple):
     after: Mapping[str, str]
 
 
-def alter_topic(metadata: Metadata, name: str, changes: Iterable[Change], *, replace: bool) -> Altered:
+def alter_topic(metadata: Metadata, name: str, changes: Iterable[OptionChange], *, replace: bool) -> Altered:
     """With `replace`, here and below, options that are not mentioned go back to their defaults."""
     before, config = metadata.image.topic(name).configs, metadata.config
-    after = changed_configs({} if replace else before, changes, TOPIC_OPTIONS, topic_defaults(config))
+    after = apply_changes({} if replace else before, changes, TOPIC_OPTIONS, topic_defaults(config))
     check_topic_configs(config, after)
     return Altered(before, after)
 
 
-def alter_broker(metadata: Metadata, broker: str, changes: Iterable[Change], *, replace: bool) -> Altered:
+def alter_broker(metadata: Metadata, broker: str, changes: Iterable[OptionChange], *, replace: bool) -> Altered:
     before = metadata.image.broker_configs.get(broker, {})
-    after = changed_configs({} if replace else before, changes, BROKER_OPTIONS, broker_defaults(metadata.config))
+    after = apply_changes({} if replace else before, changes, BROKER_OPTIONS, broker_defaults(metadata.config))
     check_broker_configs(metadata.static, broker, before, after)
     return Altered(before, after)
 
 
-def alter_group(metadata: Metadata, group: str, changes: Iterable[Change], *, replace: bool) -> Altered:
+def alter_group(metadata: Metadata, group: str, changes: Iterable[OptionChange], *, replace: bool) -> Altered:
     before = metadata.image.group_configs.get(group, {})
-    after = changed_configs({} if replace else before, changes, GROUP_OPTIONS, {})
+    after = apply_changes({} if replace else before, changes, GROUP_OPTIONS, {})
     check_group_configs(metadata.config, after)
     return Altered(before, after)
 
 
-def alter_client_metrics(metadata: Metadata, name: str, changes: Iterable[Change], *, replace: bool) -> Altered:
+def alter_client_metrics(metadata: Metadata, name: str, changes: Iterable[OptionChange], *, replace: bool) -> Altered:
     """There are no lists to append to, as in Kafka."""
     before = metadata.image.client_metrics.get(name, {})
-    after = changed_configs({} if replace else before, changes, {}, {})
+    after = apply_changes({} if replace else before, changes, {}, {})
     check_client_metrics(after)
     return Altered(before, after)
 
@@ -93,6 +93,13 @@ def check_broker_configs(
     if fixed:
         reason = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
         raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
+    unprefixed = [name for name in changed if name.startswith("ssl.")]
+    if unprefixed:
+        reason = (
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"[{', '.join(unprefixed)}]"
+        )
+        raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
     own = [name for name in changed if BROKER_OPTIONS[name].live != CLUSTER_WIDE]
     if own and broker == EVERY_BROKER:
         reason = (
@@ -104,7 +111,7 @@ def check_broker_configs(
         topic_config(after, {})
     except ConfigError as error:
         raise BrokerError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    if "log.cleaner.threads" in changed and after.log_cleaner_threads < 1:  # at the start it may be none
+    if "log.cleaner.threads" in changed and after.log_cleaner_threads < 1:  # 0 is only allowed at the start
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Log cleaner threads should be at least 1")
 
 
@@ -124,8 +131,11 @@ def check_client_metrics(pairs: Mapping[str, str]) -> None:
         raise BrokerError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def changed_configs(
-    before: Mapping[str, str], changes: Iterable[Change], rows: Mapping[str, Option], defaults: Mapping[str, str | None]
+def apply_changes(
+    before: Mapping[str, str],
+    changes: Iterable[OptionChange],
+    rows: Mapping[str, Option],
+    defaults: Mapping[str, str | None],
 ) -> dict[str, str]:
     """The options after a list of changes; `defaults` is what a list appends to when it was not set."""
     after = {**before}
@@ -143,16 +153,16 @@ def changed_configs(
             if row is None or row.kind != LIST:
                 reason = f"Can't {OPERATIONS[operation]} to key {name} because its type is not LIST."
                 raise BrokerError(ErrorCode.INVALID_CONFIG, reason)
-            after[name] = _spliced(after.get(name, defaults.get(name)) or "", operation, value)
+            after[name] = _splice(after.get(name, defaults.get(name)) or "", operation, value)
     return after
 
 
-def changed_user(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
+def change_user(before: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
     """What is kept of a user after some changes."""
     return {name: value for name, value in {**before, **changes}.items() if value is not None}
 
 
-def _spliced(present: str, operation: int, value: str) -> str:
+def _splice(present: str, operation: int, value: str) -> str:
     items = [item.strip() for item in present.split(",") if item.strip()]
     for item in (part.strip() for part in value.split(",")):
         if operation == APPEND and item not in items:
@@ -163,7 +173,7 @@ def _spliced(present: str, operation: int, value: str) -> str:
 
 
 def topic_defaults(config: BrokerConfig) -> dict[str, str | None]:
-    """What every topic option is when the topic says nothing."""
+    """The value of every topic option that a topic does not set."""
     stock = topic_config(config, {})
     return {name: text_of(getattr(stock, row.attribute)) for name, row in TOPIC_OPTIONS.items()}
 

@@ -1,4 +1,4 @@
-"""What a request may have changed in the cluster, as a port: handlers ask for it without knowing who decides.
+"""The changes that requests may make to the cluster, as a port: handlers use it without knowing who decides.
 
 `standalone.py` decides for one node. In a cluster the elected controller does; any other broker answers NOT_CONTROLLER
 where Kafka does, and the client turns to the controller.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ottla.cluster.alterations import Change
+    from ottla.cluster.alterations import OptionChange
     from ottla.cluster.image import Partition, Topic
     from ottla.cluster.plans import NewTopic
     from ottla.errors import BrokerError
@@ -57,27 +57,27 @@ class Commands(Protocol):
         ...
 
     async def alter_topic(
-        self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, name: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change a topic's options; with `replace` those not mentioned go back to their defaults."""
         ...
 
     async def alter_broker(
-        self, broker: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, broker: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change options of one broker, or of EVERY_BROKER, while they run."""
         ...
 
     async def alter_group(
-        self, group: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, group: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change options of a group, whether there is one of that name or not."""
         ...
 
     async def alter_client_metrics(
-        self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, name: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
-        """Change a subscription to clients' metrics; one without options is gone."""
+        """Change a subscription to clients' metrics. One without options does not exist."""
         ...
 
     async def alter_user(self, name: str, changes: Mapping[str, str | None]) -> None:
@@ -93,7 +93,7 @@ class Commands(Protocol):
     async def move_partitions(
         self, wishes: Mapping[Key, Sequence[int] | None], *, resize: bool = True
     ) -> Mapping[Key, BrokerError | None]:
-        """Begin to move partitions, None to take a move back; the error of each. `resize` lets their number change."""
+        """Begin to move partitions, None to cancel. Returns errors. `resize`: the replication factor may change."""
         ...
 
     def moving_partitions(self, keys: Sequence[Key] | None) -> Mapping[Key, Partition]:
@@ -101,7 +101,7 @@ class Commands(Protocol):
         ...
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-        """A leader's wish for other in-sync replicas."""
+        """Change in-sync sets, as their leaders ask."""
         ...
 
     async def shut_down_broker(self, broker: int, epoch: int) -> Sequence[Key]:

@@ -1,4 +1,4 @@
-"""Coming back after a stop that may have lost records: a broker registers only when nobody counts on what it had.
+"""A start after a stop that may have lost records: the broker registers only when no in-sync set counts on it.
 
 A power cut takes what was not forced to disk, and with it records that this broker has acknowledged as an in-sync
 replica. If it came back before its absence was noticed, it could lead with a shorter log, and what was committed would
@@ -16,18 +16,18 @@ import logging
 from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
-from ottla.cluster.keeper import BadVersion, KeeperError, NoNode
+from ottla.cluster.metadata_store import BadVersion, NoNode, StoreError
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
-    from ottla.cluster.keeper import Keeper
+    from ottla.cluster.metadata_store import MetadataStore
 
 logger = logging.getLogger("ottla.member")
 
 LOOK_S, LOOK_S_MAX = 0.05, 1.0
 
 
-async def be_given_up(store: Keeper, node_id: int, session: int, clock: Clock, *, patience_s: float) -> None:
+async def be_given_up(store: MetadataStore, node_id: int, session: int, clock: Clock, *, patience_s: float) -> None:
     """Return when no in-sync set counts on this broker. `session` is that of its former life, 0 if unknown."""
     until, wait_s = clock.monotonic() + patience_s, LOOK_S
     said = False
@@ -36,8 +36,8 @@ async def be_given_up(store: Keeper, node_id: int, session: int, clock: Clock, *
             for path in (znodes.broker_path(node_id), znodes.CONTROLLER):
                 await _remove(store, path, session)
             count = await counting_on(store, node_id)
-        except KeeperError:
-            count = -1  # the store is away, too
+        except StoreError:
+            count = -1  # the store does not answer either
         if count == 0:
             return
         if clock.monotonic() >= until:
@@ -50,7 +50,7 @@ async def be_given_up(store: Keeper, node_id: int, session: int, clock: Clock, *
         wait_s = min(LOOK_S_MAX, 2 * wait_s)
 
 
-async def counting_on(store: Keeper, node_id: int) -> int:
+async def counting_on(store: MetadataStore, node_id: int) -> int:
     """How many partitions have this broker in sync, and another one that is there."""
     nodes = {**await store.tree(znodes.TOPICS), **await store.tree(znodes.BROKERS)}
     image = znodes.image_of(nodes, malformed=set())
@@ -62,7 +62,7 @@ async def counting_on(store: Keeper, node_id: int) -> int:
     )
 
 
-async def _remove(store: Keeper, path: str, session: int) -> None:
+async def _remove(store: MetadataStore, path: str, session: int) -> None:
     try:
         node = await store.get(path)
         if session and node.stat.owner == session:

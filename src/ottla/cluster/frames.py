@@ -56,7 +56,7 @@ class Frames(asyncio.BufferedProtocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def abort(self, reason: str) -> None:
-        """End it now: what was not sent will not be."""
+        """Close the connection now, without sending the rest."""
         self._end(reason)
 
     def _end(self, reason: str) -> None:

@@ -81,12 +81,12 @@ class Image(NamedTuple):
 
     def with_topics(self, *topics: Topic) -> Image:
         """The image with these topics added or replaced."""
-        return self._changed({topic.name: topic for topic in topics}, ())
+        return self._change_topics({topic.name: topic for topic in topics}, ())
 
     def without_topics(self, *names: str) -> Image:
-        return self._changed({}, names)
+        return self._change_topics({}, names)
 
-    def _changed(self, put: Mapping[str, Topic], gone: Iterable[str]) -> Image:
+    def _change_topics(self, put: Mapping[str, Topic], gone: Iterable[str]) -> Image:
         former = [self.topics[name] for name in gone] + [old for name in put if (old := self.topics.get(name))]
         stale = [topic.id for topic in former if self.names_by_id.get(topic.id) == topic.name]
         keys: dict[str, set[str]] = {}
@@ -97,9 +97,9 @@ class Image(NamedTuple):
                 names.discard(name)
                 names.update((name,) if name in put else ())
         return self._replace(
-            topics=self.topics.changed(put, gone),
-            names_by_id=self.names_by_id.changed({topic.id: name for name, topic in put.items()}, stale),
-            names_by_key=self.names_by_key.changed(
+            topics=self.topics.change(put, gone),
+            names_by_id=self.names_by_id.change({topic.id: name for name, topic in put.items()}, stale),
+            names_by_key=self.names_by_key.change(
                 {key: tuple(sorted(names)) for key, names in keys.items() if names},
                 [key for key, names in keys.items() if not names and key in self.names_by_key],
             ),

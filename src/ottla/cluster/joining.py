@@ -1,7 +1,7 @@
 """A node that was alone becomes the first member of a cluster: its metadata are written into an empty ZooKeeper.
 
 Topics with their ids, leaders and epochs, options, producer ids, offsets of old consumers: everything that outlives a
-process. The cluster's id comes last and says that all is there. Whoever was interrupted before can begin again.
+process. The cluster's id is written last and says that all is there. If it is interrupted before, it can begin again.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
-from ottla.cluster.keeper import Create, NodeExists, NoNode
+from ottla.cluster.metadata_store import Create, NodeExists, NoNode
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ottla.cluster.keeper import Keeper, Node
+    from ottla.cluster.metadata_store import MetadataStore, Znode
 
 OPS_MAX = 200  # in one transaction
 SIZE_MAX = 500_000
 
 
-async def hand_over(source: Keeper, target: Keeper) -> Mapping[str, Node]:
+async def hand_over(source: MetadataStore, target: MetadataStore) -> Mapping[str, Znode]:
     """Write the tree of one store into another that keeps no cluster yet; what was written, by path."""
     nodes = await source.tree("/")
     if znodes.CLUSTER_ID not in nodes:
@@ -44,12 +44,12 @@ async def hand_over(source: Keeper, target: Keeper) -> Mapping[str, Node]:
     return kept
 
 
-def is_kept(path: str, node: Node) -> bool:
+def is_kept(path: str, node: Znode) -> bool:
     """Whether the node is for the cluster; its root is there, and the id comes last."""
     return path not in ("/", znodes.CLUSTER_ID) and not node.stat.ephemeral
 
 
-def chunks(nodes: Mapping[str, Node]) -> Iterator[list[Create]]:
+def chunks(nodes: Mapping[str, Znode]) -> Iterator[list[Create]]:
     """The writes in the order of paths, so that parents come first; as many at once as a transaction takes."""
     chunk: list[Create] = []
     size = 0
@@ -63,7 +63,7 @@ def chunks(nodes: Mapping[str, Node]) -> Iterator[list[Create]]:
         yield chunk
 
 
-async def put(target: Keeper, op: Create) -> None:
+async def put(target: MetadataStore, op: Create) -> None:
     try:
         await target.create(op.path, op.data)
     except NodeExists:

@@ -1,4 +1,4 @@
-"""The metadata once more, in plain lines: what the database is rebuilt from when it is lost or damaged.
+"""A second copy of the metadata, in plain lines: the database is rebuilt from it when it is lost or damaged.
 
     {"put":{"/config/topics/orders":"{...}"},"gone":["/config/topics/visits"],"zxid":17}
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ottla.cluster")
 
 TAIL_SIZE = 64
-GROWTH_MIN = 1 << 20  # before this many bytes it is not worth writing anew
+GROWTH_MIN = 1 << 20  # a smaller file is not worth rewriting
 _NUMBER = re.compile(rb'"zxid":(\d+)}\n$')
 
 Changes = dict[str, bytes | None]  # None for a node that is gone
@@ -74,7 +74,7 @@ class Journal:
     def append(self, zxid: int, changes: Mapping[str, bytes | None]) -> None:
         """Add a transaction. One that cannot be written now goes with the next."""
         changes = {**self._waiting, **{path: data for path, data in changes.items() if not znodes.is_derived(path)}}
-        line = (b"\n" if self._torn else b"") + encoded(zxid, changes)
+        line = (b"\n" if self._torn else b"") + encode_line(zxid, changes)
         try:
             with open(self.path, "ab", buffering=0) as file:
                 whole = file.write(line) == len(line)
@@ -100,9 +100,9 @@ class Journal:
         return self._size - self._begun > max(GROWTH_MIN, self._begun)
 
     def rewrite(self, zxid: int, nodes: Mapping[str, bytes]) -> None:
-        """Write the whole anew, so that a reader sees the old or the new one."""
+        """Rewrite the whole file. A reader sees the old one or the new one."""
         new = f"{self.path}.tmp"
-        data = encoded(zxid, {path: data for path, data in nodes.items() if not znodes.is_derived(path)})
+        data = encode_line(zxid, {path: data for path, data in nodes.items() if not znodes.is_derived(path)})
         try:
             with open(new, "wb", buffering=0) as file:
                 if file.write(data) < len(data):
@@ -116,7 +116,7 @@ class Journal:
         self._waiting, self._torn = {}, False
 
 
-def encoded(zxid: int, changes: Mapping[str, bytes | None]) -> bytes:
+def encode_line(zxid: int, changes: Mapping[str, bytes | None]) -> bytes:
     put = {path: data.decode("utf-8", "surrogateescape") for path, data in changes.items() if data is not None}
     gone = [path for path, data in changes.items() if data is None]
     return json.dumps({"put": put, "gone": gone, "zxid": zxid}, separators=(",", ":")).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""kazoo's thread and the event loop: what the thread has to say comes to the loop through a mailbox, in order.
+"""kazoo's thread and the event loop: answers and events pass from the thread to the loop through a mailbox, in order.
 
 kazoo asks a handler for everything that depends on how a program runs: how to wait, how to wake its thread, how to hand
 over answers and events. This is the one for a program with an event loop. kazoo's own has two more threads, and blocks.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
-from ottla.cluster.keeper import FAREWELL_S
+from ottla.cluster.metadata_store import FAREWELL_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ class Mailbox:
         self._woken = False
         while self._letters and self._open:
             call, arguments = self._letters.popleft()
-            guarded(call, *arguments)
+            call_guarded(call, *arguments)
 
     def close(self) -> None:
         self._open = False
@@ -139,8 +139,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         return super().create_connection(*args, timeout=min(timeout, self._patience_s), **kwargs)
 
     def spawn(self, func: Callable[[], object], *args: Any, **kwargs: Any) -> threading.Thread:
-        """kazoo says what ends its thread, and the client is told that it has ended."""
-        thread = threading.Thread(target=guarded, args=(func, *args), kwargs=kwargs, name="kazoo", daemon=True)
+        """kazoo runs its thread with this; the client is told when the thread has ended."""
+        thread = threading.Thread(target=call_guarded, args=(func, *args), kwargs=kwargs, name="kazoo", daemon=True)
         thread.start()
         return thread
 
@@ -151,7 +151,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         self._mailbox.post(callback.func, *callback.args)
 
 
-async def finished(client: Any) -> None:
+async def stop_client(client: Any) -> None:
     """Close the session, which removes its ephemeral nodes at once.
 
     That takes a moment, and with a silent server most of the session's time-out: then kazoo is left to itself. So it is
@@ -170,7 +170,7 @@ async def finished(client: Any) -> None:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(done.set)
 
-    threading.Thread(target=guarded, args=(end,), name="kazoo-end", daemon=True).start()
+    threading.Thread(target=call_guarded, args=(end,), name="kazoo-end", daemon=True).start()
     try:
         async with asyncio.timeout(FAREWELL_S):
             await done.wait()
@@ -178,8 +178,8 @@ async def finished(client: Any) -> None:
         logger.info("ZooKeeper does not answer: the session ends by its time-out")
 
 
-def guarded(call: Callable[..., object], *arguments: object) -> None:
-    """One listener's trouble is its own: the others still hear."""
+def call_guarded(call: Callable[..., object], *arguments: object) -> None:
+    """Call a listener. If it raises, the others are still called."""
     try:
         call(*arguments)
     except Exception:

@@ -1,9 +1,9 @@
-"""Options that are set while the cluster runs, as every member follows them: read from the store, put into the image.
+"""Options that are set while the cluster runs: every member reads them from the store and puts them into its image.
 
 A change of a topic's or a broker's options comes with a numbered notice below /config/changes that says whose they are.
-Each member reads the notices that are new to it, then the options, and publishes an image with them. Groups and
-client metrics have no
-notices (`znodes.notify_of_config` says why): their parent node is written with each change, and all are read again.
+Each member reads the notices that are new to it, then the options, and publishes an image with them. Groups and client
+metrics have no notices (`znodes.notify_of_config` says why): their parent node is written with each change, and all
+are read again.
 
 A topic may be new: its options are read by whoever hears of it from the controller, with `read_topic_configs`. A notice
 that comes in between would be lost, so its name is kept, and the options are read again when the topic is in the image.
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
 from ottla.cluster.image import EVERY_BROKER
-from ottla.cluster.keeper import KeeperError, NoNode, SessionEvent, Unavailable
+from ottla.cluster.metadata_store import NoNode, SessionEvent, StoreError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from ottla.clock import Clock
     from ottla.cluster.image import Image, Topic
-    from ottla.cluster.keeper import Keeper, Node
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.metadata_store import MetadataStore, Znode
 
 logger = logging.getLogger("ottla.member")
 
@@ -38,7 +38,7 @@ Configs = dict[str, str]
 
 
 class LiveConfigs:
-    def __init__(self, store: Keeper, metadata: Metadata, clock: Clock) -> None:
+    def __init__(self, store: MetadataStore, metadata: Metadata, clock: Clock) -> None:
         self._store = store
         self._metadata = metadata
         self._clock = clock
@@ -52,7 +52,7 @@ class LiveConfigs:
         self._cancels: list[Callable[[], None]] = []
 
     async def start(self, image: Image) -> None:
-        """Publish the image with the options of brokers and groups, and from now on what changes of them."""
+        """Publish an image with the options of brokers and groups, and then one for each change of them."""
         self._cancels = [
             self._store.watch(znodes.CONFIG_CHANGES, lambda event: self._changed.set()),
             *(self._store.watch(path, lambda event: self._look_at_groups()) for path in znodes.SILENT.values()),
@@ -70,7 +70,7 @@ class LiveConfigs:
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
     async def read_topic_configs(self, names: Iterable[str]) -> dict[str, Configs]:
-        """The options of topics, as of now. Those that have none are in it, too."""
+        """The present options of these topics. Topics without options are included."""
         wanted = tuple(names)
         found: dict[str, Configs] = {}
         for first in range(0, len(wanted), READS_AT_ONCE):
@@ -109,7 +109,7 @@ class LiveConfigs:
             names = await self._store.children(znodes.CONFIG_CHANGES)
             fresh = [name for name in names if name not in self._seen]
             nodes = await asyncio.gather(*(self._notice(name) for name in fresh))
-            changes = dict.fromkeys(change for node in nodes for change in decoded(node))
+            changes = dict.fromkeys(change for node in nodes for change in decode_notice(node))
             topics = {change.name: None for change in changes if change.kind == "topics"}
             topics |= come
             if everything:
@@ -123,7 +123,7 @@ class LiveConfigs:
             if everything:
                 names_of_users |= dict.fromkeys(await self._children(znodes.USER_CONFIGS))
             users = await self._read_users(names_of_users)
-        except KeeperError:
+        except StoreError:
             self._all |= everything
             self._groups_changed |= groups
             self._come |= come
@@ -168,7 +168,7 @@ class LiveConfigs:
         self._early[name] = None
 
     def _catch_up(self, old: Image | None, new: Image) -> None:
-        """A topic has come whose options were heard of before."""
+        """A topic has come whose options have changed before."""
         if self._early and (come := [name for name in new.topics_changed_since(old) if name in self._early]):
             for name in sorted(come):
                 self._come[name] = self._early.pop(name)
@@ -182,7 +182,7 @@ class LiveConfigs:
             except NoNode:
                 continue
 
-    async def _notice(self, name: str) -> Node | None:
+    async def _notice(self, name: str) -> Znode | None:
         try:
             return await self._store.get(f"{znodes.CONFIG_CHANGES}/{name}")
         except NoNode:
@@ -240,8 +240,8 @@ def present(users: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, st
     return {name: kept for name, kept in users.items() if kept}
 
 
-def decoded(node: Node | None) -> list[znodes.ConfigChange]:
-    """What a notice says; nothing when it is gone, or cannot be understood: the others still count."""
+def decode_notice(node: Znode | None) -> list[znodes.ConfigChange]:
+    """What a notice says; nothing when it is deleted or malformed."""
     if node is None:
         return []
     try:

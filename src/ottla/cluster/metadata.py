@@ -1,4 +1,4 @@
-"""What this broker knows of the cluster: the newest image, its own options as they are now, and who follows both.
+"""What this broker knows of the cluster: the newest image, its own present options, and who subscribes to them.
 
 Every broker has one. On one node `standalone.py` publishes each change itself; a member of a cluster publishes what the
 controller tells it and what it reads of options in the store.

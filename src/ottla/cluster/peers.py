@@ -2,12 +2,11 @@
 
 There is one connection for each broker and channel, made when it is first needed. A channel is one stream of requests:
 they are sent in the order in which they were asked, without waiting for answers, and answered in that order. Who must
-not wait behind others takes a channel of its own.
+not wait behind others uses a channel of its own.
 
-Whatever goes wrong ends the connection, and every request on it fails with `PeerError`: the other broker may have
-carried it out or not. A request that is not answered in time is such a case, too, for what comes after a late answer
-cannot be told apart from it. The next request dials again. After a failure that waits a moment, which grows from one
-failure to the next, so that who asks again at once does no harm.
+Any failure ends the connection, and every request on it fails with `PeerError`: the other broker may have carried it
+out or not. So does a request that is not answered in time, because a late answer would be taken for the next one. The
+next request dials again, after a backoff that grows with each failure.
 
 Answers are decoded from the buffer they were received into: records are views of it.
 
@@ -61,7 +60,7 @@ class PeerError(OutsideError):
 
 
 class UnsupportedError(PeerError):
-    """The other broker does not know the request, in no version that would do. It was not sent."""
+    """The other broker supports no usable version of the request. It was not sent."""
 
 
 class Proof(Protocol):
@@ -99,7 +98,7 @@ class Peers(Protocol):
         """The answer to a request. Without a version it is sent in the newest that both know, if that is `least`."""
 
     def close_channel(self, broker_id: int, channel: str) -> None:
-        """End the connection of a channel: who waits for an answer there gets PeerError."""
+        """Close the connection of a channel. Requests that wait for an answer there fail with PeerError."""
 
 
 class Connections:
@@ -218,7 +217,7 @@ class Line:
         self._flush()
         data, version = await asked.future
         try:
-            return await decoded(asked, version, data)
+            return await decode_answer(asked, version, data)
         except codec.DecodeError as error:
             reason = f"its answer to {asked.api.name} cannot be read: {error}"
             self._fail(reason)
@@ -327,7 +326,7 @@ class Line:
                 context = None if self._credentials is None else await asyncio.to_thread(self._credentials.context)
                 host = None if context is None else self.address[0]
                 transport, frames = await loop.create_connection(
-                    self._made, *self.address, ssl=context, server_hostname=host
+                    self._make_frames, *self.address, ssl=context, server_hostname=host
                 )
         except (OSError, UnicodeError) as error:
             self.dial = None
@@ -385,7 +384,7 @@ class Line:
         asked = Asked(request, version, version, "")
         self._send(asked)
         data, _ = await asked.future
-        return await decoded(asked, version, data)
+        return await decode_answer(asked, version, data)
 
     def _renew(self, frames: Frames | None) -> None:
         """The login is about to end."""
@@ -398,8 +397,8 @@ class Line:
         self.dial = None
         self._flush()
 
-    def _made(self) -> Frames:
-        made = Frames(self._take, lambda reason: self._lost(made, reason), self._answer_size_max)
+    def _make_frames(self) -> Frames:
+        made = Frames(self._take, lambda reason: self._on_loss(made, reason), self._answer_size_max)
         return made
 
     # Receiving.
@@ -425,7 +424,7 @@ class Line:
         if not asked.future.done():
             asked.future.set_result((data, asked.version))
 
-    def _lost(self, frames: Frames, reason: str) -> None:
+    def _on_loss(self, frames: Frames, reason: str) -> None:
         if frames is self._frames:
             self._fail(reason)
 
@@ -458,8 +457,8 @@ def refuse(asked: Asked, error: Exception) -> None:
         asked.future.set_exception(error)
 
 
-async def decoded(asked: Asked, version: int, data: bytearray) -> Any:
-    """The message in an answer. A large one is decoded in turns: the buffer is ours for as long as it takes."""
+async def decode_answer(asked: Asked, version: int, data: bytearray) -> Any:
+    """The message in an answer. A large one is decoded in several turns of the loop."""
     _, position = frame.parse_response_header(asked.api.key, version, data)
     if len(data) <= SMALL_SIZE:
         message, end = codec.decoder(asked.api.response, version)(data, position)

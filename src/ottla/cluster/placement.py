@@ -57,7 +57,7 @@ def _unaware(brokers: list[int], partitions: int, replicas: int, shift: int, gap
 
 
 def _aware(racks: Mapping[int, str], partitions: int, replicas: int, shift: int, gap: int, first: int) -> Assignment:
-    brokers, rack_count = alternated(racks), len(set(racks.values()))
+    brokers, rack_count = alternate_racks(racks), len(set(racks.values()))
     count = len(brokers)
     assignment: Assignment = []
     for index in range(first, first + partitions):
@@ -80,7 +80,7 @@ def _aware(racks: Mapping[int, str], partitions: int, replicas: int, shift: int,
     return assignment
 
 
-def alternated(racks: Mapping[int, str]) -> list[int]:
+def alternate_racks(racks: Mapping[int, str]) -> list[int]:
     """Brokers in an order that takes one of each rack in turn."""
     by_rack: dict[str, list[int]] = {}
     for broker in sorted(racks):

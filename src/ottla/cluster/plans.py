@@ -1,15 +1,17 @@
 """What a controller decides, as pure functions: an image and a wish in, the new state of one thing out, or BrokerError.
 
-Nothing here waits, writes or reads a clock; `controller.py` carries the decisions out. Codes and messages are Kafka's.
+Nothing here waits, writes or reads a clock; `standalone.py` and `control/` carry the decisions out. Codes and messages
+are Kafka's.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ottla.cluster import keeper, znodes
+from ottla.cluster import znodes
 from ottla.cluster.alterations import check_broker_configs, check_topic_configs
 from ottla.cluster.image import NO_LEADER, Image, Partition, Topic
+from ottla.cluster.metadata_store import Create, Delete, Op, Set
 from ottla.cluster.placement import assign
 from ottla.cluster.topic_names import RESERVED, check_name, collides, collision_key
 from ottla.config import BrokerConfig, ConfigError, topic_config
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 UNSET = -1
-PARTITIONS_MAX = 10_000  # in one request, as Kafka: a slip of the finger must not fill the disk with folders
+PARTITIONS_MAX = 10_000  # in one request, as in Kafka: a typo must not fill the disk with folders
 
 
 class NewTopic(NamedTuple):
@@ -43,10 +45,10 @@ class FoundLog(NamedTuple):
 
 
 def new_topic(image: Image, config: BrokerConfig, wish: NewTopic, topic_id: bytes, shift: int) -> Topic:
-    """The topic that a wish makes of it."""
+    """The new topic that a client asks for."""
     check_new_name(image, wish.name)
     if wish.assignments:
-        replicas = given_assignment(image, wish)
+        replicas = check_assignment(image, wish)
     else:
         if wish.partitions != UNSET and wish.partitions <= 0:
             reason = "Number of partitions was set to an invalid non-positive value."
@@ -58,7 +60,7 @@ def new_topic(image: Image, config: BrokerConfig, wish: NewTopic, topic_id: byte
         factor = config.default_replication_factor if wish.replicas == UNSET else wish.replicas
         check_count(count)
         replicas = assign(racks(image), count, factor, shift=shift, gap=shift)
-    configs = checked_topic_configs(config, wish.configs)
+    configs = check_new_configs(config, wish.configs)
     return Topic(wish.name, topic_id, tuple(fresh(index, brokers) for index, brokers in enumerate(replicas)), configs)
 
 
@@ -75,7 +77,7 @@ def check_new_name(image: Image, name: str) -> None:
 
 
 def check_against(others: Mapping[str, str], name: str) -> None:
-    """Refuse a name that another one of the same request stands in the way of."""
+    """Refuse a name that collides with another one of the same request."""
     other = others.get(collision_key(name))
     if other == name:
         raise BrokerError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -83,7 +85,7 @@ def check_against(others: Mapping[str, str], name: str) -> None:
         raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
 
-def given_assignment(image: Image, wish: NewTopic) -> list[tuple[int, ...]]:
+def check_assignment(image: Image, wish: NewTopic) -> list[tuple[int, ...]]:
     assert wish.assignments is not None
     for given, what in ((wish.replicas, "replication factor"), (wish.partitions, "numPartitions")):
         if given != UNSET:
@@ -182,12 +184,12 @@ class Legacy(NamedTuple):
         return found
 
 
-def adopted(
+def adopt_topics(
     config: BrokerConfig, legacy: Legacy, broker: int, new_ids: Iterable[bytes]
 ) -> tuple[list[Topic], list[str]]:
     """Topics for logs that came without metadata: every partition up to the highest found, led by this broker.
 
-    And what was said about them that has no meaning here, for the log.
+    Also the options that have no meaning here, to be logged.
     """
     found = legacy.by_topic()
     topics, dropped = [], []
@@ -210,8 +212,8 @@ def adopted(
     return topics, dropped
 
 
-def adopted_brokers(config: BrokerConfig, legacy: Legacy) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """The options set while running that still can be, and what was said that cannot."""
+def adopt_broker_configs(config: BrokerConfig, legacy: Legacy) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """The options set while running that can be kept, and why others cannot."""
     kept: dict[str, dict[str, str]] = {}
     dropped = []
     for broker, pairs in legacy.brokers.items():
@@ -227,7 +229,7 @@ def adopted_brokers(config: BrokerConfig, legacy: Legacy) -> tuple[dict[str, dic
 PRODUCER_IDS_JUMP = 1_000_000  # left out when the journal, which may lack its last lines, has to be believed
 
 
-def adopted_producer_id(legacy: Legacy) -> int:
+def next_producer_id(legacy: Legacy) -> int:
     """The first producer id that nobody in these logs has, so that a new producer is not taken for an old one."""
     return max(legacy.producer_id, *(log.producer_id + 1 for log in legacy.logs), 0)
 
@@ -249,11 +251,11 @@ INTERNAL_CONFIGS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def elected(topic: Topic, broker: int, *, anew: bool = True, above: Mapping[int, int] = {}) -> Topic:
+def elect(topic: Topic, broker: int, *, anew: bool = True, above: Mapping[int, int] = {}) -> Topic:
     """The topic after this broker, the only one, has come back: it leads what it holds, in a new epoch.
 
-    Unless `anew`, what it has led to the end and lost nothing of goes on in its epoch. `above` has the epochs that logs
-    have seen: one that another Kafka wrote to may be ahead of its state.
+    Unless `anew`, a partition that it led to the end and lost nothing of keeps its epoch. `above` has the epochs that
+    the logs have seen: a log that another Kafka wrote to may be ahead of its state.
     """
     partitions = []
     for state in topic.partitions:
@@ -269,8 +271,8 @@ def elected(topic: Topic, broker: int, *, anew: bool = True, above: Mapping[int,
     return topic._replace(partitions=tuple(partitions))
 
 
-def reconciled(topic: Topic, logs: Mapping[int, FoundLog], broker: int) -> Topic:
-    """A topic as the journal has it, after what lies in the folders: where they differ, the journal is the older."""
+def reconcile(topic: Topic, logs: Mapping[int, FoundLog], broker: int) -> Topic:
+    """A topic of the journal, corrected by the logs in the folders: where they differ, the journal is older."""
     ids = {log.topic_id for log in logs.values() if log.topic_id is not None}
     if ids and topic.id not in ids:
         topic = topic._replace(id=min(ids), configs=INTERNAL_CONFIGS.get(topic.name, {}))
@@ -287,7 +289,7 @@ def racks(image: Image) -> dict[int, str | None]:
     return {broker.id: broker.rack for broker in image.brokers.values()}
 
 
-def checked_topic_configs(config: BrokerConfig, pairs: Mapping[str, str | None]) -> dict[str, str]:
+def check_new_configs(config: BrokerConfig, pairs: Mapping[str, str | None]) -> dict[str, str]:
     """The overrides of a new topic, or INVALID_CONFIG."""
     empty = [name for name, value in pairs.items() if value is None]
     if empty:
@@ -298,42 +300,42 @@ def checked_topic_configs(config: BrokerConfig, pairs: Mapping[str, str | None])
     return configs
 
 
-def creation(topic: Topic, controller_epoch: int) -> list[keeper.Op]:
+def creation(topic: Topic, controller_epoch: int) -> list[Op]:
     """The writes that make a topic."""
-    ops: list[keeper.Op] = [keeper.Create(znodes.topic_path(topic.name), znodes.encode_topic(topic))]
-    ops.append(keeper.Create(znodes.partitions_path(topic.name)))
+    ops: list[Op] = [Create(znodes.topic_path(topic.name), znodes.encode_topic(topic))]
+    ops.append(Create(znodes.partitions_path(topic.name)))
     ops.extend(_partition_creations(topic, topic.partitions, controller_epoch))
-    ops.append(keeper.Create(znodes.topic_config_path(topic.name), znodes.encode_configs(topic.configs)))
+    ops.append(Create(znodes.topic_config_path(topic.name), znodes.encode_configs(topic.configs)))
     return ops
 
 
-def growth(topic: Topic, present: int, controller_epoch: int) -> list[keeper.Op]:
+def growth(topic: Topic, present: int, controller_epoch: int) -> list[Op]:
     """The writes that add the partitions from `present` on."""
-    ops: list[keeper.Op] = [keeper.Set(znodes.topic_path(topic.name), znodes.encode_topic(topic))]
+    ops: list[Op] = [Set(znodes.topic_path(topic.name), znodes.encode_topic(topic))]
     return [*ops, *_partition_creations(topic, topic.partitions[present:], controller_epoch)]
 
 
-def deletion(topic: Topic) -> list[keeper.Op]:
-    """The writes that unmake a topic, leaves first."""
-    ops: list[keeper.Op] = []
+def deletion(topic: Topic) -> list[Op]:
+    """The writes that delete a topic, leaves first."""
+    ops: list[Op] = []
     for partition in topic.partitions:
-        ops.append(keeper.Delete(znodes.state_path(topic.name, partition.index)))
-        ops.append(keeper.Delete(znodes.partition_path(topic.name, partition.index)))
-    ops.append(keeper.Delete(znodes.partitions_path(topic.name)))
-    ops.append(keeper.Delete(znodes.topic_path(topic.name)))
-    ops.append(keeper.Delete(znodes.topic_config_path(topic.name)))
+        ops.append(Delete(znodes.state_path(topic.name, partition.index)))
+        ops.append(Delete(znodes.partition_path(topic.name, partition.index)))
+    ops.append(Delete(znodes.partitions_path(topic.name)))
+    ops.append(Delete(znodes.topic_path(topic.name)))
+    ops.append(Delete(znodes.topic_config_path(topic.name)))
     return ops
 
 
-def election(before: Topic, topic: Topic, controller_epoch: int) -> list[keeper.Op]:
-    """The writes that make of a topic what it is after an election. Old tools leave states to be created."""
-    ops: list[keeper.Op] = []
+def election(before: Topic, topic: Topic, controller_epoch: int) -> list[Op]:
+    """The writes of an election. Old tools make topics without states, which are created here."""
+    ops: list[Op] = []
     if topic.id != before.id or len(topic.partitions) != len(before.partitions):
-        ops.append(keeper.Set(znodes.topic_path(topic.name), znodes.encode_topic(topic)))
+        ops.append(Set(znodes.topic_path(topic.name), znodes.encode_topic(topic)))
     if topic.configs != before.configs:
-        ops.append(keeper.Set(znodes.topic_config_path(topic.name), znodes.encode_configs(topic.configs)))
+        ops.append(Set(znodes.topic_config_path(topic.name), znodes.encode_configs(topic.configs)))
     if topic.partitions and all(partition.version == NO_LEADER for partition in topic.partitions):
-        ops.append(keeper.Create(znodes.partitions_path(topic.name)))
+        ops.append(Create(znodes.partitions_path(topic.name)))
     for at, partition in enumerate(topic.partitions):
         if at < len(before.partitions) and partition is before.partitions[at]:
             continue
@@ -341,11 +343,11 @@ def election(before: Topic, topic: Topic, controller_epoch: int) -> list[keeper.
             ops.extend(_partition_creations(topic, [partition], controller_epoch))
         else:
             path = znodes.state_path(topic.name, partition.index)
-            ops.append(keeper.Set(path, znodes.encode_state(partition, controller_epoch), partition.version))
+            ops.append(Set(path, znodes.encode_state(partition, controller_epoch), partition.version))
     return ops
 
 
-def written(before: Topic, topic: Topic) -> Topic:
+def raise_versions(before: Topic, topic: Topic) -> Topic:
     """The topic with the versions that its states have after these writes."""
     known = before.partitions
     return topic._replace(
@@ -356,9 +358,7 @@ def written(before: Topic, topic: Topic) -> Topic:
     )
 
 
-def _partition_creations(topic: Topic, partitions: Sequence[Partition], controller_epoch: int) -> Iterable[keeper.Op]:
+def _partition_creations(topic: Topic, partitions: Sequence[Partition], controller_epoch: int) -> Iterable[Op]:
     for partition in partitions:
-        yield keeper.Create(znodes.partition_path(topic.name, partition.index))
-        yield keeper.Create(
-            znodes.state_path(topic.name, partition.index), znodes.encode_state(partition, controller_epoch)
-        )
+        yield Create(znodes.partition_path(topic.name, partition.index))
+        yield Create(znodes.state_path(topic.name, partition.index), znodes.encode_state(partition, controller_epoch))

@@ -1,8 +1,8 @@
 """Producer ids, unique in the cluster for ever: brokers take blocks of a thousand from the store.
 
-In a cluster the controller takes them for the others (AllocateProducerIds). A controller that does not answer, or that
-is too old for the question, is no obstacle: whoever takes a block does so by a conditional write of the same node, so
-no block is taken twice.
+In a cluster the controller takes them for the others (AllocateProducerIds). When it does not answer, or is too old for
+the request, the broker takes a block itself: every block is taken by a conditional write of the same node, so no block
+is taken twice.
 
 A block that was taken is never given back: a restart leaves a gap, never a duplicate.
 """
@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
-from ottla.cluster.keeper import BadVersion, KeeperError, NodeExists, NoNode
+from ottla.cluster.metadata_store import BadVersion, NodeExists, NoNode, StoreError
 from ottla.cluster.peers import PeerError
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.transactions import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -22,8 +22,8 @@ from ottla.wire.messages.transactions import AllocateProducerIdsRequest, Allocat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.cluster.keeper import Keeper
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.cluster.peers import Peers
 
 logger = logging.getLogger("ottla.producer_ids")
@@ -34,8 +34,8 @@ TIMEOUT_S = 5.0  # then the store is asked
 
 
 class ProducerIds:
-    def __init__(self, keeper: Keeper, node_id: int, controller: ControllerBlocks | None = None) -> None:
-        self._keeper = keeper
+    def __init__(self, store: MetadataStore, node_id: int, controller: ControllerBlocks | None = None) -> None:
+        self._store = store
         self._node_id = node_id
         self._controller = controller  # of a cluster
         self._next = self._end = 0
@@ -48,7 +48,7 @@ class ProducerIds:
                 if self._next == self._end:
                     try:
                         self._next, self._end = await self._take_block()
-                    except KeeperError as error:
+                    except StoreError as error:
                         reason = f"no producer ids can be had: {error}"
                         raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, reason) from error
         self._next += 1
@@ -56,7 +56,7 @@ class ProducerIds:
 
     async def _take_block(self) -> tuple[int, int]:
         block = None if self._controller is None else await self._controller.ask()
-        return block or await take_block(self._keeper, self._node_id)
+        return block or await take_block(self._store, self._node_id)
 
 
 class ControllerBlocks:
@@ -86,18 +86,18 @@ class ControllerBlocks:
         return answer.producer_id_start, answer.producer_id_start + answer.producer_id_len
 
 
-async def take_block(keeper: Keeper, node_id: int) -> tuple[int, int]:
+async def take_block(store: MetadataStore, node_id: int) -> tuple[int, int]:
     """Take the next block for a broker: its first id, and the one after its last."""
     while True:
         try:
-            data, stat = await keeper.get(znodes.PRODUCER_IDS)
+            data, stat = await store.get(znodes.PRODUCER_IDS)
             start = znodes.decode_producer_ids(data) + 1 if data else 0
             block = znodes.encode_producer_ids(node_id, start, start + BLOCK_SIZE - 1)
-            await keeper.set(znodes.PRODUCER_IDS, block, stat.version)
+            await store.set(znodes.PRODUCER_IDS, block, stat.version)
             return start, start + BLOCK_SIZE
         except NoNode:
             try:
-                await keeper.create(znodes.PRODUCER_IDS, b"")
+                await store.create(znodes.PRODUCER_IDS, b"")
             except NodeExists:
                 continue
         except BadVersion:  # another broker was quicker: the next block

@@ -1,4 +1,4 @@
-"""A cluster of one node: decides on topics, partitions and options, writes them to the keeper, publishes a new image.
+"""A cluster of one node: decides on topics, partitions and options, writes them to the store, publishes a new image.
 
 One change at a time: decide on the current image (`plans.py`), have the logs made, write in one transaction, replace
 the image, tell the subscribers. The transaction is the moment from which a topic exists: logs that were made for one
@@ -19,9 +19,10 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.cluster import alterations, keeper, plans, znodes
-from ottla.cluster.alone import Alone
+from ottla.cluster import alterations, plans, znodes
+from ottla.cluster.alone import AloneCommands
 from ottla.cluster.image import NO_LEADER, Broker, Image, Topic
+from ottla.cluster.metadata_store import BadVersion, Check, Create, Delete, Op, Set, StoreError, Unavailable, Znode
 from ottla.cluster.plans import Legacy
 from ottla.cluster.topic_names import collision_key
 from ottla.errors import BrokerError, ErrorCode
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ottla.clock import Clock
-    from ottla.cluster.alterations import Altered, Change
-    from ottla.cluster.keeper import Keeper
+    from ottla.cluster.alterations import Altered, OptionChange
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.cluster.plans import NewTopic
 
 NO_ID = bytes(16)
@@ -42,47 +43,47 @@ log = logging.getLogger("ottla.controller")
 
 
 class Host(Protocol):
-    """Who holds the partitions; told before a change is written, and after it was published."""
+    """Hosts the partitions: called before a change is written, and after it was published."""
 
     async def prepare(self, topic: Topic, first: int) -> None:
-        """Make what the partitions from `first` on need. BrokerError when that cannot be, and nothing is left."""
+        """Make the logs of the partitions from `first` on. BrokerError when that fails, and nothing is left behind."""
 
     def abandon(self, topic: Topic) -> None:
-        """What was prepared is not to be: undo it."""
+        """The change could not be written: undo what was prepared."""
 
     async def settle(self) -> None:
-        """Finish what a published change began: what takes long goes here."""
+        """Finish the slow part of a published change."""
 
 
-class Standalone(Alone):
+class Standalone(AloneCommands):
     def __init__(
         self,
-        store: Keeper,
+        store: MetadataStore,
         metadata: Metadata,
         clock: Clock,
         *,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.metadata = metadata
-        self.first_start = False  # whether the keeper had no cluster in it: then logs on disk may be adopted
-        self._keeper = store
+        self.first_start = False  # whether the store had no cluster in it: then logs on disk may be adopted
+        self._store = store
         self._clock = clock
         self._random_bytes = random_bytes
         self._host: Host | None = None
         self._deciding = asyncio.Lock()
-        self._nodes: Mapping[str, keeper.Node] = {}
+        self._nodes: Mapping[str, Znode] = {}
         self._known: Image | None = None
         self._epoch = 0
         self._epoch_version = 0
 
-    def hosted_by(self, host: Host) -> None:
+    def set_host(self, host: Host) -> None:
         """Have this host prepare and settle what it holds. It subscribes to the image by itself."""
         self._host = host
 
     async def load(self) -> Image:
-        """What the keeper knows, before this broker has come up. `start` goes on from there."""
+        """What the store has before this broker has started. `start` goes on from there."""
         if self._known is None:
-            self._nodes = await self._keeper.tree("/")
+            self._nodes = await self._store.tree("/")
             self._known = znodes.image_of(self._nodes)
         return self._known
 
@@ -98,8 +99,8 @@ class Standalone(Alone):
     ) -> None:
         """Register, become controller and lead every partition held here, in one transaction.
 
-        `cluster_id` is what `meta.properties` says, if anything; it must be the keeper's, or becomes it. `legacy` is
-        asked for what lies in the log folders, to be adopted, when the keeper knows of no cluster yet or was `rebuilt`.
+        `cluster_id` is what `meta.properties` says, if anything; it must be the store's, or becomes it. `legacy` is
+        called for the logs in the folders, to be adopted, when the store has no cluster yet or was `rebuilt`.
         `epoch_of` says the highest leader epoch that the log of a partition has seen.
         After a `clean` stop no log has lost anything, so leaders go on in their epochs and nothing is written for them.
         """
@@ -127,9 +128,9 @@ class Standalone(Alone):
             image = self._adopt(image, found, ops, rebuilt=rebuilt)
         if rebuilt:
             ops.append(self._skip_producer_ids(nodes, found))
-        await self._keeper.multi(ops)
+        await self._store.multi(ops)
         self._epoch_version = before.stat.version + 1 if before is not None else 0
-        registration = await self._keeper.get(znodes.broker_path(self.metadata.node_id))
+        registration = await self._store.get(znodes.broker_path(self.metadata.node_id))
         self.metadata.publish(image.with_broker(broker._replace(epoch=registration.stat.czxid)))
 
     def _lead(
@@ -137,7 +138,7 @@ class Standalone(Alone):
         image: Image,
         found: Legacy,
         epochs: Callable[[Topic], Mapping[int, int]],
-        ops: list[keeper.Op],
+        ops: list[Op],
         *,
         anew: bool,
     ) -> Image:
@@ -145,39 +146,39 @@ class Standalone(Alone):
         led = []
         logs = found.by_topic()
         for topic in image.topics.values():
-            leading = self._identified(plans.reconciled(topic, logs.get(topic.name, {}), self.metadata.node_id))
-            leading = plans.elected(leading, self.metadata.node_id, anew=anew, above=epochs(leading))
+            leading = self._ensure_id(plans.reconcile(topic, logs.get(topic.name, {}), self.metadata.node_id))
+            leading = plans.elect(leading, self.metadata.node_id, anew=anew, above=epochs(leading))
             if leading is not topic:
                 ops += plans.election(topic, leading, self._epoch)
-                led.append(plans.written(topic, leading))
+                led.append(plans.raise_versions(topic, leading))
         return image.with_topics(*led)
 
-    def _skip_producer_ids(self, nodes: Mapping[str, keeper.Node], found: Legacy) -> keeper.Op:
+    def _skip_producer_ids(self, nodes: Mapping[str, Znode], found: Legacy) -> Op:
         """The write after which no producer id is given out that may have been: the journal may lack its last lines."""
         node = nodes.get(znodes.PRODUCER_IDS)
         last = znodes.decode_producer_ids(node.data) if node is not None and node.data else -1
-        first = max(last + 1, plans.adopted_producer_id(found)) + plans.PRODUCER_IDS_JUMP
+        first = max(last + 1, plans.next_producer_id(found)) + plans.PRODUCER_IDS_JUMP
         block = znodes.encode_producer_ids(self.metadata.node_id, 0, first - 1)
-        return keeper.Create(znodes.PRODUCER_IDS, block) if node is None else keeper.Set(znodes.PRODUCER_IDS, block)
+        return Create(znodes.PRODUCER_IDS, block) if node is None else Set(znodes.PRODUCER_IDS, block)
 
-    def _adopt(self, image: Image, legacy: Legacy, ops: list[keeper.Op], *, rebuilt: bool) -> Image:
+    def _adopt(self, image: Image, legacy: Legacy, ops: list[Op], *, rebuilt: bool) -> Image:
         """The image with what the folders hold and it does not know of; adds the writes that keep it."""
         unknown = [one for one in legacy.logs if one.topic not in image.topics]
-        topics, dropped = plans.adopted(
+        topics, dropped = plans.adopt_topics(
             self.metadata.static, legacy._replace(logs=unknown), self.metadata.node_id, self._new_ids()
         )
         for topic in topics:
             ops += plans.creation(topic, self._epoch)
         if self.first_start and not rebuilt:
-            brokers, more = plans.adopted_brokers(self.metadata.static, legacy)
+            brokers, more = plans.adopt_broker_configs(self.metadata.static, legacy)
             dropped += more
             for broker, pairs in brokers.items():
-                ops.append(keeper.Create(znodes.broker_config_path(broker), znodes.encode_configs(pairs)))
+                ops.append(Create(znodes.broker_config_path(broker), znodes.encode_configs(pairs)))
                 image = image.with_broker_config(broker, pairs)
-            first = plans.adopted_producer_id(legacy)
+            first = plans.next_producer_id(legacy)
             if first > 0:
                 block = znodes.encode_producer_ids(self.metadata.node_id, 0, first - 1)
-                ops.append(keeper.Create(znodes.PRODUCER_IDS, block))
+                ops.append(Create(znodes.PRODUCER_IDS, block))
         for line in dropped:
             log.warning("not adopted: %s", line)
         return image.with_topics(*topics)
@@ -215,7 +216,7 @@ class Standalone(Alone):
     async def _bring(
         self, waiting: dict[int, Topic], results: list[Topic | BrokerError], *, validate_only: bool
     ) -> None:
-        """Have these topics made and publish them; the result of one that cannot be is why."""
+        """Make these topics and publish them. The result of one that cannot be made is the error."""
         made = {}
         for position, topic in waiting.items() if not validate_only else ():
             try:
@@ -303,7 +304,7 @@ class Standalone(Alone):
             return grown
 
     async def alter_topic(
-        self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, name: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change a topic's options; with `replace` those not mentioned go back to their defaults."""
         async with self._deciding:
@@ -311,12 +312,12 @@ class Standalone(Alone):
             before, after = alterations.alter_topic(self.metadata, name, changes, replace=replace)
             if validate_only or after == before:
                 return
-            await self._write([keeper.Set(znodes.topic_config_path(name), znodes.encode_configs(after))])
+            await self._write([Set(znodes.topic_config_path(name), znodes.encode_configs(after))])
             topic = self.metadata.image.topic(name)._replace(configs=after)
             self.metadata.publish(self.metadata.image.with_topics(topic))
 
     async def alter_broker(
-        self, broker: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, broker: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change options of one broker, or of EVERY_BROKER, while they run."""
         async with self._deciding:
@@ -326,11 +327,11 @@ class Standalone(Alone):
                 return
             path, data = znodes.broker_config_path(broker), znodes.encode_configs(after)
             known = broker in self.metadata.image.broker_configs
-            await self._write([keeper.Set(path, data) if known else keeper.Create(path, data)])
+            await self._write([Set(path, data) if known else Create(path, data)])
             await self._publish_and_settle(self.metadata.image.with_broker_config(broker, after))
 
     async def alter_group(
-        self, group: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, group: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change options of a group, whether there is one of that name or not."""
         async with self._deciding:
@@ -340,7 +341,7 @@ class Standalone(Alone):
                 self.metadata.publish(self.metadata.image.with_group_config(group, altered.after))
 
     async def alter_client_metrics(
-        self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, name: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change a subscription to clients' metrics. One without options does not exist."""
         async with self._deciding:
@@ -356,9 +357,9 @@ class Standalone(Alone):
             return False
         data = znodes.encode_configs(after)
         if not after:
-            op: keeper.Op = keeper.Delete(path)
+            op: Op = Delete(path)
         else:
-            op = keeper.Set(path, data) if before else keeper.Create(path, data)
+            op = Set(path, data) if before else Create(path, data)
         await self._write([op])
         return True
 
@@ -367,40 +368,40 @@ class Standalone(Alone):
         async with self._deciding:
             await self.metadata.turns.pause()
             present = self.metadata.image.users.get(name, {})
-            after = alterations.changed_user(present, changes)
+            after = alterations.change_user(present, changes)
             if after == present:
                 return
             path, data = znodes.user_config_path(name), znodes.encode_configs(after)
             if not after:
-                op: keeper.Op = keeper.Delete(path)
+                op: Op = Delete(path)
             else:
-                op = keeper.Set(path, data) if present else keeper.Create(path, data)
+                op = Set(path, data) if present else Create(path, data)
             await self._write([op])
             self.metadata.publish(self.metadata.image.with_user(name, after))
 
-    def _arrival(self, nodes: Mapping[str, keeper.Node], image: Image, broker: Broker) -> list[keeper.Op]:
+    def _arrival(self, nodes: Mapping[str, Znode], image: Image, broker: Broker) -> list[Op]:
         """The writes of a broker that comes up: what every tree needs, its registration, its being controller."""
         now_ms = self._clock.now_ms()
-        ops: list[keeper.Op] = [keeper.Create(path) for path in znodes.PARENTS if path not in nodes]
+        ops: list[Op] = [Create(path) for path in znodes.PARENTS if path not in nodes]
         if znodes.CLUSTER_ID not in nodes:
-            ops.append(keeper.Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(image.cluster_id)))
-        ops.append(keeper.Create(znodes.broker_path(broker.id), znodes.encode_broker(broker, now_ms), ephemeral=True))
-        ops.append(keeper.Create(znodes.CONTROLLER, znodes.encode_controller(broker.id, now_ms), ephemeral=True))
+            ops.append(Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(image.cluster_id)))
+        ops.append(Create(znodes.broker_path(broker.id), znodes.encode_broker(broker, now_ms), ephemeral=True))
+        ops.append(Create(znodes.CONTROLLER, znodes.encode_controller(broker.id, now_ms), ephemeral=True))
         before, epoch = nodes.get(znodes.CONTROLLER_EPOCH), str(self._epoch).encode()
         if before is None:
-            ops.append(keeper.Create(znodes.CONTROLLER_EPOCH, epoch))
+            ops.append(Create(znodes.CONTROLLER_EPOCH, epoch))
         else:
-            ops.append(keeper.Set(znodes.CONTROLLER_EPOCH, epoch, before.stat.version))
+            ops.append(Set(znodes.CONTROLLER_EPOCH, epoch, before.stat.version))
         return ops
 
-    async def _write(self, ops: Sequence[keeper.Op]) -> None:
+    async def _write(self, ops: Sequence[Op]) -> None:
         try:
-            await self._keeper.multi([keeper.Check(znodes.CONTROLLER_EPOCH, self._epoch_version), *ops])
-        except keeper.BadVersion as error:
+            await self._store.multi([Check(znodes.CONTROLLER_EPOCH, self._epoch_version), *ops])
+        except BadVersion as error:
             raise BrokerError(ErrorCode.NOT_CONTROLLER, f"another broker has become controller: {error}") from error
-        except keeper.Unavailable as error:
+        except Unavailable as error:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"the metadata cannot be written: {error}") from error
-        except keeper.KeeperError as error:
+        except StoreError as error:
             reason = f"the metadata is not what this broker left: {type(error).__name__} {error.path}"
             raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, reason) from error
 
@@ -413,7 +414,7 @@ class Standalone(Alone):
         topic = self.metadata.image.topics.get(name)
         return topic if topic is not None else BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def _identified(self, topic: Topic) -> Topic:
+    def _ensure_id(self, topic: Topic) -> Topic:
         """Tools older than topic ids write topics without one."""
         return topic if topic.id != NO_ID else topic._replace(id=self._new_id())
 

@@ -1,4 +1,4 @@
-"""What a topic may be called.
+"""Which names a topic may have.
 
 ASCII letters, digits, `.`, `_` and `-`, at most 249 of them, since the name becomes a folder's. Metrics turn dots into
 underscores, so two names that differ only there collide and the second is refused.
@@ -18,14 +18,14 @@ _ALLOWED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345
 def check_name(name: str) -> None:
     """Raise INVALID_TOPIC_EXCEPTION for a name that no topic may have."""
     if not name:
-        raise _refused("the empty string is not allowed")
+        raise _name_error("the empty string is not allowed")
     if name in (".", ".."):
-        raise _refused(f"'{name}' is not allowed")
+        raise _name_error(f"'{name}' is not allowed")
     if len(name) > LENGTH_MAX:
-        raise _refused(f"the length of '{name}' is longer than the max allowed length {LENGTH_MAX}")
+        raise _name_error(f"the length of '{name}' is longer than the max allowed length {LENGTH_MAX}")
     if not _ALLOWED.issuperset(name):
         rule = "characters other than ASCII alphanumerics, '.', '_' and '-'"
-        raise _refused(f"'{name}' contains one or more {rule}")
+        raise _name_error(f"'{name}' contains one or more {rule}")
 
 
 def is_internal(name: str) -> bool:
@@ -43,5 +43,5 @@ def collision_key(name: str) -> str:
     return name.replace(".", "_")
 
 
-def _refused(reason: str) -> BrokerError:
+def _name_error(reason: str) -> BrokerError:
     return BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")

@@ -1,4 +1,4 @@
-"""A mapping that is never changed but followed by a newer version of itself, at the cost of what is different.
+"""An immutable mapping with newer versions of itself, each made at the cost of what is different.
 
     first = Versioned({"a": 1})
     second = first.changed({"b": 2})        first is still {"a": 1}
@@ -39,7 +39,7 @@ class Versioned(Mapping[K, V], Generic[K, V]):
         self._size = len(self._items)
         self.version = self.grown = next(_numbers)
 
-    def changed(self, put: Mapping[K, V], gone: Iterable[K] = ()) -> Versioned[K, V]:
+    def change(self, put: Mapping[K, V], gone: Iterable[K] = ()) -> Versioned[K, V]:
         """The version without the keys that are gone and with those that were put."""
         # An empty one is not linked: it may be a constant, which would keep every version after it.
         linked = self._newer is None and self._size > 0

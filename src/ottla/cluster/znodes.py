@@ -1,4 +1,4 @@
-"""Every path in the keeper and what lies there: Apache Kafka 3.9's layout and JSON, key order included.
+"""Every path in the metadata store and its content: Apache Kafka 3.9's layout and JSON, key order included.
 
     /brokers/ids/1                          ephemeral; where the broker is
     /brokers/seqid                          its version counts the broker ids that were made up
@@ -29,12 +29,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.cluster.image import EMPTY, EVERY_BROKER, NO_LEADER, Broker, Image, Partition, Topic
-from ottla.cluster.keeper import Create, Set
+from ottla.cluster.metadata_store import Create, Set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ottla.cluster.keeper import Node, Op
+    from ottla.cluster.metadata_store import Op, Znode
 
 BROKERS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
@@ -124,7 +124,7 @@ def broker_config_path(broker: str) -> str:
 
 
 def is_derived(path: str) -> bool:
-    """Whether the node is about a single partition: the logs tell as much."""
+    """Whether the node is about a single partition, so that it can be rebuilt from the logs."""
     return path.startswith(f"{TOPICS}/") and path.count("/") > TOPICS.count("/") + 1
 
 
@@ -184,7 +184,7 @@ def encode_broker(broker: Broker, now_ms: int) -> bytes:
     fields: dict[str, Any] = {
         "features": {},
         "listener_security_protocol_map": protocols,
-        "endpoints": [f"{name}://{_bracketed(host)}:{port}" for name, (host, port) in broker.endpoints.items()],
+        "endpoints": [f"{name}://{_bracket(host)}:{port}" for name, (host, port) in broker.endpoints.items()],
         "jmx_port": -1,
         "port": port,
         "host": host,
@@ -212,7 +212,7 @@ def decode_broker(broker: int, data: bytes, epoch: int) -> Broker:
     return Broker(_number(broker), endpoints, None if rack is None else str(rack), epoch, protocols)
 
 
-class Assignment(NamedTuple):
+class TopicAssignment(NamedTuple):
     """A topic's node: who holds which partition. `id` is None where a tool older than topic ids wrote it."""
 
     id: bytes | None
@@ -231,14 +231,14 @@ def encode_topic(topic: Topic) -> bytes:
     return _encode(fields)
 
 
-def decode_topic(data: bytes) -> Assignment:
+def decode_topic(data: bytes) -> TopicAssignment:
     fields = _decode(data)
     text = fields.get("topic_id")
     lists = (fields.get(name) or {} for name in ("partitions", "adding_replicas", "removing_replicas"))
     replicas, adding, removing = ({_number(int(index)): _brokers(ids) for index, ids in one.items()} for one in lists)
     if sorted(replicas) != list(range(len(replicas))) or not all(replicas.values()):
         raise ValueError("not the partitions of a topic: one is missing, or has no replicas")
-    return Assignment(decode_uuid(text) if text else None, replicas, adding, removing)
+    return TopicAssignment(decode_uuid(text) if text else None, replicas, adding, removing)
 
 
 def encode_state(partition: Partition, controller_epoch: int) -> bytes:
@@ -253,7 +253,7 @@ def encode_state(partition: Partition, controller_epoch: int) -> bytes:
 def decode_state(
     index: int,
     replicas: tuple[int, ...],
-    node: Node | None,
+    node: Znode | None,
     adding: tuple[int, ...] = (),
     removing: tuple[int, ...] = (),
 ) -> Partition:
@@ -418,7 +418,7 @@ def decode_uuid(text: str) -> bytes:
     return value
 
 
-def image_of(nodes: Mapping[str, Node], *, malformed: set[str] | None = None) -> Image:
+def image_of(nodes: Mapping[str, Znode], *, malformed: set[str] | None = None) -> Image:
     """The image that a whole tree stands for. Topics without an id keep a zero one until the controller gives it.
 
     Where anybody may write, brokers and topics that cannot be understood are left out. Their paths go to `malformed`.
@@ -455,7 +455,7 @@ def image_of(nodes: Mapping[str, Node], *, malformed: set[str] | None = None) ->
     ).with_topics(*topics)
 
 
-def _topic_in(nodes: Mapping[str, Node], name: str, node: Node) -> Topic:
+def _topic_in(nodes: Mapping[str, Znode], name: str, node: Znode) -> Topic:
     config = nodes.get(topic_config_path(name))
     configs = decode_configs(config.data) if config is not None else {}
     assignment = decode_topic(node.data)
@@ -463,7 +463,9 @@ def _topic_in(nodes: Mapping[str, Node], name: str, node: Node) -> Topic:
     return topic_of(name, assignment, states, configs)
 
 
-def topic_of(name: str, assignment: Assignment, states: Mapping[int, Node | None], configs: Mapping[str, str]) -> Topic:
+def topic_of(
+    name: str, assignment: TopicAssignment, states: Mapping[int, Znode | None], configs: Mapping[str, str]
+) -> Topic:
     """The topic that its nodes stand for; without an id it gets a zero one."""
     _, replicas, adding, removing = assignment
     partitions = tuple(
@@ -479,9 +481,9 @@ def group_name(name: str) -> str:
     return unquote(name)
 
 
-def _children(nodes: Mapping[str, Node], parents: tuple[str, ...]) -> dict[str, list[tuple[str, Node]]]:
+def _children(nodes: Mapping[str, Znode], parents: tuple[str, ...]) -> dict[str, list[tuple[str, Znode]]]:
     """Names and nodes directly below each of these paths, in one walk over the tree."""
-    found: dict[str, list[tuple[str, Node]]] = {parent: [] for parent in parents}
+    found: dict[str, list[tuple[str, Znode]]] = {parent: [] for parent in parents}
     for path, node in nodes.items():
         parent, _, name = path.rpartition("/")
         if parent in found:
@@ -489,7 +491,7 @@ def _children(nodes: Mapping[str, Node], parents: tuple[str, ...]) -> dict[str, 
     return found
 
 
-def _bracketed(host: str) -> str:
+def _bracket(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 

@@ -1,12 +1,12 @@
-"""The keeper of a cluster: a client of ZooKeeper, on kazoo.
+"""The metadata store of a cluster: a client of ZooKeeper, on kazoo.
 
 kazoo runs one thread that speaks with the server (`kazoo_thread.py`); everything else happens on the event loop. Calls
 go out in the order they were made, a few at a time. When the connection is lost they fail: `Unavailable` if a call was
 not sent, `Unknown` if it was and no answer came.
 
 kazoo's watches are for one event. Here they are set again before anybody is told, on the same connection and in order,
-so that who reads after an event misses nothing. kazoo forgets them with the connection: then all are set again, and
-each is told that it may have missed something.
+so that a reader misses nothing after an event. kazoo forgets them with the connection: then all are set again, and each
+is told that it may have missed something.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kazoo import exceptions, security
 from kazoo.client import KazooClient
 from kazoo.protocol.states import EventType, KazooState, KeeperState
 
-from ottla.cluster import keeper, znodes
-from ottla.cluster.kazoo_thread import Handler, Mailbox, finished, guarded
-from ottla.cluster.keeper import ANY, Create, Delete, Event, Node, Op, SessionEvent, Set, Stat
+from ottla.cluster import metadata_store, znodes
+from ottla.cluster.kazoo_thread import Handler, Mailbox, call_guarded, stop_client
+from ottla.cluster.metadata_store import ANY, Create, Delete, Event, Op, SessionEvent, Set, Stat, Znode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -39,15 +39,15 @@ REVIVE_S = 1.0
 PATIENCE_S_MIN = 3.0
 ENDED = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)  # states that kazoo does not leave by itself
 RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}  # of connecting; seconds
-ERRORS: dict[type[Exception], type[keeper.KeeperError]] = {
-    exceptions.NoNodeError: keeper.NoNode,
-    exceptions.NodeExistsError: keeper.NodeExists,
-    exceptions.BadVersionError: keeper.BadVersion,
-    exceptions.NotEmptyError: keeper.NotEmpty,
-    exceptions.ConnectionLoss: keeper.Unknown,
-    exceptions.SessionExpiredError: keeper.Unknown,
-    exceptions.OperationTimeoutError: keeper.Unknown,
-    exceptions.ConnectionClosedError: keeper.Unknown,
+ERRORS: dict[type[Exception], type[metadata_store.StoreError]] = {
+    exceptions.NoNodeError: metadata_store.NoNode,
+    exceptions.NodeExistsError: metadata_store.NodeExists,
+    exceptions.BadVersionError: metadata_store.BadVersion,
+    exceptions.NotEmptyError: metadata_store.NotEmpty,
+    exceptions.ConnectionLoss: metadata_store.Unknown,
+    exceptions.SessionExpiredError: metadata_store.Unknown,
+    exceptions.OperationTimeoutError: metadata_store.Unknown,
+    exceptions.ConnectionClosedError: metadata_store.Unknown,
 }
 STATES = {
     KazooState.CONNECTED: SessionEvent.CONNECTED,
@@ -71,7 +71,7 @@ class Tls(NamedTuple):
     check_name: bool
 
 
-class Settings(NamedTuple):
+class ZooKeeperSettings(NamedTuple):
     servers: str  # host:port[,host:port...][/path]
     session_timeout_ms: int = 18_000
     connection_timeout_ms: int = 18_000
@@ -82,7 +82,7 @@ class Settings(NamedTuple):
 
 
 class ZooKeeper:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ZooKeeperSettings) -> None:
         self._hosts, _, root = settings.servers.partition("/")
         self._root = f"/{root.strip('/')}" if root.strip("/") else ""
         self._settings = settings
@@ -110,7 +110,7 @@ class ZooKeeper:
             auth_data=[("digest", self._settings.credentials)] if self._settings.credentials else None,
             connection_retry=dict(RETRY),
             logger=client_logger(),
-            **secured(self._settings.tls),
+            **tls_options(self._settings.tls),
         )
         self._client.add_listener(self._listen)
         self._client.start_async()
@@ -121,7 +121,7 @@ class ZooKeeper:
             await self.close()
             if isinstance(error, TimeoutError):
                 reason = f"no ZooKeeper answers at {self._hosts}"
-                raise keeper.Unavailable(reason) from error
+                raise metadata_store.Unavailable(reason) from error
             raise
 
     async def _make_root(self) -> None:
@@ -132,7 +132,7 @@ class ZooKeeper:
             request.create(path, acl=self._acl(path))
             (result,) = await self._call(path, request.commit_async)
             if isinstance(result, Exception) and not isinstance(result, exceptions.NodeExistsError):
-                raise translated(result, path)
+                raise translate_error(result, path)
 
     @property
     def connected(self) -> bool:
@@ -142,7 +142,7 @@ class ZooKeeper:
     def session(self) -> int:
         return self._session
 
-    async def get(self, path: str) -> Node:
+    async def get(self, path: str) -> Znode:
         return node(*await self._read(path))
 
     async def set(self, path: str, data: bytes, version: int = ANY) -> Stat:
@@ -158,9 +158,9 @@ class ZooKeeper:
     async def children(self, path: str) -> list[str]:
         return sorted(await self._list(path))
 
-    async def tree(self, path: str) -> dict[str, Node]:
+    async def tree(self, path: str) -> dict[str, Znode]:
         """Level by level, each in one go."""
-        found: dict[str, Node] = {}
+        found: dict[str, Znode] = {}
         level = [path]
         while level:
             nodes = await self._gather(self._read, level)
@@ -174,7 +174,7 @@ class ZooKeeper:
         calls = {path: call(path) for path in paths}
         results = await asyncio.gather(*calls.values(), return_exceptions=True)
         for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, keeper.NoNode):
+            if isinstance(result, BaseException) and not isinstance(result, metadata_store.NoNode):
                 raise result
         return {
             path: result for path, result in zip(calls, results, strict=True) if not isinstance(result, BaseException)
@@ -191,10 +191,10 @@ class ZooKeeper:
         if not ops:
             return []
         if not self.connected:
-            raise keeper.Unavailable(f"{ops[0].path}: not connected to ZooKeeper")
+            raise metadata_store.Unavailable(f"{ops[0].path}: not connected to ZooKeeper")
         size = sum(OP_SIZE + len(op.path) + len(getattr(op, "data", b"")) for op in ops)
         if size > REQUEST_SIZE_MAX:  # the server would close the connection instead of answering
-            raise keeper.Unavailable(f"{ops[0].path}: {size} bytes are more than ZooKeeper takes at once")
+            raise metadata_store.Unavailable(f"{ops[0].path}: {size} bytes are more than ZooKeeper takes at once")
         request = self._client.transaction()
         for op in ops:
             path = self._full(op.path)
@@ -210,7 +210,7 @@ class ZooKeeper:
         for op, result in zip(ops, results, strict=True):
             # Those before the one that failed say that they were rolled back, those after that they were not tried.
             if isinstance(result, Exception) and not isinstance(result, exceptions.RolledBackError):
-                raise translated(result, op.path)
+                raise translate_error(result, op.path)
         return results
 
     def _read(self, path: str) -> asyncio.Future[tuple[bytes, ZnodeStat]]:
@@ -240,15 +240,15 @@ class ZooKeeper:
             return
         full = self._full(watch.path)
         if node:
-            self._call(watch.path, lambda: self._client.exists_async(full, watch.node_changed)).add_done_callback(
-                watch.armed
+            self._call(watch.path, lambda: self._client.exists_async(full, watch.on_node_change)).add_done_callback(
+                watch.on_armed
             )
         if children:
             self._call(
-                watch.path, lambda: self._client.get_children_async(full, watch.children_changed)
-            ).add_done_callback(watch.armed)
+                watch.path, lambda: self._client.get_children_async(full, watch.on_children_change)
+            ).add_done_callback(watch.on_armed)
 
-    def happened(self, watch: Watch, kind: str) -> None:
+    def on_watch(self, watch: Watch, kind: str) -> None:
         """A watch has fired, and with that it is gone from the server."""
         if self._watches.get(watch.path) is not watch:
             return
@@ -275,7 +275,7 @@ class ZooKeeper:
         self._watches.clear()
         if self._reviving is not None:
             await asyncio.gather(self._reviving, return_exceptions=True)
-        await finished(client)
+        await stop_client(client)
         assert self._mailbox is not None
         self._mailbox.close()
 
@@ -301,7 +301,9 @@ class ZooKeeper:
         connecting = self._connecting
         if connecting is not None and not connecting.done():
             if cause == KeeperState.AUTH_FAILED:
-                connecting.set_exception(keeper.Unavailable(f"ZooKeeper at {self._hosts} refuses the credentials"))
+                connecting.set_exception(
+                    metadata_store.Unavailable(f"ZooKeeper at {self._hosts} refuses the credentials")
+                )
             elif state is SessionEvent.CONNECTED:
                 connecting.set_result(None)
         if state is SessionEvent.CONNECTED:
@@ -310,7 +312,7 @@ class ZooKeeper:
         else:
             self._fail_calls("the connection to ZooKeeper is lost")
         for callback in tuple(self._subscribers):
-            guarded(callback, state)
+            call_guarded(callback, state)
         if state is SessionEvent.CONNECTED:
             for watch in tuple(self._watches.values()):
                 watch.tell("missed")
@@ -326,7 +328,7 @@ class ZooKeeper:
         """Have a call sent when its turn comes. The future has the answer or the error."""
         call = Call(self, path, send)
         if not self.connected:
-            call.future.set_exception(keeper.Unavailable(f"{path}: not connected to ZooKeeper"))
+            call.future.set_exception(metadata_store.Unavailable(f"{path}: not connected to ZooKeeper"))
         else:
             self._waiting.append(call)
             self._send()
@@ -339,13 +341,13 @@ class ZooKeeper:
                 self._sent.add(call)
                 call.begin()
 
-    def answered(self, call: Call, value: object, error: Exception | None) -> None:
+    def on_answer(self, call: Call, value: object, error: Exception | None) -> None:
         """kazoo has an answer. One that comes after the connection was lost is for a call that was given up."""
         if call not in self._sent:
             return
         self._sent.discard(call)
-        failure = translated(error, call.path) if error is not None else None
-        self._cut |= isinstance(failure, keeper.Unknown)
+        failure = translate_error(error, call.path) if error is not None else None
+        self._cut |= isinstance(failure, metadata_store.Unknown)
         if not call.future.done():
             if failure is None:
                 call.future.set_result(value)
@@ -358,10 +360,10 @@ class ZooKeeper:
         sent, self._sent = self._sent, set()
         for call in sent:
             if not call.future.done():
-                call.future.set_exception(keeper.Unknown(f"{call.path}: {reason}"))
+                call.future.set_exception(metadata_store.Unknown(f"{call.path}: {reason}"))
         for call in waiting:
             if not call.future.done():
-                call.future.set_exception(keeper.Unavailable(f"{call.path}: {reason}"))
+                call.future.set_exception(metadata_store.Unavailable(f"{call.path}: {reason}"))
 
     def _full(self, path: str) -> str:
         return (self._root or "/") if path == "/" else self._root + path
@@ -378,34 +380,34 @@ class ZooKeeper:
 
 
 class Watch:
-    """Those who want to know of one node. The two methods are what kazoo calls: each once for each time it is given."""
+    """The subscribers of one node. kazoo calls each of the two callbacks once for each time that it is set."""
 
     def __init__(self, owner: ZooKeeper, path: str) -> None:
         self.path = path
         self.callbacks: list[Callable[[Event], None]] = []
         self._owner = owner
 
-    def node_changed(self, event: WatchedEvent) -> None:
+    def on_node_change(self, event: WatchedEvent) -> None:
         if event.type in KINDS:  # others tell of the connection
-            self._owner.happened(self, KINDS[event.type])
+            self._owner.on_watch(self, KINDS[event.type])
 
-    def children_changed(self, event: WatchedEvent) -> None:
+    def on_children_change(self, event: WatchedEvent) -> None:
         if event.type == EventType.CHILD:  # the end of the node is told by the other
-            self._owner.happened(self, KINDS[event.type])
+            self._owner.on_watch(self, KINDS[event.type])
 
     def tell(self, kind: str) -> None:
         for callback in tuple(self.callbacks):
-            guarded(callback, Event(kind, self.path))
+            call_guarded(callback, Event(kind, self.path))
 
-    def armed(self, answer: asyncio.Future[Any]) -> None:
+    def on_armed(self, answer: asyncio.Future[Any]) -> None:
         """A node that is not there has no children; and the next connection sets every watch again."""
         error = None if answer.cancelled() else answer.exception()
-        if error is not None and not isinstance(error, keeper.NoNode | keeper.Unavailable):
+        if error is not None and not isinstance(error, metadata_store.NoNode | metadata_store.Unavailable):
             logger.error("a node cannot be watched", extra={"path": self.path, "reason": str(error)})
 
 
 class Call:
-    """A call on its way."""
+    """A call that was not answered yet."""
 
     def __init__(self, owner: ZooKeeper, path: str, send: Callable[[], Any]) -> None:
         self.path = path
@@ -417,7 +419,7 @@ class Call:
         self._send().call = self
 
     def end(self, value: object, error: Exception | None) -> None:
-        self._owner.answered(self, value, error)
+        self._owner.on_answer(self, value, error)
 
 
 def patience_s(session_s: float) -> float:
@@ -426,14 +428,14 @@ def patience_s(session_s: float) -> float:
 
 
 def client_logger() -> logging.Logger:
-    """kazoo says the same at every try to connect: only its failures are kept, unless somebody wants it all."""
+    """kazoo logs the same lines at every attempt to connect. Only errors are kept, unless its logger is set to more."""
     kazoo = logger.getChild("client")
     kazoo.setLevel(logging.NOTSET if logger.isEnabledFor(logging.DEBUG) else logging.ERROR)
     return kazoo
 
 
-def node(data: bytes | None, its: ZnodeStat) -> Node:
-    return Node(data or b"", stat(its))
+def node(data: bytes | None, its: ZnodeStat) -> Znode:
+    return Znode(data or b"", stat(its))
 
 
 def stat(its: ZnodeStat) -> Stat:
@@ -441,14 +443,14 @@ def stat(its: ZnodeStat) -> Stat:
     return Stat(its.version, its.czxid, owner != 0, owner)
 
 
-def translated(error: Exception, path: str) -> keeper.KeeperError:
+def translate_error(error: Exception, path: str) -> metadata_store.StoreError:
     kind = ERRORS.get(type(error))
     if kind is not None:
         return kind(path)
-    return keeper.Unavailable(f"{path}: {type(error).__name__} {error}".rstrip())
+    return metadata_store.Unavailable(f"{path}: {type(error).__name__} {error}".rstrip())
 
 
-def settings_of(config: BrokerConfig) -> Settings:
+def settings_of(config: BrokerConfig) -> ZooKeeperSettings:
     """What the broker's options say of ZooKeeper."""
     assert config.zookeeper_connect, "a member has a ZooKeeper"
     tls = Tls(
@@ -457,7 +459,7 @@ def settings_of(config: BrokerConfig) -> Settings:
         config.zookeeper_ssl_keystore_password,
         bool(config.zookeeper_ssl_endpoint_identification_algorithm),
     )
-    return Settings(
+    return ZooKeeperSettings(
         config.zookeeper_connect,
         config.zookeeper_session_timeout_ms,
         config.zookeeper_connection_timeout_ms,
@@ -468,7 +470,7 @@ def settings_of(config: BrokerConfig) -> Settings:
     )
 
 
-def secured(tls: Tls | None) -> dict[str, Any]:
+def tls_options(tls: Tls | None) -> dict[str, Any]:
     if tls is None:
         return {}
     return {

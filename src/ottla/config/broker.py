@@ -643,16 +643,16 @@ class BrokerConfig(SecurityConfig):
 
     @property
     def node_id_given(self) -> bool:
-        """Whether the number was asked for; otherwise the one in `meta.properties` wins."""
+        """Whether a node id was given; otherwise the one in `meta.properties` wins."""
         return "node.id" in self.given or self.given.get("broker.id", GENERATED) != GENERATED
 
     def settle(self, name: str, text: str) -> None:
-        """What `auto` has come to: DescribeConfigs tells it, so that tools find what the broker has opened."""
+        """Record what `auto` was resolved to. DescribeConfigs shows it, so that tools find the broker's address."""
         assert isinstance(self.given, dict)
         self.given[name] = text
 
     def overlay(self, pairs: Mapping[str, str]) -> BrokerConfig:
-        """This configuration with some options changed while running."""
+        """This configuration with some options changed at runtime."""
         return load({**self.given, **pairs}) if pairs else self
 
 
@@ -697,7 +697,7 @@ def load(pairs: Mapping[str, str]) -> BrokerConfig:
 
 
 def _resolve(values: dict[str, Value]) -> None:
-    """Fill what was not set from its chain, in the unit of the first name."""
+    """Fill options that were not set from their chain, in the unit of the first name."""
     for row in _CHAINED:
         for name, factor in row.chain:
             if values[row.attribute] is None:
@@ -710,7 +710,7 @@ def _resolve(values: dict[str, Value]) -> None:
 
 
 def _check(values: Mapping[str, Value], pairs: Mapping[str, str], refusals: Refusals) -> None:
-    """What no single row can see: the rules of Kafka's KafkaConfig that concern more than a number's bounds."""
+    """Rules of Kafka's KafkaConfig that concern more than the bounds of one option."""
     retention, roll, jitter = (_number(values[f"log_{name}_ms"]) for name in ("retention", "roll", "roll_jitter"))
     if retention < -1 or retention == 0:
         refusals.add("log.retention.ms must be unlimited (-1) or, equal or greater than 1")

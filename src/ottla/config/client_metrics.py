@@ -35,7 +35,7 @@ OPTIONS: dict[str, Option] = rows(ClientMetricsConfig)
 
 
 class UnknownError(ConfigError):
-    """An option that there is not, or a number out of its bounds: Kafka calls these a bad request."""
+    """An unknown option, or a number out of its bounds: Kafka answers these with INVALID_REQUEST."""
 
 
 def client_metrics_config(pairs: Mapping[str, str]) -> ClientMetricsConfig:

@@ -1,7 +1,7 @@
-"""What an option is and where that comes from, as DescribeConfigs tells it. Derived from the rows; knows no option.
+"""The value of each option and its source, as in DescribeConfigs. Derived from the rows; knows no single option.
 
-An option is looked for in layers, the first that has it wins; what the others say are its synonyms. In one layer an
-older name counts where the newer one is not set (`log.retention.hours` for `log.retention.ms`).
+An option is looked up in layers. The first layer that has it wins, and the values of the others are its synonyms. In
+one layer an older name counts if the newer one is not set (`log.retention.hours` for `log.retention.ms`).
 
     topic or group → this broker, set while running → every broker, set while running → the broker's file → default
 """
@@ -111,7 +111,7 @@ def describe_broker(layers: Layers, names: Iterable[str] | None = None) -> list[
 
 
 def describe_every_broker(layers: Layers, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-    """What was set while running for all brokers, and nothing else."""
+    """Only what was set at runtime for all brokers."""
     entries = []
     for name in _select(names, layers.every):
         row, value = BROKER_OPTIONS[name], layers.every[name]
@@ -136,7 +136,7 @@ def _broker_synonyms(layers: Layers, row: Option) -> list[Synonym]:
     return synonyms + _default_synonyms(row)
 
 
-_DEFAULTS: dict[Option, list[Synonym]] = {}  # what the rows say, made once: every new topic's answer lists it all
+_DEFAULTS: dict[Option, list[Synonym]] = {}  # computed once: every answer to CreateTopics lists all of it
 
 
 def _default_synonyms(row: Option) -> list[Synonym]:

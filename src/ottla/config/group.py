@@ -1,6 +1,6 @@
-"""The options of a group: what it may have otherwise than the broker's `group.*` options say, within bounds.
+"""The options of a group, which override the broker's `group.*` options within bounds.
 
-An option is named as the broker's, without `group.` in front.
+An option has the name of the broker's, without `group.` in front.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def group_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> GroupCon
 
 
 def _bounds(broker: BrokerConfig) -> dict[str, tuple[int, int]]:
-    """What the broker lets a group choose from."""
+    """The bounds that the broker sets for groups."""
     return {
         "consumer.session.timeout.ms": (
             broker.group_consumer_min_session_timeout_ms,

@@ -1,7 +1,7 @@
 """Listeners: `NAME://host:port`, where the name says the protocol through `listener.security.protocol.map`.
 
-No host means all interfaces. What is advertised may be left out: then a client is told the address it dialled. What a
-listener cannot keep (no certificate, a mechanism that is not built) is refused here, before its socket is open.
+No host means all interfaces. Without `advertised.listeners` a client gets the address that it dialled. What a listener
+cannot keep (no certificate, a mechanism that is not built) is refused here, before its socket is open.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def names(values: Mapping[str, Value]) -> set[str]:
 
 
 def parse_listeners(values: Mapping[str, Value], pairs: Mapping[str, str]) -> tuple[Listener, ...]:
-    """What to listen on: every listener but those of a KRaft controller, which Ottla does not have."""
+    """The listeners to open: all but those of a KRaft controller, which Ottla does not have."""
     controller = [name.upper() for name in _strings(values, "controller_listener_names")]
     protocols = _protocols(values["listener_security_protocol_map"])
     listeners: list[Listener] = []

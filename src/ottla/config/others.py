@@ -1,4 +1,4 @@
-"""Kafka's broker options that have no effect in Ottla, so that an ordinary `server.properties` is still understood.
+"""Kafka's broker options that have no effect in Ottla, so that an ordinary `server.properties` is still accepted.
 
 Two sorts. Most are taken with one notice that names them. Those whose loss would be unsafe (a listener that is not
 encrypted, a policy that is not asked) are refused, unless the value given is Kafka's default and so asks for nothing.
@@ -311,7 +311,7 @@ def _default(row: Option, text: str) -> Value:
 
 OTHERS: dict[str, Other] = {**dict(_table(ACCEPTED, refused=False)), **dict(_table(REFUSED, refused=True))}
 
-# Options of plugins and per-listener ones have names of the user's making; these openings say what they belong to.
+# Options of plugins and of listeners have free names; the prefix says which option they belong to.
 _PREFIXES = (
     ("rlmm.config.", "remote.log.storage.system.enable"),
     ("rsm.config.", "remote.log.storage.system.enable"),
@@ -320,7 +320,7 @@ _PREFIXES = (
 
 
 def screen(pairs: Mapping[str, str], refusals: Refusals) -> tuple[str, ...]:
-    """What to say about options outside the broker's table: a notice if they merely do nothing, else a refusal."""
+    """Check options outside the broker's table. Returns a notice of those without effect; refuses others."""
     idle: list[str] = []
     for name, text in pairs.items():
         with refusals:
@@ -345,7 +345,7 @@ def _has_no_effect(name: str, text: str) -> bool:
 
 
 def unknown(name: str) -> ConfigError:
-    """The refusal of a name that neither Kafka nor Ottla knows, with the nearest one that they do."""
+    """The error for an option that neither Kafka nor Ottla knows, with the nearest known name."""
     from difflib import get_close_matches
 
     from ottla.config.broker import OPTIONS

@@ -2,8 +2,8 @@
 
 A properties file is Java's: `name=value`, `name: value` or `name value`, `#` and `!` start a comment, a backslash at
 the end of a line continues it, and \\t \\n \\r \\f \\uXXXX and \\<any> escape. In the environment a name is upper case
-with underscores for dots, after `OTTLA_`: `OTTLA_LOG_SEGMENT_BYTES`. Names of our own do not repeat that: `ottla.x` is
-`OTTLA_X`.
+with underscores for dots, after `OTTLA_`: `OTTLA_LOG_SEGMENT_BYTES`. Options of our own do not repeat the prefix:
+`ottla.x` is `OTTLA_X`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def parse_settings(arguments: Iterable[str]) -> dict[str, str]:
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if not equals or not name.strip():
-            raise ConfigError(f"--set wants name=value, not {argument!r}")
+            raise ConfigError(f"--set expects name=value, not {argument!r}")
         pairs[name.strip()] = value
     return pairs
 
 
 def parse_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The pairs among the variables that start with OTTLA_. One that is almost an option is refused as a slip; one that
-    resembles none belongs to somebody else."""
+    """Options from environment variables that start with OTTLA_. Only near-misses of an option name are rejected;
+    other names may be yours."""
     ours = {name: value for name, value in variables.items() if name.startswith(PREFIX)}
     if not ours:
         return {}

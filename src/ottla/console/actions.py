@@ -168,7 +168,7 @@ class Actions:
                 raise refusal
             return len(elected)
 
-        return self._do(who, f"elect {kind.name.lower()} leaders", shortened(told), work)
+        return self._do(who, f"elect {kind.name.lower()} leaders", shorten(told), work)
 
     def reassign(
         self, who: str, plan: Mapping[TopicPartition, tuple[int, ...] | None], throttle: int | None = None
@@ -190,15 +190,15 @@ class Actions:
                 self._throttled_at = time.monotonic()
 
         more_told = f" at {throttle:,} B/s" if throttle else ""
-        self._do(who, "cancel reassignment" if cancels else "reassign", shortened(listed) + more_told, work)
+        self._do(who, "cancel reassignment" if cancels else "reassign", shorten(listed) + more_told, work)
 
     def release(self, who: str, topics: Iterable[str]) -> None:
         """Take the throttle off all brokers and these topics again."""
         names = sorted(topics)
         self._do(who, "remove throttle", ", ".join(names), lambda cluster: lift_throttle(cluster, names))
 
-    def moves_seen(self, count: int, sure: bool) -> None:
-        """Told after each look at the cluster: when no move is left, the throttle that was set for them goes."""
+    def note_moves(self, count: int, sure: bool) -> None:
+        """Called after each look at the cluster: when no move is left, the throttle that was set for them goes."""
         settled = time.monotonic() - self._throttled_at > SETTLE_S
         if not self._throttled or count or not sure or not settled:
             return
@@ -229,7 +229,7 @@ class Actions:
     def reset(self, who: str, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         told = ", ".join(f"{topic}-{index}→{offset}" for (topic, index), offset in offsets.items())
         chosen = {where: Committed(offset) for where, offset in offsets.items()}
-        self._do(who, "reset offsets", f"{group}: {shortened(told)}", lambda cluster: commit(cluster, group, chosen))
+        self._do(who, "reset offsets", f"{group}: {shorten(told)}", lambda cluster: commit(cluster, group, chosen))
 
     def delete_group(self, who: str, group: str) -> None:
         self._do(who, "delete group", group, lambda cluster: delete_group(cluster, group))
@@ -274,5 +274,5 @@ def more(message: str | None) -> str:
     return f": {message}" if message else ""
 
 
-def shortened(text: str, length: int = 2000) -> str:
+def shorten(text: str, length: int = 2000) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from ottla.client.security import PLAIN
 from ottla.console.actions import Actions
 from ottla.console.history import MEMORY, History
-from ottla.console.watch.gathering import EVERY_S, Watch
+from ottla.console.watch.gathering import EVERY_S
 from ottla.console.watch.graph import Writers
 from ottla.console.watch.scraping import Scraping
+from ottla.console.watch.watching import Watch
 
 if TYPE_CHECKING:
     from ottla.client.security import Security
@@ -41,7 +42,7 @@ class Console:
         self.history = History(options.history)
         self.writers = Writers()
         self.scraping = Scraping(options.metrics)
-        self.watch = Watch(options.bootstrap, options.security, every_s=options.every_s, told=self._told)
+        self.watch = Watch(options.bootstrap, options.security, every_s=options.every_s, on_snapshot=self._note)
         self.actions = Actions(
             options.bootstrap, options.security, self.history, allowed=options.allow_changes, changed=self.watch.hurry
         )
@@ -50,10 +51,10 @@ class Console:
         self.watch.start()
         self.scraping.start()
 
-    def _told(self, snapshot: Snapshot) -> None:
+    def _note(self, snapshot: Snapshot) -> None:
         self.history.note(snapshot)
         self.writers.note(snapshot)
-        self.actions.moves_seen(len(snapshot.moves), snapshot.problem is None)
+        self.actions.note_moves(len(snapshot.moves), snapshot.problem is None)
 
     def close(self) -> None:
         self.watch.close()

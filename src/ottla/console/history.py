@@ -77,7 +77,7 @@ class History:
         self._thinned = 0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="console-history")
         self._work: Future[None] | None = None
-        self._base = opened(path)
+        self._base = open_base(path)
 
     def note(self, snapshot: Snapshot, now: float | None = None) -> None:
         """Keep a sample of this snapshot, if it is time for one; written in the background.
@@ -108,7 +108,7 @@ class History:
             with self._lock, self._base:
                 rows = [
                     (self._name(snapshot.cluster, kind, name), second, *values)
-                    for kind, name, values in sampled(snapshot)
+                    for kind, name, values in list_samples(snapshot)
                 ]
                 self._base.executemany("INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?)", rows)
                 if second - self._thinned >= THIN_EVERY_S:
@@ -183,7 +183,7 @@ class History:
             self._base.close()
 
 
-def sampled(snapshot: Snapshot) -> Iterable[tuple[str, str, tuple[float, float | None, float]]]:
+def list_samples(snapshot: Snapshot) -> Iterable[tuple[str, str, tuple[float, float | None, float]]]:
     lag = sum(group.lag for group in snapshot.groups.values())
     yield "cluster", "", (snapshot.rate, lag, snapshot.size)
     for topic in snapshot.topics.values():
@@ -192,14 +192,14 @@ def sampled(snapshot: Snapshot) -> Iterable[tuple[str, str, tuple[float, float |
         yield "group", group.name, (group.lag, group.seconds, group.rate)
 
 
-def opened(path: str) -> sqlite3.Connection:
+def open_base(path: str) -> sqlite3.Connection:
     """The file, or a new one where it is damaged; memory where there can be none."""
     try:
-        return prepared(path)
+        return prepare_base(path)
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.OperationalError):  # no rights, no space, no folder
             log.warning("%s cannot be written (%s): the history is kept in memory only", path, error)
-            return prepared(MEMORY)
+            return prepare_base(MEMORY)
         aside = Path(f"{path}.damaged")
         log.warning("%s is damaged (%s): it is set aside as %s", path, error, aside)
         with contextlib.suppress(OSError):
@@ -207,10 +207,10 @@ def opened(path: str) -> sqlite3.Connection:
         for more in ("-wal", "-shm"):
             with contextlib.suppress(OSError):
                 Path(path + more).unlink()
-        return prepared(path)
+        return prepare_base(path)
 
 
-def prepared(path: str) -> sqlite3.Connection:
+def prepare_base(path: str) -> sqlite3.Connection:
     if path != MEMORY:
         with contextlib.suppress(OSError):
             Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)

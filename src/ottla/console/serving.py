@@ -27,7 +27,7 @@ def serve(options: Options, *, until_eof: bool = False) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))  # a parent may have blocked them
     check(options)
     sys.setswitchinterval(SWITCH_S)
-    listener = bound(options)
+    listener = bind(options)
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
     console = Console(options)
     console.start()
@@ -73,7 +73,7 @@ def loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def bound(options: Options) -> socket.socket:
+def bind(options: Options) -> socket.socket:
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -36,7 +36,7 @@ class Tree:
 
         with self._lock:
             try:
-                client = self._connected()
+                client = self._connect()
                 data, stat = client.retry(client.get, path)
                 names = sorted(client.retry(client.get_children, path))
             except NoNodeError:
@@ -47,7 +47,7 @@ class Tree:
         hidden = path.startswith(SECRET)
         return Node(
             path,
-            "(not shown)" if hidden and data else shown(data or b""),
+            "(not shown)" if hidden and data else show_data(data or b""),
             stat.version,
             bool(stat.ephemeralOwner),
             len(data or b""),
@@ -55,7 +55,7 @@ class Tree:
             max(0, len(names) - CHILDREN_MAX),
         )
 
-    def _connected(self) -> Any:
+    def _connect(self) -> Any:
         if self._client is None:
             from kazoo.client import KazooClient
             from kazoo.retry import KazooRetry
@@ -88,7 +88,7 @@ class Tree:
             self._drop()
 
 
-def shown(data: bytes) -> str:
+def show_data(data: bytes) -> str:
     import json
 
     try:

@@ -132,5 +132,5 @@ class Coordinator(Generic[M]):
         index = self.index_of(key)
         if not self.runtime.leads(index) and self.leader_of(key) == self._metadata.node_id:
             with suppress(BrokerError):
-                self.follow(self._replicas.led(self._shape.name, index), led=True)
+                self.follow(self._replicas.require_led(self._shape.name, index), led=True)
         return index

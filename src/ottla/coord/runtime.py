@@ -438,7 +438,7 @@ def pending_commit(shard: Shard[Any], *, written: bool = False) -> asyncio.Futur
     partition, log = shard.partition, shard.partition.log
     if not written and partition.led and shard.end <= partition.high and log.owed <= log.recovery_point:
         return None
-    uncommitted = partition.committed(shard.end)
+    uncommitted = partition.wait_for_commit(shard.end)
     if uncommitted is not None:
         uncommitted.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waits may be gone
     return uncommitted

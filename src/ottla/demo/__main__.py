@@ -132,12 +132,12 @@ def caught_up(west: Watch, parts: list[Part]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     names = {part.name for part in parts}
     while time.monotonic() < deadline and all(part.alive for part in parts):
-        if names <= done(west.look()):
+        if names <= groups_at_end(west.look()):
             return
         time.sleep(LOOK_S / 4)
 
 
-def done(view: View) -> set[str]:
+def groups_at_end(view: View) -> set[str]:
     """The groups that have read all of the topic."""
     return {group.name for group in view.groups if EVENTS in group.topics and not group.lag}
 

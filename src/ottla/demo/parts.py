@@ -95,7 +95,7 @@ class Stage:
         report = self._run(activity.PIPELINE, "report", {"gap": LIVE["gap"]})
         copy = self._run(mirror.PIPELINE, "mirror", {"to": self._east, "topics": EVENTS, "prefix": PREFIX})
         self.parts += [
-            Part("activity-live", live, until_stopped(activity.live)),
+            Part("activity-live", live, run_until_stopped(activity.live)),
             Part("mirror", copy, mirror.run),
             Part("activity-report", report, again(activity.report)),
         ]
@@ -146,7 +146,7 @@ class Stage:
             self._spark.stop()
 
 
-def until_stopped(start: Callable[[Run], object]) -> Callable[[Run], None]:
+def run_until_stopped(start: Callable[[Run], object]) -> Callable[[Run], None]:
     """Start queries, and wait for as long as they run."""
 
     def work(run: Run) -> None:

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from ottla.demo.watch import View
 
 PRINT_S: Final = 10.0
+MARKERS: Final = (
+    "Records and lag are counted by offsets. Each transaction ends with a marker, which takes an offset and is no "
+    "record: a topic that was written exactly once shows more than it has, and a group that has read it all some lag."
+)
 
 
 class Screen:
@@ -29,7 +34,7 @@ class Screen:
     def show(self, views: Mapping[str, View]) -> None:
         if self._live is not None:
             self._live.start()
-            self._live.update(drawn(views), refresh=True)
+            self._live.update(draw(views), refresh=True)
         elif time.monotonic() - self._printed >= PRINT_S:
             self.last(views)
 
@@ -37,7 +42,7 @@ class Screen:
         """Print it, so that it stays."""
         self._end()
         self._printed = time.monotonic()
-        self._console.print(drawn(views))
+        self._console.print(draw(views))
         sys.stdout.flush()
 
     def _end(self) -> None:
@@ -52,16 +57,16 @@ class Screen:
         self._end()
 
 
-def drawn(views: Mapping[str, View]) -> Group:
+def draw(views: Mapping[str, View]) -> Group:
     topics = new_table("broker", "topic", numbers=("partitions", "records", "records/s"))
     groups = new_table("broker", "group", "reads", numbers=("committed", "lag", "records/s"))
     for name, view in views.items():
         for topic in view.topics:
-            topics.add_row(name, topic.name, *map(shown, (topic.partitions, topic.records, topic.per_second)))
+            topics.add_row(name, topic.name, *map(show_number, (topic.partitions, topic.records, topic.per_second)))
         for group in view.groups:
             reads = ", ".join(group.topics)
-            groups.add_row(name, group.name, reads, *map(shown, (group.committed, group.lag, group.per_second)))
-    return Group("", topics, "", groups, "")
+            groups.add_row(name, group.name, reads, *map(show_number, (group.committed, group.lag, group.per_second)))
+    return Group("", topics, "", groups, Text(MARKERS, style="dim"), "")
 
 
 def new_table(*columns: str, numbers: tuple[str, ...]) -> Table:
@@ -73,5 +78,5 @@ def new_table(*columns: str, numbers: tuple[str, ...]) -> Table:
     return table
 
 
-def shown(number: float) -> str:
+def show_number(number: float) -> str:
     return f"{number:,.0f}"

@@ -56,7 +56,7 @@ class Watch:
             records = end - sum(starts[where] for where in here)
             views.append(TopicView(name, topic.partitions, records, self._rate("topic", name, end)))
         groups = sorted(list_committed(self._cluster).items())
-        return View(views, [view for name, (_, some) in groups if (view := self._group(name, some, ends))])
+        return View(views, [view for name, one in groups if (view := self._group(name, one.committed, ends))])
 
     def _group(
         self, name: str, committed: dict[TopicPartition, Committed], ends: dict[TopicPartition, int]

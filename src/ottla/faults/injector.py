@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ottla.broker import Broker
     from ottla.handlers.call import Call, Parts, Steps
 
+PRODUCE = 0
 METADATA = 3
 REASSIGN_FOLDERS = 34  # AlterReplicaLogDirs: its answer is ordered in another way than its request
 
@@ -75,7 +76,8 @@ class Injector:
                 if answer is None:
                     return handler(parts, call, request)
             self._count_down(key, queue)
-            if fault.drop and not fault.handled:
+            unanswered = key == PRODUCE and request.acks == 0  # then a closed connection says that it failed
+            if (fault.drop and not fault.handled) or (fault.code and unanswered):
                 raise Hangup("dropped on purpose")
             if answer is None:
                 return self._finish_late(fault, handler(parts, call, request))

@@ -1,8 +1,8 @@
-"""How a broker finds its place: alone on an embedded store, or as a member of a cluster. Each has its own parts.
+"""How a broker starts: alone on a SQLite metadata store, or as a member of a cluster. Each builds its own parts.
 
     alone.py     one node
     member.py    one of several, with ZooKeeper
-    logs.py      what both ask about the logs that they find
+    logs.py      whose log folders these are, and the options of their logs
 
 `broker.py` builds what is the same in both.
 """
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ottla.cluster.commands import Commands
-    from ottla.cluster.keeper import Keeper
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.cluster.peers import Peers
     from ottla.cluster.producer_ids import ProducerIds
     from ottla.replica.membership import Membership
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 class Founding(Protocol):
     @property
-    def keeper(self) -> Keeper: ...
+    def metadata_store(self) -> MetadataStore: ...
 
     @property
     def metadata(self) -> Metadata: ...
@@ -56,10 +56,10 @@ class Founding(Protocol):
         """Find out who this broker is, what the cluster is like, and which logs there are. Nobody is served yet."""
 
     async def begin(self) -> None:
-        """Clients are answered from now on: make this broker known."""
+        """Called when clients can be answered: register this broker."""
 
     def missing(self) -> list[str]:
-        """What of the cluster this broker waits for before it can serve clients; nothing when it can."""
+        """What this broker waits for before it can serve clients; empty when it can."""
 
     async def leave(self) -> None:
         """The broker is about to stop: have others take over, while clients are still answered."""

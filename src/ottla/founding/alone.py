@@ -7,11 +7,11 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.embedded import Embedded
 from ottla.cluster.image import EVERY_BROKER, NO_LEADER
 from ottla.cluster.metadata import Metadata
 from ottla.cluster.plans import FoundLog, Legacy
 from ottla.cluster.producer_ids import ProducerIds
+from ottla.cluster.sqlite_store import SqliteStore
 from ottla.cluster.standalone import Standalone
 from ottla.errors import BrokerError, ErrorCode
 from ottla.founding.logs import choose_node_id, configs_of
@@ -22,10 +22,10 @@ from ottla.replica.replicas import Replicas
 if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.cluster.image import Image
-    from ottla.cluster.keeper import Keeper
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.config import BrokerConfig
     from ottla.founding import Endpoints
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.replica.waits import Waits
 
 log = logging.getLogger("ottla.broker")
@@ -42,21 +42,23 @@ class Alone:
     metadata: Metadata
     replicas: Replicas
 
-    def __init__(self, config: BrokerConfig, clock: Clock, store: Store, keeper: Keeper | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, store: LogStore, metadata_store: MetadataStore | None = None
+    ) -> None:
         first = Path(config.log_dirs[0])
-        self.keeper: Any = keeper or Embedded(str(first / METADATA_FILE), str(first / JOURNAL_FILE))
+        self.metadata_store: Any = metadata_store or SqliteStore(str(first / METADATA_FILE), str(first / JOURNAL_FILE))
         self._config = config
         self._clock = clock
         self._store = store
 
     async def open(self, endpoints: Endpoints, waits: Waits) -> None:
         store, config = self._store, self._config
-        await self.keeper.open()
+        await self.metadata_store.open()
         meta = store.read_meta() or Meta(0, None, None)
         node_id = choose_node_id(config, meta)
         self.metadata = metadata = Metadata(config, self._clock, node_id=node_id)
-        self.producer_ids = ProducerIds(self.keeper, node_id)
-        self.controller = controller = Standalone(self.keeper, metadata, self._clock)
+        self.producer_ids = ProducerIds(self.metadata_store, node_id)
+        self.controller = controller = Standalone(self.metadata_store, metadata, self._clock)
         known = await self._load()
         live, own = known.broker_configs.get(EVERY_BROKER, {}), known.broker_configs.get(str(node_id), {})
         store.config = config.overlay({**live, **own})
@@ -68,26 +70,26 @@ class Alone:
             legacy=self._legacy,
             epoch_of=self._epoch_of,
             clean=clean,
-            rebuilt=self.keeper.rebuilt,
+            rebuilt=self.metadata_store.rebuilt,
         )
         store.write_meta(meta._replace(node_id=node_id, cluster_id=metadata.image.cluster_id))
         self.replicas = replicas = Replicas(metadata, store, waits)
         self._look_for_missing(known, node_id)
         metadata.subscribe(replicas.apply)
-        controller.hosted_by(replicas)
+        controller.set_host(replicas)
         self._put_away()
 
     async def begin(self) -> None:
-        """Nobody needs to know."""
+        """One node has nobody to tell."""
 
     def missing(self) -> list[str]:
         return []
 
     async def leave(self) -> None:
-        """Nobody could take over."""
+        """There is no other broker to take over."""
 
     async def close(self) -> None:
-        await self.keeper.close()
+        await self.metadata_store.close()
 
     async def _load(self) -> Image:
         try:

@@ -18,12 +18,12 @@ from ottla.cluster.control.departure import depart
 from ottla.cluster.control.driver import Control
 from ottla.cluster.former_life import be_given_up
 from ottla.cluster.image import EMPTY, Broker
-from ottla.cluster.keeper import KeeperError, NodeExists
 from ottla.cluster.live_configs import LiveConfigs
-from ottla.cluster.member import Member, Place
 from ottla.cluster.metadata import Metadata
+from ottla.cluster.metadata_store import NodeExists, StoreError
 from ottla.cluster.peers import Connections
 from ottla.cluster.producer_ids import ControllerBlocks, ProducerIds
+from ottla.cluster.registration import Place, Registration
 from ottla.errors import BrokerError, ErrorCode
 from ottla.founding.logs import configs_of
 from ottla.log.checkpoints import CLEAN_MARKER, Meta
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
     from ottla.clock import Clock
     from ottla.cluster.image import Image
-    from ottla.cluster.keeper import Keeper, Node
+    from ottla.cluster.metadata_store import MetadataStore, Znode
     from ottla.config import BrokerConfig
     from ottla.founding import Endpoints
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.replica.waits import Waits
     from ottla.security.credentials import Credentials
 
@@ -53,7 +53,7 @@ log = logging.getLogger("ottla.broker")
 EPOCH_MAX = 0x7FFFFFFF
 RETRY_S = 1.0
 GIVEN_UP_S_MAX = 20.0  # beyond the session's time-out: how long a start after a crash waits for an election
-TOLD_S_MAX = 10.0  # how long a start waits for the controller's first words; after that clients wait instead
+TOLD_S_MAX = 10.0  # how long a start waits for the controller's first request; after that clients wait instead
 
 
 class Joined:
@@ -66,12 +66,14 @@ class Joined:
     replicas: Assigned
     throttle: Throttle
 
-    def __init__(self, config: BrokerConfig, clock: Clock, store: Store, keeper: Keeper | None = None) -> None:
-        self.keeper: Any = keeper or zookeeper(config)
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, store: LogStore, metadata_store: MetadataStore | None = None
+    ) -> None:
+        self.metadata_store: Any = metadata_store or zookeeper(config)
         self._config = config
         self._clock = clock
         self._store = store
-        self._member = Member(self.keeper, config, clock, store.disk)
+        self._member = Registration(self.metadata_store, config, clock, store.disk)
         self._endpoints: Endpoints = {}
         self._registered = False
         self._clean = True  # whether the former life stopped in good order
@@ -80,14 +82,14 @@ class Joined:
     async def open(self, endpoints: Endpoints, waits: Waits) -> None:
         self._endpoints = endpoints
         store, config, member, clock = self._store, self._config, self._member, self._clock
-        await self.keeper.open()
+        await self.metadata_store.open()
         meta = store.read_meta() or Meta(0, None, None)
         await member.identify(node_id=meta.node_id, cluster_id=meta.cluster_id)
         self.metadata = metadata = Metadata(config, clock, node_id=member.node_id)
-        self._options = LiveConfigs(self.keeper, metadata, clock)
+        self._options = LiveConfigs(self.metadata_store, metadata, clock)
         await self._options.start(EMPTY._replace(cluster_id=member.cluster_id))
         store.config = metadata.config
-        nodes = await self.keeper.tree(znodes.TOPICS) | await self.keeper.tree(znodes.TOPIC_CONFIGS)
+        nodes = await self.metadata_store.tree(znodes.TOPICS) | await self.metadata_store.tree(znodes.TOPIC_CONFIGS)
         malformed: set[str] = set()
         known = znodes.image_of(nodes, malformed=malformed)
         self._clean = all(store.disk.exists(os.path.join(path, CLEAN_MARKER)) for path in config.log_dirs)
@@ -100,7 +102,7 @@ class Joined:
         store.write_meta(meta._replace(node_id=member.node_id, cluster_id=member.cluster_id))
         self._assemble(waits)
         self.membership.awaited = {topic.name: topic.id for topic in known.topics.values()}
-        registered = znodes.image_of(await self.keeper.tree(znodes.BROKERS), malformed=set()).brokers
+        registered = znodes.image_of(await self.metadata_store.tree(znodes.BROKERS), malformed=set()).brokers
         this = Broker(member.node_id, endpoints, config.broker_rack, -1)
         self.membership.brokers = {**registered, this.id: this}
 
@@ -116,9 +118,9 @@ class Joined:
         self.replicas.lose(store.broken)
         metadata.subscribe(self.replicas.apply)
         metadata.subscribe(self._settle)
-        self.controller = Control(self.keeper, peers, metadata, clock, random_bytes=os.urandom)
+        self.controller = Control(self.metadata_store, peers, metadata, clock, random_bytes=os.urandom)
         self.producer_ids = ProducerIds(
-            self.keeper, metadata.node_id, ControllerBlocks(metadata, peers, self._broker_epoch)
+            self.metadata_store, metadata.node_id, ControllerBlocks(metadata, peers, self._broker_epoch)
         )
 
     def _credentials(self) -> Credentials | None:
@@ -138,21 +140,21 @@ class Joined:
         if not self._clean:
             patience_s = config.zookeeper_session_timeout_ms / 1000 + GIVEN_UP_S_MAX
             session = self._member.former_session()
-            await be_given_up(self.keeper, self._member.node_id, session, self._clock, patience_s=patience_s)
+            await be_given_up(self.metadata_store, self._member.node_id, session, self._clock, patience_s=patience_s)
         await self._member.register(Place(self._endpoints, protocols, config.broker_rack))
         self._member.subscribe(lambda epoch: self._own(self._catch_up()))
         self._registered = True
-        self._own(watch_directories(self._store, self._tell_of_directory))
+        self._own(watch_directories(self._store, self.replicas, self._tell_of_directory))
         await self.controller.start()
         await self._wait_for_controller()
 
     async def _read_controller_epoch(self) -> int:
-        data = (await self.keeper.get(znodes.CONTROLLER_EPOCH)).data
-        return int(data) if data.isdigit() else EPOCH_MAX  # what cannot be read refuses nobody
+        data = (await self.metadata_store.get(znodes.CONTROLLER_EPOCH)).data
+        return int(data) if data.isdigit() else EPOCH_MAX  # an epoch that cannot be read refuses no controller
 
     async def _tell_of_directory(self) -> None:
         said = znodes.encode_log_dir_event(self.metadata.node_id)
-        await self.keeper.create(znodes.LOG_DIR_EVENT_PREFIX, said, sequential=True)
+        await self.metadata_store.create(znodes.LOG_DIR_EVENT_PREFIX, said, sequential=True)
 
     def _settle(self, old: Image | None, new: Image) -> None:
         """New defaults of the broker reach its logs a few at a time."""
@@ -170,7 +172,7 @@ class Joined:
             log.error("%s failed", task.get_coro(), exc_info=error)
 
     async def _wait_for_controller(self) -> None:
-        """Wait until the controller has told this broker of itself."""
+        """Wait until the controller's image has this broker."""
         node_id, told = self.metadata.node_id, asyncio.Event()
 
         def look(_: Image | None, new: Image) -> None:
@@ -196,7 +198,9 @@ class Joined:
     async def leave(self) -> None:
         if not self._registered:
             return
-        await depart(self.metadata.config, self.keeper, self.peers, self.metadata.node_id, self._member.broker_epoch)
+        await depart(
+            self.metadata.config, self.metadata_store, self.peers, self.metadata.node_id, self._member.broker_epoch
+        )
 
     async def close(self) -> None:
         if hasattr(self, "controller"):
@@ -210,7 +214,7 @@ class Joined:
             await self._member.close()
         if hasattr(self, "peers"):
             await self.peers.close()
-        await self.keeper.close()
+        await self.metadata_store.close()
 
     def _put_away(self, known: Image, malformed: set[str]) -> None:
         """Logs of partitions that are gone, or have moved away, while this broker was down.
@@ -255,14 +259,14 @@ class Joined:
             if gone:
                 self.metadata.publish(present.without_topics(*gone))
 
-    async def _read_topics(self) -> Mapping[str, Node]:
+    async def _read_topics(self) -> Mapping[str, Znode]:
         """As they are now. A server of the store may be behind; it answers a write when it has caught up."""
         while True:
             try:
                 with suppress(NodeExists):
-                    await self.keeper.create(znodes.TOPICS)
-                return cast("Mapping[str, Node]", await self.keeper.tree(znodes.TOPICS))
-            except KeeperError:
+                    await self.metadata_store.create(znodes.TOPICS)
+                return cast("Mapping[str, Znode]", await self.metadata_store.tree(znodes.TOPICS))
+            except StoreError:
                 await asyncio.sleep(RETRY_S)
 
     def _broker_epoch(self) -> int:
@@ -278,7 +282,7 @@ class Joined:
         )
 
 
-def zookeeper(config: BrokerConfig) -> Keeper:
-    from ottla.cluster.zookeeper import ZooKeeper, settings_of  # a simulation brings a keeper of its own
+def zookeeper(config: BrokerConfig) -> MetadataStore:
+    from ottla.cluster.zookeeper import ZooKeeper, settings_of  # a simulation brings a store of its own
 
     return ZooKeeper(settings_of(config))

@@ -1,6 +1,7 @@
-"""The APIs a broker serves: a file per family, a function per API. `load` registers them all.
+"""The APIs that a broker serves: a file per family, a function per API. `load` registers them all.
 
-Which version does what is said at the top of each family's file; which versions exist, in `wire/messages`.
+The top of each family's file says what each version added; `wire/messages` has the fields. What a request needs of a
+running broker comes as `Parts` (`call.py`). Groups and transactions are decided in `coord/`, not here.
 """
 
 from importlib import import_module

@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
-from ottla.security.acl import (
-    CLUSTER_NAME,
-    OPERATIONS,
-    WILDCARD,
-    Entry,
-    Filter,
-    Operation,
-    Pattern,
-    Permission,
-    Resource,
-    ResourceType,
-)
+from ottla.security.acl import CLUSTER_NAME, OPERATIONS, WILDCARD, Entry, Filter, Resource
+from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 from ottla.wire.messages.acls import (
     AclCreationResult,
     AclDescription,

@@ -1,14 +1,14 @@
-"""What a handler is given, and how it makes itself known.
+"""What a handler gets, and how it is registered.
 
     @handles(ProduceRequest)
     def produce(parts: Parts, call: Call, request: ProduceRequest) -> ProduceResponse: ...
 
-A handler is a plain function that returns the response, or a Future of it: what it did before it returned is ordered by
-arrival, only the answer may be late. Control-plane handlers, for which that order means nothing, may be `async def`.
-It may return None for a request that wants no answer.
+A handler is a plain function that returns the response, or a Future of it. What it does before it returns happens in
+the order of arrival; only the answer may be late. Control-plane handlers, where that order does not matter, may be
+`async def`. None means that the request gets no answer.
 
-A handler of a request with a list in it is a generator, `Steps`: it yields after each element, so that a long list is
-worked through in slices, or yields a future that it waits for. The connection handles nothing else until it is done.
+A handler of a request with a list is a generator, `Steps`: it yields after each element, so that a long list is handled
+in slices, or yields a future to wait for. The connection handles nothing else until it is done.
 
 `handles` registers the function for the request's API; ApiVersions, the dispatcher and the protocol page are all read
 from this one registry. `versions` narrows what the schema knows to what the handler serves.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ottla.coord.groups.coordinator import Groups
     from ottla.coord.transactions.coordinator import Transactions
     from ottla.coord.transactions.markers import MarkerWriter
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.replica.membership import Membership
     from ottla.replica.replicas import Replicas
     from ottla.replica.sessions import Sessions
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
 T = TypeVar("T")
 if TYPE_CHECKING:
-    Steps: TypeAlias = Generator[Any, None, T]  # it yields None, or a future
+    Steps: TypeAlias = Generator[Any, None, T]  # yields None, or a future
 
 
 class Peer(Protocol):
-    """The connection that a request came by."""
+    """The connection of a request."""
 
     port: int
-    software: tuple[str, str]  # what the client says that it is: name and version
+    software: tuple[str, str]  # of the client: name and version, as it says
     principal: Principal  # who it has proved to be
     login: Login | None  # how it does so, where that is by SASL
 
@@ -65,7 +65,7 @@ class Peer(Protocol):
 
 
 class Call:
-    """The circumstances of one request."""
+    """What a handler knows of one request beside its fields."""
 
     __slots__ = ("client_id", "dialled", "host", "key", "listener", "peer", "version")
 
@@ -101,7 +101,7 @@ class Parts:
     clock: Clock
     metadata: Metadata
     controller: Commands
-    store: Store
+    store: LogStore
     replicas: Replicas
     sessions: Sessions
     producer_ids: ProducerIds
@@ -110,7 +110,7 @@ class Parts:
     markers: MarkerWriter
     old_offsets: ConsumerOffsets
     clustered: bool = False  # whether the broker is a member of a cluster
-    membership: Membership | None = None  # and whom it obeys there
+    membership: Membership | None = None  # the controller it obeys there
     throttle: Throttle | None = None  # of the bytes that followers fetch here
     telemetry: Telemetry | None = None  # where clients' metrics go
     authorizer: Authorizer | None = None  # who judges what clients may do; None: everything
@@ -118,7 +118,7 @@ class Parts:
 
     @property
     def config(self) -> BrokerConfig:
-        """The options as they are now: some may change from one request to the next."""
+        """The options as they are now; some may change at runtime. The only way for a handler to read one."""
         return self.metadata.config
 
 
@@ -128,7 +128,7 @@ class Registration:
     request: type
     versions: tuple[int, int]
     function: Callable[..., Any]
-    for_members: bool = False  # what brokers of a cluster say to each other: one that stands alone does not know it
+    for_members: bool = False  # between brokers of a cluster: a broker that runs alone does not have it
 
 
 REGISTRY: dict[int, Registration] = {}
@@ -136,7 +136,7 @@ TELEMETRY = frozenset((71, 72))  # served where somebody takes the metrics of cl
 
 
 def select_apis(parts: Parts | None) -> dict[int, Registration]:
-    """The APIs of this broker, by key."""
+    """The APIs that this broker serves, by key."""
     clustered = parts is not None and parts.clustered
     deaf = TELEMETRY if parts is None or parts.telemetry is None else frozenset()
     return {key: one for key, one in REGISTRY.items() if (clustered or not one.for_members) and key not in deaf}

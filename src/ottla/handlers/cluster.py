@@ -1,6 +1,6 @@
 """The cluster and who leads what: DescribeCluster (60), ElectLeaders (43), Alter/ListPartitionReassignments (45, 46).
 
-DescribeCluster v1 brokers or controllers; v2 fenced brokers, of which there are none. ElectLeaders v1 unclean ones.
+DescribeCluster v1 brokers or controllers; v2 fenced brokers, of which there are none. ElectLeaders v1 unclean.
 In a cluster the controller elects and moves; any other broker answers NOT_CONTROLLER.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 BROKERS, CONTROLLERS = 1, 2  # kinds of endpoints
-TIMEOUT_MS_MAX = 300_000  # nobody waits longer for a controller than that
+TIMEOUT_MS_MAX = 300_000  # the longest that a request waits for the controller
 
 
 @handles(DescribeClusterRequest)
@@ -129,7 +129,7 @@ async def alter_partition_reassignments(
 
 
 def rounds(request: AlterPartitionReassignmentsRequest) -> list[dict[Key, Sequence[int] | None]]:
-    """What is wished for. A partition that is named twice is moved twice, so that each wish has its answer."""
+    """The requested moves. A partition that is named twice is moved twice, so that each has its answer."""
     found: list[dict[Key, Sequence[int] | None]] = [{}]
     named: Counter[Key] = Counter()
     for topic in request.topics:

@@ -1,6 +1,6 @@
 """Committed offsets: OffsetCommit (8), OffsetFetch (9), OffsetDelete (47).
 
-OffsetCommit and OffsetFetch v0 are of the 0.8 era: offsets lie in the metadata store, without text or generation.
+OffsetCommit and OffsetFetch v0 are those of Kafka 0.8: offsets in the metadata store, without metadata or generation.
 OffsetCommit v1 generations; v2-4 how long to keep an offset; v6 leader epochs; v7 static members; v9 consumer groups;
 v10 topics by id. OffsetFetch v2 all topics, an error for the whole group; v7 stable offsets only; v8 many groups at
 once; v9 members of consumer groups; v10 topics by id.
@@ -54,7 +54,7 @@ BY_ID = 10
 MANY_GROUPS = 8
 GROUP_ERROR = 2  # the first version of OffsetFetch with an error for the whole group
 NOTHING = -1
-COMMITS_PER_TURN = 1000  # each takes some ten microseconds to decide, write and apply
+COMMITS_PER_TURN = 1000  # each takes about ten microseconds
 
 
 @handles(OffsetCommitRequest)
@@ -74,7 +74,7 @@ def offset_commit(
 
 
 def commit_portions(parts: Parts, call: Call, request: OffsetCommitRequest) -> Steps[OffsetCommitResponse]:
-    """In slices; what the connection sends afterwards waits, for a later commit must not be overtaken by this one."""
+    """Commit in slices. Later requests of the connection wait, so that this commit does not overwrite a later one."""
     answers = []
     for portion in portions(request):
         answer = commit(parts, call, portion)
@@ -88,7 +88,7 @@ def commit_portions(parts: Parts, call: Call, request: OffsetCommitRequest) -> S
 
 
 def portions(request: Request) -> Iterator[Request]:
-    """The same request with a part of its partitions each: more than so many are not committed in one go.
+    """Split a request into portions of COMMITS_PER_TURN partitions.
 
     Only the first topic of a portion may be the last of the one before.
     """
@@ -109,7 +109,7 @@ def portions(request: Request) -> Iterator[Request]:
 
 
 def join_answers(answers: list[Response]) -> Response:
-    """One answer from those to the portions."""
+    """Join the answers to the portions into one."""
     whole = answers[0]
     for answer in answers[1:]:
         last, topics = whole.topics[-1], answer.topics
@@ -139,7 +139,7 @@ def commit(parts: Parts, call: Call, request: OffsetCommitRequest) -> Answer[Off
 def commit_known_topics(
     parts: Parts, call: Call, request: OffsetCommitRequest, unnamed: list[OffsetCommitRequestTopic]
 ) -> Steps[OffsetCommitResponse]:
-    """Some topics are given by ids that are not known here: leave them out, and refuse them at the end."""
+    """Commit a request with unknown topic ids: those topics are left out, and refused in the answer."""
     request.topics = [topic for topic in request.topics if topic.name]
     response = yield from commit_portions(parts, call, request)
     response.topics += [
@@ -173,7 +173,7 @@ async def commit_to_store(parts: Parts, request: OffsetCommitRequest) -> OffsetC
 
 
 def name_topics(image: Image, topics: Iterable[OffsetCommitRequestTopic]) -> list[OffsetCommitRequestTopic]:
-    """Give topics that came by id their names. Returns those whose id is not known."""
+    """Fill in the names of topics that came by id. Returns those whose id is unknown."""
     for topic in topics:
         topic.name = image.names_by_id.get(topic.topic_id, "")
     return [topic for topic in topics if not topic.name]
@@ -182,7 +182,7 @@ def name_topics(image: Image, topics: Iterable[OffsetCommitRequestTopic]) -> lis
 def find_missing(
     image: Image, topics: Iterable[OffsetCommitRequestTopic | OffsetDeleteRequestTopic | TxnOffsetCommitRequestTopic]
 ) -> tuple[set[tuple[str, int]], bool]:
-    """The partitions that there are not, and whether there are any others."""
+    """The partitions that do not exist, and whether any others were named."""
     missing: set[tuple[str, int]] = set()
     found = False
     for topic in topics:

@@ -1,6 +1,6 @@
-"""Options while running: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44).
-And which resources have any: ListConfigResources (74), v1 more kinds than client metrics.
+"""Options at runtime: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74).
 
+ListConfigResources v1 more kinds of resources than client metrics.
 DescribeConfigs v1 sources and synonyms; v3 types and documentation.
 AlterConfigs replaces all options of a resource, IncrementalAlterConfigs changes the ones it names.
 
@@ -14,7 +14,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ottla.cluster.alterations import APPEND, DELETE, OPERATIONS, SET, Change
+from ottla.cluster.alterations import APPEND, DELETE, OPERATIONS, SET, OptionChange
 from ottla.cluster.image import EVERY_BROKER
 from ottla.cluster.topic_names import check_name
 from ottla.config.describe import (
@@ -61,7 +61,7 @@ NAMELESS = "Subscription name can't be empty"
 
 
 def layers(parts: Parts) -> Layers:
-    """This broker's options as they are layered now."""
+    """The layers of this broker's options."""
     configs = parts.metadata.image.broker_configs
     return Layers(parts.metadata.static, configs.get(EVERY_BROKER, {}), configs.get(str(parts.node_id), {}))
 
@@ -79,7 +79,7 @@ def describe_resource(
     parts: Parts, request: DescribeConfigsRequest, resource: DescribeConfigsResource, repeats: Repeats
 ) -> DescribeConfigsResult:
     code, message, configs = ErrorCode.NONE, "", list[DescribeConfigsResourceResult]()
-    names = resource.configuration_keys or None  # an empty list asks for everything, as none does
+    names = resource.configuration_keys or None  # an empty list asks for everything, like null
     try:
         repeats.check((resource.resource_type, resource.resource_name))
         if resource.resource_type == LOGGERS:
@@ -147,13 +147,13 @@ def describe_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> Descr
 
 @handles(AlterConfigsRequest)
 async def alter_configs(parts: Parts, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    async def alter(kind: int, name: str, changes: Sequence[Change]) -> None:
+    async def alter(kind: int, name: str, changes: Sequence[OptionChange]) -> None:
         if kind == LOGGERS:
             raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
         await apply(parts, kind, name, changes, replace=True, validate_only=request.validate_only)
 
     resources = [
-        (one.resource_type, one.resource_name, [Change(config.name, SET, config.value) for config in one.configs])
+        (one.resource_type, one.resource_name, [OptionChange(config.name, SET, config.value) for config in one.configs])
         for one in request.resources
     ]
     return AlterConfigsResponse(responses=await alter_each(resources, alter))
@@ -163,7 +163,7 @@ async def alter_configs(parts: Parts, call: Call, request: AlterConfigsRequest) 
 async def incremental_alter_configs(
     parts: Parts, call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    async def alter(kind: int, name: str, changes: Sequence[Change]) -> None:
+    async def alter(kind: int, name: str, changes: Sequence[OptionChange]) -> None:
         if kind == LOGGERS:
             check_broker(parts, name, "Unexpected node id. Expected {}, but received {}")
             loggers.alter(changes, validate_only=request.validate_only)
@@ -174,7 +174,7 @@ async def incremental_alter_configs(
         (
             one.resource_type,
             one.resource_name,
-            [Change(config.name, config.config_operation, config.value) for config in one.configs],
+            [OptionChange(config.name, config.config_operation, config.value) for config in one.configs],
         )
         for one in request.resources
     ]
@@ -182,15 +182,16 @@ async def incremental_alter_configs(
 
 
 async def alter_each(
-    resources: list[tuple[int, str, list[Change]]], alter: Callable[[int, str, Sequence[Change]], Awaitable[None]]
+    resources: list[tuple[int, str, list[OptionChange]]],
+    alter: Callable[[int, str, Sequence[OptionChange]], Awaitable[None]],
 ) -> list[AlterConfigsResourceResponse]:
-    """Alter each resource; the answer of each is its own."""
+    """Alter each resource. One that fails does not affect the others."""
     times = Counter((kind, name) for kind, name, _ in resources)
     responses = []
     for kind, name, changes in resources:
         code, message = ErrorCode.NONE, None
         try:
-            await asyncio.sleep(0)  # a resource that is refused at once takes time as well
+            await asyncio.sleep(0)  # even a resource that is refused at once takes time
             if times[kind, name] > 1:
                 raise BrokerError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             check_changes(changes)
@@ -203,7 +204,7 @@ async def alter_each(
     return responses
 
 
-def check_changes(changes: Sequence[Change]) -> None:
+def check_changes(changes: Sequence[OptionChange]) -> None:
     if len({change.name for change in changes}) != len(changes):
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     empty = [change.name for change in changes if change.value is None and change.operation != DELETE]
@@ -215,7 +216,7 @@ def check_changes(changes: Sequence[Change]) -> None:
 
 
 async def apply(
-    parts: Parts, kind: int, name: str, changes: Sequence[Change], *, replace: bool, validate_only: bool
+    parts: Parts, kind: int, name: str, changes: Sequence[OptionChange], *, replace: bool, validate_only: bool
 ) -> None:
     if kind == TOPIC:
         if not name:
@@ -239,8 +240,8 @@ async def apply(
         raise BrokerError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
 
-def check_patterns(changes: Sequence[Change]) -> None:
-    """Those that are to match clients must be patterns; what else is wrong is told by who applies the changes."""
+def check_patterns(changes: Sequence[OptionChange]) -> None:
+    """Check the patterns that match clients; the controller checks everything else."""
     for change in changes:
         if change.name == "match" and change.operation in (SET, APPEND) and change.value:
             for pair in change.value.split(","):
@@ -255,7 +256,7 @@ def check_patterns(changes: Sequence[Change]) -> None:
 def check_broker(
     parts: Parts, name: str, mistaken: str, *, malformed: str = "Node id must be an integer, but it is: {}"
 ) -> None:
-    """A broker's options are asked of that broker."""
+    """BrokerError unless `name` is this broker: a broker only serves its own options."""
     try:
         broker = int(name)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Consumer groups that the broker assigns (KIP-848): ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69).
+"""Consumer groups (KIP-848): ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69).
 
-ConsumerGroupHeartbeat v1 regular expressions, members that make their own ids. ConsumerGroupDescribe v1 tells which
-protocol a member speaks. What a heartbeat leads to is in `coord/groups`.
+ConsumerGroupHeartbeat v1 regular expressions, members make their own ids. ConsumerGroupDescribe v1 the protocol of each
+member. The decisions are in `coord/groups`.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def list_unresolved_patterns(parts: Parts, request: ConsumerGroupHeartbeatReques
 def heartbeat_after_lookup(
     parts: Parts, call: Call, request: ConsumerGroupHeartbeatRequest, texts: list[str]
 ) -> Steps[Heartbeat]:
-    """Look the patterns up in slices. The group's machine, which cannot be interrupted, finds them done."""
+    """Look up the patterns in slices, so that the group's machine, which cannot pause, finds them in the cache."""
     for text in texts:
-        with suppress(PatternError):  # the machine will say so
+        with suppress(PatternError):  # the machine refuses it
             yield from lookup(text, parts.metadata.image.topics)
         yield
     return heartbeat(parts, call, request)

@@ -1,7 +1,7 @@
-"""Who coordinates: FindCoordinator (10).
+"""Which broker coordinates a group or a transactional id: FindCoordinator (10).
 
 v1 kinds of keys: groups and transactional ids; v3 flexible; v4 many keys at once; v5-6 newer errors and kinds.
-A key is coordinated by the leader of its partition of the internal topic, which is made when it is first asked for.
+The leader of a key's partition of the internal topic coordinates it. The topic is created when it is first needed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def find_coordinator(parts: Parts, call: Call, request: FindCoordinatorRequest) 
 
 
 async def make(machines: Machines[Any]) -> None:
-    with steps.attempt(f"making {machines.topic}"):  # until then its keys have no coordinator
+    with steps.attempt(f"making {machines.topic}"):  # until it exists its keys have no coordinator
         await machines.ensure()
 
 

@@ -1,4 +1,4 @@
-"""Fetch (1), v0-18: bytes of log files, from an offset on, for many partitions at once.
+"""Fetch (1), v0-18: record batches from an offset on, as bytes of the log files, for many partitions at once.
 
 v1 throttle time; v2-3 magic 1; v3 a bound for the whole answer, and at least one batch however small the bounds; v4
 record batches, isolation level, last stable offset; v5 log start offset; v7 sessions; v9 leader epoch; v10 zstd; v11
@@ -7,9 +7,9 @@ rack; v12 flexible, last fetched epoch; v13 topics by id; v15 replica state; v17
 Records leave as regions of the log files. Only clients older than v4, which cannot read today's batches, get them
 converted. An answer with fewer than `min_bytes` waits until they come, or `max_wait_ms`.
 
-Consumers read up to the high watermark: at the leader, from v11 on at followers too, where the leader sends those of
-the same rack (KIP-392). Followers (a replica id from 0 on) read up to the leader's end, and what they ask for tells
-what they have. The debugging consumer (-2) reads everything, of any replica.
+Consumers read up to the high watermark: at the leader, and from v11 on also at a follower in their rack, if the leader
+sends them there (KIP-392). Followers (a replica id from 0 on) read up to the leader's end; the offset that they ask for
+tells the leader what they have. The debugging consumer (-2) reads everything, from any replica.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ottla.handlers.reading import (
     refuse,
     remember,
 )
-from ottla.replica.selector import preferred_replica
+from ottla.replica.selector import choose_replica
 from ottla.replica.throttle import is_throttled
 from ottla.wire.messages.fetch import (
     EpochEndOffset,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from ottla.handlers.call import Steps
     from ottla.replica.partition import Partition
-    from ottla.replica.sessions import Session, Watched
+    from ottla.replica.sessions import FetchSession, Watched
 
     Result = tuple[Watched, PartitionData]
     Topics = dict[tuple[str, bytes], FetchableTopicResponse]
@@ -58,14 +58,14 @@ if TYPE_CHECKING:
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 # The first versions with a property; see the list above.
 BOUNDED, BATCHES, ZSTD, HINTS = 3, 4, 10, 16
-CONVERTED_ROOM = 1 << 20  # converting is work that everybody else waits for
+CONVERTED_ROOM = 1 << 20  # bytes converted for one answer: everybody else waits meanwhile
 MAGIC_OF_OLD_VERSIONS = (0, 0, 1, 1)
 PARTITIONS_PER_TURN = 200  # more are read in slices
 ELSEWHERE = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH))
 
 
 class Reading:
-    """One fetch: what it may read, and what it found."""
+    """One fetch request while it is worked on."""
 
     __slots__ = (
         "_arrived",
@@ -93,7 +93,7 @@ class Reading:
         parts: Parts,
         call: Call,
         request: FetchRequest,
-        session: Session | None,
+        session: FetchSession | None,
         watched: list[Watched],
         *,
         incremental: bool,
@@ -112,7 +112,7 @@ class Reading:
         uncommitted = request.isolation_level == READ_UNCOMMITTED
         self._to_end = self.replica_id >= 0 or (self.replica_id == DEBUGGING_CONSUMER and uncommitted)
         self._follows = session if session is not None and self.replica_id >= 0 else None  # a follower's session
-        self._kept: list[Result] = []  # what a follower's session had to tell before it waited
+        self._kept: list[Result] = []  # results of a follower's session from before it waited
 
     def start(self) -> FetchResponse | asyncio.Future[FetchResponse] | Steps[FetchResponse]:
         if len(self._watched) > PARTITIONS_PER_TURN:
@@ -128,7 +128,7 @@ class Reading:
         return self._respond(self._read(self._take_watched()))
 
     def _take_watched(self) -> list[Watched]:
-        """What to read after waiting."""
+        """The partitions to read after waiting."""
         return self._watched if self._follows is None else self._follows.take_fresh()
 
     def _respond(self, results: list[Result]) -> FetchResponse:
@@ -143,7 +143,7 @@ class Reading:
         return [kept for kept in self._kept if kept[0].key not in read] + results
 
     def _start_slowly(self) -> Steps[FetchResponse]:
-        """The same in slices."""
+        """`start` in slices, for many partitions."""
         results = yield from self._read_slowly()
         if not self._is_enough(results):
             yield self._wait(lambda: None, results)
@@ -175,7 +175,7 @@ class Reading:
         missing = request.min_bytes - self._size
         if follows is not None:
             self._kept = results
-            missing -= follows.grown  # what came while it was read in slices
+            missing -= follows.grown  # arrived while it was read in slices
             wait_ms = request.max_wait_ms if missing > 0 else 0
             return waits.add((), missing, wait_ms, answer, to_end=True, session=follows)
         return waits.add(
@@ -188,14 +188,14 @@ class Reading:
         )
 
     def _begin(self) -> None:
-        """Before the first partition is read: how much may be."""
+        """Set how much may be read, before the first partition is."""
         version = self._call.version
         room = min(self._request.max_bytes, self._parts.config.fetch_max_bytes)
         self._room = room if version >= BATCHES else min(room, CONVERTED_ROOM)
         self._min_one = version >= BOUNDED
         self._size = 0
-        self._urgent = False  # the client must hear at once
-        self._found: list[tuple[Partition, int]] = []  # where there was something to read, and how much
+        self._urgent = False  # answer at once
+        self._found: list[tuple[Partition, int]] = []  # partitions with data, and how many bytes
 
     def _read(self, watched: list[Watched]) -> list[Result]:
         """Read these partitions in turn."""
@@ -228,7 +228,7 @@ class Reading:
             results.append((one, data))
         self._room, self._min_one = room, min_one
         if follows is not None:
-            follows.fresh.update((one.key, one) for one in served)  # last, so that every partition gets its turn
+            follows.fresh.update((one.key, one) for one in served)  # at the end, so that every partition gets its turn
         return results
 
     def _read_one(
@@ -281,13 +281,13 @@ class Reading:
     # Followers.
 
     def _note(self, partition: Partition, one: Watched) -> None:
-        """What a follower asks for tells what it has. Once for each fetch, when it comes."""
+        """Note how far a follower has come: up to the offset it asks for. Once for each fetch, when it arrives."""
         log, offset = partition.log, one.offset
         if not log.start <= offset <= log.end:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if self._arrived:
             known = one.leader_epoch >= 0
-            partition.fetched(
+            partition.note_fetch(
                 self.replica_id,
                 offset,
                 one.log_start,
@@ -297,7 +297,7 @@ class Reading:
             )
 
     def _throttles(self, partition: Partition) -> bool:
-        """Whether a follower's share is limited: not while acknowledgements wait for it."""
+        """Whether the throttle applies to a follower: not to one in the ISR, which acknowledgements wait for."""
         followers, throttled = partition.followers, partition.log.config.leader_replication_throttled_replicas
         if not throttled or followers is None or self.replica_id in followers.isr:
             return False
@@ -305,7 +305,7 @@ class Reading:
 
     def _holds_back(self, partition: Partition) -> bool:
         throttle = self._parts.throttle
-        return throttle is not None and self._throttles(partition) and throttle.exceeded()
+        return throttle is not None and self._throttles(partition) and throttle.is_exceeded()
 
     def _count_bytes(self, partition: Partition, size: int) -> None:
         throttle = self._parts.throttle
@@ -313,17 +313,15 @@ class Reading:
             throttle.record(size)
 
     def _send_away(self, partition: Partition, one: Watched, data: PartitionData) -> bool:
-        """Whether a consumer had better read from a replica in its rack; then the answer names it."""
+        """Whether a consumer should read from a replica in its rack. The answer then names that replica."""
         selector, rack = self._parts.config.replica_selector_class, self._request.rack_id
-        chosen = preferred_replica(
-            selector, partition, one.offset, rack, self._parts.metadata.image, self._call.listener
-        )
+        chosen = choose_replica(selector, partition, one.offset, rack, self._parts.metadata.image, self._call.listener)
         if chosen is not None:
             data.preferred_read_replica = chosen
         return chosen is not None
 
     def _diverging(self, partition: Partition, one: Watched) -> EpochEndOffset | None:
-        """Where a log parted from ours that has this epoch last: its owner is told, instead of getting records."""
+        """Where a log with this last epoch diverges from ours; None if it does not. Its owner gets no records then."""
         epoch, end = partition.log.epoch_end(one.last_fetched_epoch)
         if epoch == one.last_fetched_epoch and end >= one.offset:
             return None
@@ -332,7 +330,7 @@ class Reading:
         return EpochEndOffset(epoch=epoch, end_offset=end)
 
     def _report(self, results: list[Result], topics: Topics) -> None:
-        """Put what the client must hear of into the answer's topics."""
+        """Add to the answer what the client must be told."""
         session = self._session
         if session is not None:
             news = [(one, data) for one, data in results if has_news(one, data)]
@@ -340,7 +338,7 @@ class Reading:
                 remember(one, data)
             if self._incremental:
                 results = news
-            session.told([one for one, data in news if data.records])
+            session.move_to_end([one for one, data in news if data.records])
         for one, data in results:
             key = (one.topic, one.topic_id)
             topic = topics.get(key)
@@ -361,7 +359,7 @@ class Reading:
         return response
 
     def _hint(self, response: FetchResponse) -> None:
-        """Tell who leads the partitions that we do not."""
+        """Add the leaders of partitions that this broker does not lead."""
         endpoints: dict[int, NodeEndpoint] = {}
         for topic in response.responses:
             name = self._parts.metadata.image.names_by_id.get(topic.topic_id, topic.topic)

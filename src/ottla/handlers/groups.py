@@ -1,10 +1,10 @@
 """Classic groups: JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14); and groups of every kind:
 DescribeGroups (15), ListGroups (16), DeleteGroups (42).
 
-JoinGroup v1 rebalance time-out; v4 a member without an id is sent back with one; v5 static members; v7 the answer's
-protocol may be null; v9 a leader may be told that there is nothing to share out. SyncGroup v5 names the protocol.
-LeaveGroup v3 many members at once. DescribeGroups v6 says when there is no such group. ListGroups v4 by state, v5 by
-kind. What the requests lead to is in `coord/groups`.
+JoinGroup v1 rebalance timeout; v4 a member without an id must join again with the one it gets; v5 static members; v7
+the protocol in the answer may be null; v9 skip_assignment. SyncGroup v5 names the protocol. LeaveGroup v3 many members
+at once. DescribeGroups v6 an error for a group that does not exist. ListGroups v4 by state, v5 by kind. The decisions
+are in `coord/groups`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Response = TypeVar("Response")
 LEAVES_TOGETHER = 3  # the first version of LeaveGroup with a list of members
 LEAVES_PER_TURN = 500
 NAMES_PROTOCOL = 5  # the first version of SyncGroup in which the protocol must be named
-GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))  # all that a group knows: nobody is refused anything
+GROUP_OPERATIONS = sum(1 << bit for bit in (3, 6, 8, 10, 11))  # everything: nobody is refused anything
 
 
 @handles(JoinGroupRequest)
@@ -170,7 +170,7 @@ def delete(name: str, machine: GroupMachine, token: Token, now_ms: int) -> Decis
 
 
 def caller_of(call: Call) -> Caller:
-    return Caller(call.client_id, f"/{call.host}", call.version)  # as Java prints an address without a name
+    return Caller(call.client_id, f"/{call.host}", call.version)  # as Java prints an address without a host name
 
 
 def ask(

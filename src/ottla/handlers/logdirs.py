@@ -1,11 +1,11 @@
 """Log directories: DescribeLogDirs (35), AlterReplicaLogDirs (34).
 
-DescribeLogDirs v3 an error for all; v4 the disk's size; v5 cordoned directories, of which there are none. A directory
-that is offline is listed with its error and without partitions. A partition on its way to another directory is listed
-in both, in the new one as the future one with what it still lacks.
+DescribeLogDirs v3 an error for the whole answer; v4 the disk's size; v5 cordoned directories, of which there are none.
+An offline directory is listed with its error and without partitions. A partition that is being moved is listed in both
+directories, in the new one as a future replica with its lag.
 
-A move that was taken goes on after the answer. For a partition that is not here the directory is remembered, and used
-when it comes.
+A move goes on after the answer. For a partition that is not hosted here the directory is remembered, and used when the
+partition is created.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Key = tuple[str, int]
 
 
-REMEMBERED_MAX = 1000  # partitions that are not here and have a directory chosen; names cost nothing to invent
+REMEMBERED_MAX = 1000  # partitions that are not hosted here; a client could invent any number of names
 
 
 @handles(DescribeLogDirsRequest)
@@ -55,7 +55,7 @@ async def describe_log_dirs(parts: Parts, call: Call, request: DescribeLogDirsRe
 def describe(usage: Usage, wanted: set[Key] | None, sizes: Mapping[Key, int]) -> DescribeLogDirsResult:
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
     if usage.error is None:
-        # What was named is looked up; all that there is, is walked over only for who wants all.
+        # Named partitions are looked up; all partitions are walked over only if all are wanted.
         keys = usage.sizes.keys() if wanted is None else [key for key in wanted if key in usage.sizes]
         futures = [key for key in usage.futures if wanted is None or key in wanted]
         present = [(key, usage.sizes[key], 0, False) for key in keys]
@@ -99,7 +99,7 @@ async def alter_replica_log_dirs(
 
 
 def move(parts: Parts, topic: str, index: int, path: str) -> ErrorCode:
-    """Have a partition moved; what comes of it is seen with DescribeLogDirs."""
+    """Start to move a partition. DescribeLogDirs shows the progress."""
     store = parts.store
     try:
         check_name(topic)

@@ -1,6 +1,6 @@
-"""The broker's loggers as a config resource: what they are set to, and setting them while running.
+"""The broker's loggers as a config resource: read and set their levels at runtime.
 
-Python's loggers under Kafka's names for levels. A logger that is not set follows the one above it.
+Python's loggers, with Kafka's names for levels. A logger without a level has that of its parent.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ottla.cluster.alterations import DELETE, OPERATIONS, SET, Change
+from ottla.cluster.alterations import DELETE, OPERATIONS, SET, OptionChange
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.configs import DescribeConfigsResourceResult
 
@@ -28,7 +28,7 @@ LEVELS = {
 
 
 def names() -> list[str]:
-    """The broker's own loggers and the one above all."""
+    """The broker's own loggers and the root logger."""
     known = logging.root.manager.loggerDict
     return [ROOT, *sorted(name for name in known if name == "ottla" or name.startswith("ottla."))]
 
@@ -49,7 +49,7 @@ def level(name: str) -> str:
     return min(LEVELS, key=lambda text: abs(LEVELS[text] - number))
 
 
-def alter(changes: Sequence[Change], *, validate_only: bool) -> None:
+def alter(changes: Sequence[OptionChange], *, validate_only: bool) -> None:
     """Set or reset levels: all of them, or none when one is wrong."""
     known = names()
     for name, operation, value in changes:

@@ -1,12 +1,12 @@
-"""Which brokers there are and who leads what: Metadata (3), v0-13, and DescribeTopicPartitions (75), v0.
+"""Brokers, topics and leaders: Metadata (3), v0-13, and DescribeTopicPartitions (75), v0.
 
 Metadata v1 controller, racks, internal topics, null for all topics; v2 cluster id; v4 creation only when allowed; v5
 offline replicas; v7 leader epochs; v8 authorised operations; v9 flexible; v10 topic ids; v12 topics asked for by id;
 v13 an error for the whole answer.
 
-The address in the answer is the one that the client dialled, unless `advertised.listeners` names another: a broker
-behind no proxy is reachable there by definition. Other brokers are named by their address at the listener that the
-client dialled; those that have no such listener are left out, and what they lead has no leader for this client.
+This broker's address in the answer is the one that the client dialled, unless `advertised.listeners` names another.
+Other brokers appear with their address at the listener that the client dialled. Brokers without that listener are left
+out, and their partitions have no leader for this client.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def metadata(parts: Parts, call: Call, request: MetadataRequest) -> MetadataResp
     image, topics = parts.metadata.image, request.topics
     if topics is not None and len(topics) == 1 and not any(topics[0].topic_id):
         known = image.topics.get(topics[0].name or "")
-        if known is not None:  # what clients ask most: about one topic that they write to or read
+        if known is not None:  # the usual request of a producer or consumer
             return respond(parts, call, request, [describe(known, request, View(parts, call))])
     return describe_many(parts, call, request)
 
@@ -72,7 +72,7 @@ def describe_many(parts: Parts, call: Call, request: MetadataRequest) -> Steps[A
             topics.append(answer_absent(name, topic_id, ErrorCode.LEADER_NOT_AVAILABLE))
         return respond(parts, call, request, topics)
     if BY_ID > call.version >= WITH_ID and any(one.name is None or any(one.topic_id) for one in request.topics):
-        code = ErrorCode.INVALID_REQUEST  # the field was there before the meaning was
+        code = ErrorCode.INVALID_REQUEST  # the field exists in these versions, but may not be used
         for one in request.topics:
             topics.append(answer_absent(one.name or "", one.topic_id, code))
             yield
@@ -94,7 +94,7 @@ def describe_many(parts: Parts, call: Call, request: MetadataRequest) -> Steps[A
 
 
 def unique(image: Image, topics: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
-    """Each topic once, however often and by whatever it is asked for."""
+    """Each topic once, even if it is named several times, by name or by id."""
     found: dict[str | bytes | None, MetadataRequestTopic] = {}
     for one in topics:
         by_id = one.name is None or one.topic_id != ZERO_UUID
@@ -116,7 +116,7 @@ async def create_then_respond(
             check_name(name)
             await parts.controller.auto_create(name)
         except BrokerError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was quicker
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # created by another request meanwhile
                 failed[name] = error.code
                 await asyncio.sleep(0)
     image, view = parts.metadata.image, View(parts, call)
@@ -126,7 +126,7 @@ async def create_then_respond(
         if one.name in failed and found.error_code:
             found.error_code = failed[one.name]
         elif found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and one.name in missing:
-            found.error_code = ErrorCode.LEADER_NOT_AVAILABLE  # it is made: the controller will tell us of it
+            found.error_code = ErrorCode.LEADER_NOT_AVAILABLE  # it was created, and the controller has not told us yet
         topics.append(found)
         if at % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
             await asyncio.sleep(0)
@@ -171,7 +171,7 @@ def address(parts: Parts, call: Call) -> tuple[str, int]:
 
 def find(image: Image, asked: MetadataRequestTopic, request: MetadataRequest, view: View) -> MetadataResponseTopic:
     name, topic_id = asked.name, asked.topic_id
-    if name is None or topic_id != ZERO_UUID:  # who asks by id may leave the name empty
+    if name is None or topic_id != ZERO_UUID:  # the name may be empty when the id is given
         name = image.names_by_id.get(topic_id)
         if name is None:
             awaited = topic_id in view.awaited.values()
@@ -194,7 +194,7 @@ def answer_absent(name: str | None, topic_id: bytes, code: ErrorCode) -> Metadat
 
 
 class View:
-    """Who leads what, as one client sees it: by the listener that it dialled and the version that it speaks."""
+    """Leaders as one client sees them: depends on the listener that it dialled and the version of its request."""
 
     __slots__ = ("_alive", "_listener", "_node_id", "_offline", "_version", "awaited")
 
@@ -203,11 +203,11 @@ class View:
         self.awaited = parts.membership.awaited if parts.membership is not None else {}
         self._listener = call.listener
         self._node_id = parts.node_id
-        self._offline = parts.replicas.offline()  # hosted here, and their logs cannot be used
+        self._offline = parts.replicas.offline()  # replicas here whose logs cannot be used
         self._version = call.version if call.key == METADATA else LISTENER_ERROR
 
     def leader(self, topic: Topic, state: Partition) -> tuple[int, ErrorCode]:
-        """The leader, if this client can reach one, and what is wrong otherwise."""
+        """The leader, if this client can reach it, and an error code if not."""
         broker = self._alive.get(state.leader)
         if broker is None or (state.leader == self._node_id and (topic.name, state.index) in self._offline):
             return NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE
@@ -219,11 +219,11 @@ class View:
         return state.leader, ErrorCode.NONE
 
     def filter_reachable(self, replicas: tuple[int, ...]) -> list[int]:
-        """The first version left out replicas that cannot be reached."""
+        """Version 0 leaves out replicas that cannot be reached."""
         return [one for one in replicas if self._version > 0 or self._reaches(one)]
 
     def offline(self, topic: Topic, state: Partition) -> list[int]:
-        """Replicas whose broker, or whose log here, is not there."""
+        """Replicas whose broker is down, or whose log here is offline."""
         lost = self._node_id if (topic.name, state.index) in self._offline else NO_LEADER
         return [one for one in state.replicas if one not in self._alive or one == lost]
 
@@ -293,7 +293,7 @@ def describe_topic_partitions(
 
 
 def absent_page(name: str, code: ErrorCode | None = None) -> DescribeTopicPartitionsResponseTopic:
-    """A topic that is not told about: because of the code, or because it is not there."""
+    """An answer without partitions: with this code, or because the topic does not exist."""
     if code is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         try:

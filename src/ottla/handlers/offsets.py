@@ -1,13 +1,13 @@
-"""Where a log begins, ends and was at a time: ListOffsets (2), OffsetForLeaderEpoch (23), DeleteRecords (21).
+"""Start, end and timestamps of logs: ListOffsets (2), OffsetForLeaderEpoch (23), DeleteRecords (21).
 
 ListOffsets v0 answers with segment boundaries, newest first; v1 with one offset and its timestamp; v2 isolation level;
 v4 leader epochs; v6 flexible; v7 the largest timestamp; v8 the earliest local offset; v9 and v11 offsets of tiered
-storage, which is not there: -1; v10 a timeout for asking it.
+storage, which Ottla does not have: -1; v10 a timeout for tiered storage.
 OffsetForLeaderEpoch v1 the epoch in the answer; v2 the leader is checked; v3 replica id; v4 flexible.
 DeleteRecords v2 flexible.
 
-The leader answers; only the debugging consumer (replica id -2) may ask any replica for its offsets. A follower sees the
-end of the log, a consumer the high watermark. DeleteRecords waits until the followers have deleted the same.
+The leader answers; only the debugging consumer (replica id -2) may ask any replica. A follower sees the end of the log,
+a consumer the high watermark. DeleteRecords waits until the followers have deleted the same records.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ottla.wire.messages.offsets import ListOffsetsPartition, OffsetForLeaderPartition
     from ottla.wire.messages.topics import DeleteRecordsPartition
 
-    Copy = tuple[Partition, int, DeleteRecordsPartitionResult]  # where its followers should begin
+    Copy = tuple[Partition, int, DeleteRecordsPartitionResult]  # the start that its followers should reach
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 # The first version that knows a special timestamp.
@@ -52,7 +52,7 @@ BEGINNINGS = frozenset((EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDIN
 READ_COMMITTED = 1
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
 WITH_NOT_AVAILABLE = 5  # the first version of ListOffsets whose clients know OFFSET_NOT_AVAILABLE
-LOOK_S = 0.02  # how often to see whether followers have deleted what they should
+LOOK_S = 0.02  # how often to check whether the followers have deleted, too
 HIGH_WATERMARK = -1  # DeleteRecords: everything that is committed
 
 
@@ -85,10 +85,10 @@ def list_one(
         raise BrokerError(ErrorCode.UNSUPPORTED_VERSION)
     known: Known = {}
     before = None
-    find = parts.replicas.hosted if request.replica_id == DEBUGGING_CONSUMER else parts.replicas.led
+    find = parts.replicas.require_hosted if request.replica_id == DEBUGGING_CONSUMER else parts.replicas.require_led
     while True:
         partition = find(topic, asked.partition_index)
-        if partition is not before:  # deleted while we waited, and another has its name
+        if partition is not before:  # deleted and created again meanwhile
             known.clear()
         before = partition
         try:
@@ -122,7 +122,7 @@ def limit_of(partition: Partition, request: ListOffsetsRequest) -> int:
 
 
 def check_limit(partition: Partition, limit: int, version: int) -> None:
-    """A new leader may not know yet all that was committed before it: an end that goes back looks like lost records."""
+    """BrokerError while a new leader may not know all that was committed: the end must not go back."""
     followers = partition.followers
     if followers is not None and limit < followers.epoch_start:
         unknown = ErrorCode.OFFSET_NOT_AVAILABLE
@@ -150,7 +150,7 @@ def locate(partition: Partition, timestamp: int, limit: int, known: Known) -> tu
 
 
 def boundaries(partition: Partition, asked: ListOffsetsPartition, now_ms: int) -> ListOffsetsPartitionResponse:
-    """v0: where segments begin that were last written before the timestamp, newest first; the end counts as one."""
+    """v0: base offsets of segments last written before the timestamp, newest first; the end counts as one."""
     log, high = partition.log, partition.high
     marks = [(max(segment.base, log.start), segment.modified_ms()) for segment in log.segments]
     if log.active.size:
@@ -174,7 +174,7 @@ def offset_for_leader_epoch(
 ) -> Steps[OffsetForLeaderEpochResponse]:
     def find(topic: str, asked: OffsetForLeaderPartition) -> EpochEnd:
         try:
-            partition = parts.replicas.led(topic, asked.partition)
+            partition = parts.replicas.require_led(topic, asked.partition)
             partition.check_epoch(asked.current_leader_epoch)
             epoch, end = partition.log.epoch_end(asked.leader_epoch)
         except BrokerError as error:
@@ -196,7 +196,7 @@ def offset_for_leader_epoch(
 def delete_records(parts: Parts, call: Call, request: DeleteRecordsRequest) -> Steps[DeleteRecordsResponse]:
     def delete(topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         try:
-            partition = parts.replicas.led(topic, asked.partition_index)
+            partition = parts.replicas.require_led(topic, asked.partition_index)
             low = delete_before(partition, asked.offset)
         except BrokerError as error:
             return DeleteRecordsPartitionResult(
@@ -231,7 +231,8 @@ def answer_deletion(asked: DeleteRecordsPartition, low: int) -> DeleteRecordsPar
 
 
 def follow_deletion(parts: Parts, partition: Partition, start: int, result: DeleteRecordsPartitionResult) -> bool:
-    """Whether all replicas that are alive begin at `start` or later, or nobody can tell any more."""
+    """Update a result with the low watermark. Returns whether all live replicas start at `start` or later, or this
+    broker no longer leads."""
     followers = partition.followers
     if not partition.led or followers is None:
         result.low_watermark, result.error_code = -1, ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -243,10 +244,10 @@ def follow_deletion(parts: Parts, partition: Partition, start: int, result: Dele
 
 
 def delete_before(partition: Partition, offset: int) -> int:
-    """Forget what lies before offset; the log's new start."""
+    """Delete the records before offset. Returns the log's new start."""
     log = partition.log
     if not log.config.deletes:
-        raise BrokerError(ErrorCode.POLICY_VIOLATION, "the topic keeps its records: cleanup.policy has no delete")
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, "the topic's cleanup.policy does not contain delete")
     wanted = partition.high if offset == HIGH_WATERMARK else offset
     if wanted < 0 or wanted > partition.high:
         raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)

@@ -1,15 +1,14 @@
-"""Produce (0), v0-13: append each batch to its partition and answer where it went.
+"""Produce (0), v0-13: append each batch to its partition and answer with its offset.
 
 v0-1 magic 0 and 1 message sets; v2 append time in the answer; v3 record batches and transactions; v5 log start in the
 answer; v7 zstd; v8 errors of single records; v9 flexible; v10 the current leader in the answer; v12 transactions
 without a separate AddPartitionsToTxn; v13 topics by id.
 
-acks 0: no answer, and any error ends the connection; 1: after our append; -1: when the in-sync replicas have it, or
-after the request's timeout, which on one node is the same moment. Where `flush.messages` asks for it, the answer also
-waits for the disk.
+acks 0: no answer, and any error closes the connection; 1: after the append here; -1: when the in-sync replicas have it,
+or the request's timeout is over. With `flush.messages` the answer also waits for the disk.
 
-A batch that takes long to check (it inflates to a lot) is checked in a thread, and a request with many batches goes on
-in slices; until it is done the connection handles nothing else, so that what it sends afterwards stays behind it.
+A batch that takes long to check, because it inflates to a lot, is checked in a thread, and a request with many batches
+is handled in slices. Until it is done the connection handles nothing else, which keeps the order of its requests.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ LATER = frozenset(
         ErrorCode.NOT_COORDINATOR,
     )
 )
-# After any other error the answer says where the log starts, as after a success.
+# After any error but these the answer has the log start offset, as after a success.
 OF_PARTITIONS = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -72,7 +71,7 @@ OF_PARTITIONS = frozenset(
 ACKS = frozenset((-1, 0, 1))
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 NOTHING = memoryview(b"")
-TURN_S = 0.005  # how long a request may take at once, beyond its first batch
+TURN_S = 0.005  # how long a request may hold the loop, beyond its first batch
 ADMIN_CLIENT = "__admin_client"  # the client id that Kafka's own repair tools use
 
 
@@ -105,7 +104,7 @@ class Undecided(Exception):
 
 
 class Work:
-    """One request while it is worked through: its results so far, in the order of its partitions."""
+    """One request while it is handled: its results so far, in the order of its partitions."""
 
     __slots__ = ("_timed", "call", "now_ms", "parts", "request", "results", "waiting")
 
@@ -116,21 +115,21 @@ class Work:
         self.now_ms = parts.clock.now_ms()
         self.results: list[PartitionProduceResponse] = []
         self.waiting: list[Append] = []
-        self._timed = False  # whether other brokers are waited for
+        self._timed = False  # whether the answer waits for other brokers
 
     def remaining(self) -> list[tuple[TopicProduceData, PartitionProduceData]]:
-        """What has no result yet."""
+        """The partitions that have no result yet."""
         return pieces(self.request)[len(self.results) :]
 
     def find(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
         if self.call.version >= BY_ID:
-            return self.parts.replicas.led_by_id(topic.topic_id, data.index)
-        return self.parts.replicas.led(topic.name, data.index)
+            return self.parts.replicas.require_led_by_id(topic.topic_id, data.index)
+        return self.parts.replicas.require_led(topic.name, data.index)
 
     def append(self, topic: TopicProduceData, data: PartitionProduceData, accepted: Accepted | None = None) -> None:
-        """Append what is sent to one partition. LargeError: it must be checked in a thread; then it is `accepted`.
+        """Append the batch of one partition. LargeError: it must be checked in a thread, and comes back `accepted`.
 
-        Undecided: it belongs to a transaction, and whether it may be appended is not known yet.
+        Undecided: it belongs to a transaction, and its coordinator is being asked.
         """
         version, partition = self.call.version, None
         try:
@@ -160,7 +159,7 @@ class Work:
         log = partition.log
         if partition.followers is not None and acks == ALL:
             self._timed = True
-            waited = partition.committed(appended.last + 1)
+            waited = partition.wait_for_commit(appended.last + 1)
         elif log.owed > log.recovery_point:
             waited = asyncio.ensure_future(self.parts.store.flusher.wait_for(log, log.owed))
         else:
@@ -169,13 +168,13 @@ class Work:
             self.waiting.append((waited, result))
 
     def put_off(self) -> Steps[ProduceResponse | None]:
-        """Go on in slices, with what is left of the request; the frame it lies in is lent only until we return."""
+        """Handle the rest of the request in slices. Copies it, since the frame is only valid until we return."""
         for _, data in self.remaining():
             data.records = memoryview(bytes(data.records or b""))
         return self._finish()
 
     def _finish(self) -> Steps[ProduceResponse | None]:
-        """The rest of a request: in slices, and large batches in a thread. The connection waits, so order is kept."""
+        """The rest of a request, in slices. The connection waits, so order is kept."""
         for topic, data in self.remaining():
             yield from self._append_later(topic, data)
             yield None
@@ -201,7 +200,7 @@ class Work:
 
     def _append_slowly(self, topic: TopicProduceData, data: PartitionProduceData, large: LargeError) -> Steps[None]:
         partition = self.find(topic, data)
-        if partition.log.config.magic != batch.MAGIC:  # offsets are all over its messages: only the loop knows them
+        if partition.log.config.magic != batch.MAGIC:  # every message has an offset, which only the loop knows
             self.results.append(answer_error(data.index, large))
             return
         records = data.records or NOTHING
@@ -220,7 +219,7 @@ class Work:
             yield future
             accepted = future.result()
             if accepted.header is None or self.find(topic, data) is not partition:
-                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition is not what it was")
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition has changed meanwhile")
         except BrokerError as error:
             self.results.append(refuse_append(data.index, error, partition))
             return
@@ -246,7 +245,7 @@ class Work:
         return response
 
     def _hint(self, response: ProduceResponse) -> None:
-        """Tell who leads the partitions that we do not."""
+        """Add the leaders of partitions that this broker does not lead."""
         endpoints: dict[int, NodeEndpoint] = {}
         for (topic, data), result in zip(pieces(self.request), self.results, strict=True):
             if result.error_code == NOT_LEADER:
@@ -261,7 +260,7 @@ class Work:
         response.node_endpoints = list(endpoints.values())
 
     def acknowledge(self, answer: ProduceResponse | None) -> asyncio.Future[ProduceResponse | None]:
-        """The answer once everything is committed and on disk; a partition for which it fails says so."""
+        """The answer, once all partitions are committed and on disk, or have failed."""
         return Acknowledgement(answer, self.waiting, self.request.timeout_ms if self._timed else None).future
 
 
@@ -277,12 +276,12 @@ def refuse_append(index: int, error: BrokerError, partition: Partition | None) -
 
 
 def admit(parts: Parts, name: str | None, partition: Partition, records: memoryview, version: int) -> None:
-    """Before the first batch of a transaction in a partition: it must be part of the transaction, or becomes so.
+    """BrokerError unless a batch may open a transaction in this partition; Undecided while the coordinator is asked.
 
-    Without this a batch that was delayed on its way could open a transaction that nobody will end.
+    Without this a delayed batch could open a transaction that nobody will end.
     """
     if len(records) < batch.HEADER.size:
-        return  # validation will say what is wrong with it
+        return  # validation will refuse it
     head = batch.header(records)
     producer = (head.producer_id, head.producer_epoch)
     if partition.log.producers.in_transaction(*producer):
@@ -297,15 +296,15 @@ def admit(parts: Parts, name: str | None, partition: Partition, records: memoryv
         code = answer
         unknown = adds and head.base_sequence > 0 and not partition.log.producers.knows(head.producer_id)
         if code is ErrorCode.NONE and unknown:
-            code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # it overtook the retry of the batch before it
+            code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # an earlier batch is still to come
     else:
         return
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE:
         code = ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.PRODUCER_FENCED:
-        code = ErrorCode.INVALID_PRODUCER_EPOCH  # ends the transaction; the other would end the producer
+        code = ErrorCode.INVALID_PRODUCER_EPOCH  # aborts the transaction; the other would be fatal for the producer
     if code in LATER:
-        code = ErrorCode.NOT_ENOUGH_REPLICAS  # what a producer takes as a reason to try the same batch again
+        code = ErrorCode.NOT_ENOUGH_REPLICAS  # makes a producer send the same batch again
     if code is not ErrorCode.NONE:
         raise BrokerError(code)
 

@@ -1,4 +1,4 @@
-"""DescribeProducers (61): who has written to a partition lately, and who has a transaction open in it."""
+"""DescribeProducers (61): the producers that have written to a partition lately, and their open transactions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def describe(parts: Parts, topic: str, index: int, repeats: Repeats) -> Partitio
     try:
         repeats.check((topic, index))
         check_name(topic)
-        active = parts.replicas.hosted(topic, index).log.producers.active()
+        active = parts.replicas.require_hosted(topic, index).log.producers.active()
     except BrokerError as error:
         message = error.message or description(error.code)
         return PartitionResponse(

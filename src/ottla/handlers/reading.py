@@ -13,28 +13,28 @@ if TYPE_CHECKING:
     from ottla.handlers.call import Parts
     from ottla.log.segment import Slice
     from ottla.replica.partition import Partition
-    from ottla.replica.sessions import Session, Watched
+    from ottla.replica.sessions import FetchSession, Watched
 
 RACKS, BY_ID = 11, 13  # the first versions of Fetch with racks, and with topic ids
-DEBUGGING_CONSUMER = -2  # a reader that may look above the high watermark
+DEBUGGING_CONSUMER = -2  # a reader that may read above the high watermark
 CONVERTED_SIZE_MAX = 256 << 10  # an old client gets its records in portions, and asks again
 
 
 def choose_finder(parts: Parts, version: int, replica_id: int) -> Callable[[Any, int], Partition]:
-    """How this fetch finds its partitions: by name or by id, at the leader only or at any replica."""
+    """Choose how a fetch finds its partitions: by name or by id, at the leader only or at any replica."""
     replicas = parts.replicas
     anywhere = replica_id == DEBUGGING_CONSUMER or (replica_id < 0 and version >= RACKS)
     if version >= BY_ID:
-        return replicas.hosted_by_id if anywhere else replicas.led_by_id
-    return replicas.hosted if anywhere else replicas.led
+        return replicas.require_hosted_by_id if anywhere else replicas.require_led_by_id
+    return replicas.require_hosted if anywhere else replicas.require_led
 
 
-def is_up_to_date(session: Session, partition: Partition, one: Watched, data: PartitionData) -> bool:
+def is_up_to_date(session: FetchSession, partition: Partition, one: Watched, data: PartitionData) -> bool:
     """Whether a follower's partition can be left alone until it reports something new."""
     followers = partition.followers
     if followers is None or session.replica not in followers.isr or data.diverging_epoch.end_offset >= 0:
-        return False  # it may have to be proposed, or the follower has to do something first
-    return one.offset == partition.log.end  # else there was no room, or it is held back
+        return False  # it may have to join the ISR, or to truncate first
+    return one.offset == partition.log.end  # else the answer was full, or the throttle holds it back
 
 
 def refuse(index: int, code: ErrorCode) -> PartitionData:
@@ -71,7 +71,7 @@ def list_aborted(partition: Partition, offset: int, limit: int, found: Slice) ->
 def convert(partition: Partition, offset: int, size_max: int, limit: int, magic: int, *, min_one: bool) -> bytes:
     """The records from offset on in an older format, cut to size_max; with `min_one` the first message is whole.
 
-    At least one batch is read however large it is: its single messages, which is what an old client sees, may well fit.
+    At least one batch is read, however large: its single messages, which an old client sees, may fit.
     """
     from ottla.records.legacy import down_convert
 
@@ -79,7 +79,7 @@ def convert(partition: Partition, offset: int, size_max: int, limit: int, magic:
     if found is None:
         return b""
     if not partition.log.config.message_downconversion_enable:
-        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, "records are not converted to older formats here")
+        raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
     data = down_convert(found.read(), magic, offset)
     first = 12 + int.from_bytes(data[8:12]) if min_one and len(data) >= 12 else 0
     return data[: max(size_max, first)]

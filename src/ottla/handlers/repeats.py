@@ -1,7 +1,7 @@
-"""What a request asks for more than once.
+"""Limits how often one request may ask for the same thing.
 
-Apache Kafka answers each time. So do we, a few times: no client needs it, and a few bytes could otherwise ask for a
-large thing, such as a group with all its members, sixty thousand times.
+Apache Kafka answers each time. We do so a few times only: no client needs more, and a small request could otherwise ask
+for a large thing, such as a group with all its members, sixty thousand times.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ REPEATS_MAX = 16
 
 
 class Repeats:
-    """What was asked for in one request."""
+    """What one request has asked for so far."""
 
     def __init__(self) -> None:
         self._seen: set[Hashable] = set()
         self._left = REPEATS_MAX
 
     def check(self, wanted: Hashable) -> None:
-        """BrokerError when a request has asked for too much a second time."""
+        """BrokerError when a request repeats itself too often."""
         if wanted in self._seen:
             self._left -= 1
             if self._left < 0:
-                raise BrokerError(ErrorCode.INVALID_REQUEST, "The request asks for the same too often.")
+                raise BrokerError(ErrorCode.INVALID_REQUEST, "The request asks for the same thing too often.")
         self._seen.add(wanted)

@@ -1,14 +1,14 @@
-"""What the controller tells the members of its cluster: LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6).
+"""Requests of the controller to the brokers of its cluster: LeaderAndIsr (4), StopReplica (5), UpdateMetadata (6).
 
-LeaderAndIsr v0-7: who leads and who follows the partitions that have a replica here. v1 whether a partition is new; v2
-grouped by topic, broker epoch; v3 replicas on their way in and out; v4 flexible; v5 topic ids; v6 recovery state; v7
-whether the controller is KRaft's.
-StopReplica v0-4: host partitions no longer, or only for now. v1 broker epoch; v2 flexible; v3 the epoch of each
+LeaderAndIsr v0-7: the leaders and followers of partitions that have a replica here. v1 whether a partition is new; v2
+grouped by topic, broker epoch; v3 replicas that are being added and removed; v4 flexible; v5 topic ids; v6 recovery
+state; v7 whether the controller is KRaft's.
+StopReplica v0-4: stop hosting partitions, and perhaps delete them. v1 broker epoch; v2 flexible; v3 the epoch of each
 partition, and whether it is to be deleted.
-UpdateMetadata v0-8: what clients may be told. v1 endpoints; v2 racks; v3 listener names; v4 offline replicas; v5 broker
-epoch; v6 flexible; v7 topic ids.
+UpdateMetadata v0-8: what clients get to know of the cluster. v1 endpoints; v2 racks; v3 listener names; v4 offline
+replicas; v5 broker epoch; v6 flexible; v7 topic ids.
 
-A request of an older controller, or for an earlier life of this broker, is refused as a whole.
+A request of an older controller, or for an earlier broker epoch, is refused as a whole.
 
 Nothing in them is trusted: a name becomes a folder, and the highest partition number the length of a list.
 """
@@ -54,7 +54,7 @@ DELETED = -2  # in place of a leader
 NO_EPOCH = -1
 FULL = 2  # a kind of UpdateMetadata: what it does not name is gone
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")  # by number: they were the names of listeners once
-UNTOLD_MAX = 100_000  # partitions of which nothing is said, below others: they have never had a leader
+UNTOLD_MAX = 100_000  # partitions that are not in the request, below others that are: they never had a leader
 UNTOLD = image.Partition(0, (), (), image.NO_LEADER, NO_EPOCH)
 
 
@@ -134,7 +134,7 @@ def is_name(name: str) -> bool:
 
 
 def group_roles(request: LeaderAndIsrRequest) -> list[LeaderAndIsrTopicState]:
-    """Before they came grouped by topic."""
+    """Group the partitions of an old version by topic."""
     return [
         LeaderAndIsrTopicState(topic_name=name, partition_states=list(states))
         for name, states in groupby(
@@ -144,7 +144,7 @@ def group_roles(request: LeaderAndIsrRequest) -> list[LeaderAndIsrTopicState]:
 
 
 async def configs_of(parts: Parts, names: Iterable[str]) -> dict[str, Mapping[str, str]]:
-    """The options of these topics: known already, or read."""
+    """The options of these topics, from the image or from ZooKeeper."""
     topics = parts.metadata.image.topics
     found = {name: topic.configs for name in names if (topic := topics.get(name)) is not None}
     missing = sorted({name for name in names if name not in found})
@@ -188,7 +188,7 @@ def stop(replicas: Assigned, name: str, told: StopReplicaPartitionState) -> Erro
 
 
 def group_stops(version: int, request: StopReplicaRequest) -> list[StopReplicaTopicState]:
-    """As newer versions say it."""
+    """The request of an old version in the form of the new one."""
     if version == 0:
         pairs = [(one.topic_name, [one.partition_index]) for one in request.ungrouped_partitions]
     else:
@@ -205,7 +205,7 @@ def group_stops(version: int, request: StopReplicaRequest) -> list[StopReplicaTo
     ]
 
 
-# What clients may be told.
+# Metadata.
 
 
 @handles(UpdateMetadataRequest, for_members=True)
@@ -220,7 +220,7 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
         if not is_sound(states, request.live_brokers):
             return UpdateMetadataResponse(error_code=ErrorCode.INVALID_REQUEST)
         configs = await configs_of(parts, [topic.topic_name for topic in states])
-        present = parts.metadata.image  # only now: options may have been published meanwhile
+        present = parts.metadata.image  # only now: it may have changed while we waited
         put, gone = [], []
         for told in states:
             await parts.metadata.turns.pause()
@@ -239,12 +239,14 @@ async def update_metadata(parts: Parts, call: Call, request: UpdateMetadataReque
         gone = [name for name in gone if name in new.topics]
         new = new.without_topics(*gone) if gone else new
         parts.metadata.publish(new.with_topics(*put) if put else new)
-        membership.told(list(membership.awaited) if request.type == FULL else [told.topic_name for told in states])
+        membership.note_topics(
+            list(membership.awaited) if request.type == FULL else [told.topic_name for told in states]
+        )
         return UpdateMetadataResponse(error_code=0)
 
 
 def is_sound(states: Iterable[UpdateMetadataTopicState], brokers: Iterable[UpdateMetadataBroker]) -> bool:
-    """Whether it can be taken in, without more room than it takes itself."""
+    """Whether names, numbers and protocols are valid, and the image does not grow by more than the request has."""
     untold = 0
     for topic in states:
         indexes = [one.partition_index for one in topic.partition_states]
@@ -259,9 +261,9 @@ def is_sound(states: Iterable[UpdateMetadataTopicState], brokers: Iterable[Updat
 def update_topic(
     before: image.Topic | None, told: UpdateMetadataTopicState, configs: Mapping[str, str]
 ) -> image.Topic | None:
-    """The topic with what is told of its partitions; None if nothing of it is left."""
+    """The topic with the partitions of the request; None if it has none left."""
     if before is not None and any(told.topic_id) and any(before.id) and told.topic_id != before.id:
-        before = None  # another topic of that name
+        before = None  # another topic of the same name
     partitions = {} if before is None else {one.index: one for one in before.partitions}
     for one in told.partition_states:
         if one.leader == DELETED:
@@ -282,7 +284,7 @@ def read_partition(told: UpdateMetadataPartitionState) -> image.Partition:
 
 
 def read_broker(told: UpdateMetadataBroker, version: int) -> image.Broker:
-    """Its epoch is not told."""
+    """A broker of the request, which does not have its epoch."""
     if version == 0:
         return image.Broker(told.id, {PROTOCOLS[0]: (told.v0_host, told.v0_port)}, None, NO_EPOCH)
     names = {one.listener or PROTOCOLS[one.security_protocol]: one for one in told.endpoints}
@@ -292,7 +294,7 @@ def read_broker(told: UpdateMetadataBroker, version: int) -> image.Broker:
 
 
 def group_metadata(request: UpdateMetadataRequest) -> list[UpdateMetadataTopicState]:
-    """Before they came grouped by topic, and had ids."""
+    """Group the partitions of an old version by topic."""
     return [
         UpdateMetadataTopicState(topic_name=name, topic_id=ZERO_UUID, partition_states=list(states))
         for name, states in groupby(

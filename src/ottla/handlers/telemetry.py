@@ -1,7 +1,7 @@
 """Metrics that clients push: GetTelemetrySubscriptions (71), PushTelemetry (72), v0.
 
-They are in ApiVersions while somebody wants the metrics (`ottla.client.metrics`): clients of today push by themselves
-when they are.
+ApiVersions lists them only while metrics are wanted (`ottla.client.metrics`): modern clients push as soon as they see
+them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def get_telemetry_subscriptions(
     response.subscription_id, response.push_interval_ms = wants.id, wants.interval_ms
     response.accepted_compression_types = list(CODECS)
     response.telemetry_max_bytes = telemetry.size_max
-    # Kafka asks for what was added since the last push. Totals survive a push that is lost, or goes elsewhere.
+    # Kafka asks for deltas since the last push. Totals survive a push that is lost or goes to another broker.
     response.delta_temporality = False
     response.requested_metrics = list(wants.metrics)
     return response

@@ -1,29 +1,24 @@
 """Producer ids and transactions: InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26),
-WriteTxnMarkers (27), TxnOffsetCommit (28), DescribeTransactions (65), ListTransactions (66).
+WriteTxnMarkers (27), TxnOffsetCommit (28).
 
-What each version added is told in `wire/messages/transactions.py`. Two things matter here: before a certain version of
-each API a fenced producer is told INVALID_PRODUCER_EPOCH, because PRODUCER_FENCED was not known; and from EndTxn 5 and
-TxnOffsetCommit 5 on the newer protocol of transactions is spoken, in which partitions need not be announced.
+`wire/messages/transactions.py` says what each version added. Two things matter here: before a certain version of each
+API a fenced producer gets INVALID_PRODUCER_EPOCH, because PRODUCER_FENCED did not exist; and from EndTxn 5 and
+TxnOffsetCommit 5 on clients use the newer protocol, in which partitions are not added explicitly.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.coord.groups.commits import refuse_in_transaction
-from ottla.coord.patterns import LONG_SIZE, PatternError, compile_pattern
 from ottla.coord.transactions.machine import EPOCH_PER_TRANSACTION, NEEDS_ID, ProducerReply
 from ottla.coord.transactions.markers import Marker
-from ottla.coord.transactions.transaction import FOR_EVER_MS, TransactionState
+from ottla.coord.transactions.transaction import FOR_EVER_MS
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.commits import find_missing, join_answers, portions
 from ottla.handlers.groups import caller_of
-from ottla.handlers.repeats import Repeats
-from ottla.records import aside
 from ottla.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -32,17 +27,10 @@ from ottla.wire.messages.transactions import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    DescribeTransactionsResponseTransactionState,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    ListTransactionsResponseTransactionState,
-    TopicData,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     WritableTxnMarkerPartitionResult,
@@ -56,9 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ottla.coord.machine import Decision
-    from ottla.coord.patterns import Pattern
     from ottla.coord.transactions.machine import TransactionMachine
-    from ottla.coord.transactions.transaction import Partitions, Transaction
+    from ottla.coord.transactions.transaction import Partitions
     from ottla.handlers.call import Steps
     from ottla.wire.messages.transactions import AddPartitionsToTxnTopic, WritableTxnMarker
 
@@ -66,7 +53,6 @@ NEWER_END = 5  # EndTxn from here on raises the epoch
 NEWER_COMMIT = 5  # TxnOffsetCommit from here on adds the group to the transaction
 ABORTABLE_COMMIT = 4  # TxnOffsetCommit from here on knows TRANSACTION_ABORTABLE
 NO_PRODUCER = (-1, -1)
-STATES = {state.title: state for state in TransactionState}
 
 
 @handles(InitProducerIdRequest)
@@ -113,7 +99,7 @@ async def init_producer_id(parts: Parts, call: Call, request: InitProducerIdRequ
 async def run_with_id(
     parts: Parts, name: str, operation: Callable[[TransactionMachine, int | None, int, int], Decision]
 ) -> ProducerReply:
-    """The reply of an operation that may need a fresh producer id: it is fetched only then."""
+    """Run an operation that may need a fresh producer id, which is fetched only if it does."""
 
     async def attempt(fresh: int | None) -> Any:
         return await settle(
@@ -135,7 +121,7 @@ async def settle(answer: Any) -> Any:
 
 
 def translate_code(code: ErrorCode, call: Call, fenced_since: int) -> ErrorCode:
-    """The code as a client of this version knows it."""
+    """The code that a client of this version knows."""
     if code is ErrorCode.PRODUCER_FENCED and call.version < fenced_since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
@@ -173,7 +159,7 @@ def check_partitions(
     *,
     verify_only: bool = False,
 ) -> Steps[dict[tuple[str, int], ErrorCode]]:
-    """The code of each partition: that it is part of the transaction, or, unless that is all, becomes so."""
+    """Add the partitions to the transaction, or with `verify_only` check them. Returns the code of each."""
     codes: dict[tuple[str, int], ErrorCode] = {}
     if verify_only:
         return (yield from verify(parts, name, producer, topics))
@@ -224,7 +210,7 @@ async def add_all(
 
 
 def add(parts: Parts, name: str, producer: tuple[int, int], wanted: Partitions, version: int) -> Any:
-    """The coordinator's code for adding these partitions, or a Future of it while it is being loaded."""
+    """The coordinator's code for adding these partitions, or a Future of it."""
     return parts.transactions.run(
         name, lambda machine, token, now_ms: machine.add(name, *producer, wanted, version, token, now_ms)
     )
@@ -233,7 +219,7 @@ def add(parts: Parts, name: str, producer: tuple[int, int], wanted: Partitions, 
 def verify(
     parts: Parts, name: str, producer: tuple[int, int], topics: Iterable[AddPartitionsToTxnTopic]
 ) -> Steps[dict[tuple[str, int], ErrorCode]]:
-    """Whether each of these partitions is part of the transaction, as far as that is committed."""
+    """Whether each of these partitions is part of the transaction. Waits until the answer is committed."""
     wanted = [(topic.name, index) for topic in topics for index in topic.partitions]
     codes: dict[tuple[str, int], ErrorCode] = {}
     try:
@@ -278,7 +264,7 @@ async def add_offsets(parts: Parts, call: Call, request: AddOffsetsToTxnRequest)
 
 
 async def add_group(parts: Parts, name: str, producer: tuple[int, int], group: str, version: int) -> ErrorCode:
-    """Make the partition where a group keeps its offsets part of the transaction."""
+    """Add the offsets partition of a group to the transaction."""
     await parts.groups.ensure()
     partition = (parts.groups.topic, parts.groups.index_of(group))
     return (await add_all(parts, name, producer, frozenset((partition,)), version))[partition]
@@ -319,7 +305,7 @@ async def txn_offset_commit(parts: Parts, call: Call, request: TxnOffsetCommitRe
     answers = []
     for portion in portions(request):
         code = await admit(parts, call, portion, (request.producer_id, request.producer_epoch))
-        answers.append(await commit_portion(parts, call, portion, code))  # appends before it waits for anything
+        answers.append(await commit_portion(parts, call, portion, code))  # it appends before it waits
         await asyncio.sleep(0)
     return join_answers(answers)
 
@@ -345,16 +331,16 @@ async def commit_portion(
 
 
 async def admit(parts: Parts, call: Call, request: TxnOffsetCommitRequest, producer: tuple[int, int]) -> ErrorCode:
-    """Whether the offsets are part of the transaction; the newer protocol makes them so by this request."""
+    """Whether the offsets partition is part of the transaction; the newer protocol adds it with this request."""
     name, adds = request.transactional_id, call.version >= NEWER_COMMIT
     if not name:
         return ErrorCode.INVALID_REQUEST
     if not adds and not parts.config.transaction_partition_verification_enable:
         return ErrorCode.NONE
     try:
-        parts.groups.peek(request.group_id)  # while it is being loaded nothing can be appended
+        parts.groups.peek(request.group_id)  # BrokerError while the coordinator loads
         while True:
-            partition = parts.replicas.led(parts.groups.topic, parts.groups.index_of(request.group_id))
+            partition = parts.replicas.require_led(parts.groups.topic, parts.groups.index_of(request.group_id))
             code = parts.transactions.verification.admit(partition, name, producer, adds=adds)
             if isinstance(code, ErrorCode):
                 break
@@ -421,103 +407,3 @@ def write_markers(
         topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
         yield
     return WritableTxnMarkerResult(producer_id=asked.producer_id, topics=topics)
-
-
-@handles(DescribeTransactionsRequest)
-def describe_transactions(
-    parts: Parts, call: Call, request: DescribeTransactionsRequest
-) -> Steps[DescribeTransactionsResponse]:
-    states, repeats = [], Repeats()
-    for name in request.transactional_ids:
-        states.append((yield from describe(parts, name, repeats)))
-        yield
-    return DescribeTransactionsResponse(transaction_states=states)
-
-
-def describe(parts: Parts, name: str, repeats: Repeats) -> Steps[DescribeTransactionsResponseTransactionState]:
-    try:
-        repeats.check(name)
-        if name == "":
-            raise BrokerError(ErrorCode.INVALID_REQUEST)
-        machine = parts.transactions.peek(name)
-        known = machine.transactions.get(name)
-        yield from parts.transactions.wait_for_commit(name, machine)  # that there is none is news, too
-        if known is None or known.state is TransactionState.DEAD:
-            raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-    except BrokerError as error:
-        return DescribeTransactionsResponseTransactionState(
-            error_code=error.code,
-            transactional_id=name,
-            transaction_state="",
-            transaction_timeout_ms=0,
-            transaction_start_time_ms=0,
-            producer_id=0,
-            producer_epoch=0,
-            topics=[],
-        )
-    topics: dict[str, list[int]] = {}
-    for topic, index in sorted(known.partitions):
-        topics.setdefault(topic, []).append(index)
-    return DescribeTransactionsResponseTransactionState(
-        error_code=0,
-        transactional_id=name,
-        transaction_state=known.state.title,
-        transaction_timeout_ms=known.timeout_ms,
-        transaction_start_time_ms=known.started_ms,
-        producer_id=known.producer_id,
-        producer_epoch=known.epoch,
-        topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
-    )
-
-
-@handles(ListTransactionsRequest)
-def list_transactions(parts: Parts, call: Call, request: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
-    unknown = [text for text in request.state_filters if text not in STATES]
-    states = {STATES[text] for text in request.state_filters if text in STATES}
-    producers = frozenset(request.producer_id_filters)
-    if parts.transactions.runtime.loading:
-        return ListTransactionsResponse(
-            error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, unknown_state_filters=unknown, transaction_states=[]
-        )
-    response = ListTransactionsResponse(error_code=0, unknown_state_filters=unknown, transaction_states=[])
-    try:
-        pattern = compile_pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
-    except PatternError:
-        response.error_code = ErrorCode.INVALID_REGULAR_EXPRESSION
-        return response
-    now_ms = parts.clock.now_ms()
-    for index, machine in list(parts.transactions.runtime.machines()):
-        found = []
-        for name, one in list(machine.transactions.items()):
-            yield
-            if one.state is TransactionState.DEAD or (request.state_filters and one.state not in states):
-                continue
-            if producers and one.producer_id not in producers:
-                continue
-            if request.duration_filter >= 0 and not lasts(one, request.duration_filter, now_ms):
-                continue
-            if pattern is not None and not (yield from matches(pattern, name)):
-                continue
-            found.append(
-                ListTransactionsResponseTransactionState(
-                    transactional_id=name, producer_id=one.producer_id, transaction_state=one.state.title
-                )
-            )
-        with suppress(BrokerError):  # another broker coordinates them by now
-            yield from parts.transactions.runtime.wait_for_commit(index, machine)
-            response.transaction_states += found
-    return response
-
-
-def matches(pattern: Pattern, name: str) -> Steps[bool]:
-    """Whether the pattern matches; in a thread, without the interpreter's lock, if that may take long."""
-    if len(name) <= LONG_SIZE:
-        return pattern.matches(name)
-    future = aside.run(len(name), partial(pattern.matches, name))
-    yield future
-    return future.result()
-
-
-def lasts(one: Transaction, duration_ms: int, now_ms: int) -> bool:
-    """Whether it began so long ago; Apache Kafka counts those that have ended too."""
-    return now_ms - one.started_ms > duration_ms

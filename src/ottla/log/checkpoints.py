@@ -40,7 +40,7 @@ Offsets = dict[tuple[str, int], int]
 
 
 class CorruptCheckpointError(ValueError):
-    """The file is not what its name says."""
+    """The file cannot be parsed."""
 
 
 class Meta(NamedTuple):

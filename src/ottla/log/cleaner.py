@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ottla.log.compaction import Cleaned
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 WATCH_S = 1.0  # how soon another number of threads is noticed
 REST_MS = 15_000  # after a first failure; doubled with each that follows
@@ -71,7 +71,7 @@ class Rest(NamedTuple):
 class Cleaner:
     """The compaction of all logs of a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LogStore) -> None:
         self._store = store
         self._steps = Steps("ottla.log")
         self._stop = Event()
@@ -80,7 +80,7 @@ class Cleaner:
         self._resting: WeakKeyDictionary[Log, Rest] = WeakKeyDictionary()
 
     async def run(self) -> None:
-        """Compact until cancelled, `log.cleaner.threads` logs at a time, however many that are by now."""
+        """Compact until cancelled, `log.cleaner.threads` logs at a time. The option may change while it runs."""
         if not self._store.config.log_cleaner_enable:
             return
         workers: dict[int, asyncio.Task[None]] = {}
@@ -106,7 +106,7 @@ class Cleaner:
                 await asyncio.sleep(self._store.config.log_cleaner_backoff_ms / 1000)
 
     async def clean_filthiest(self) -> bool:
-        """Compact the log that needs it most. False when there is none, or its compaction did not work out."""
+        """Compact the log that needs it most. False when there is none, or when its compaction failed."""
         candidate = self.choose(self._store.clock.now_ms())
         if candidate is None:
             return False
@@ -152,11 +152,11 @@ class Cleaner:
         return max((candidate for candidate in found if candidate.due), key=lambda found: found.ratio, default=None)
 
     async def _clean(self, candidate: Candidate) -> bool:
-        from ottla.log.compaction import Compaction, Throttle, plan
+        from ottla.log.compaction import Compaction, ReadThrottle, plan
 
         log, store = candidate.log, self._store
         segments = log.segments[:-1]
-        throttle = Throttle(store.config, store.clock, self._stop)
+        throttle = ReadThrottle(store.config, store.clock, self._stop)
         compaction = Compaction(plan(*candidate[:3], store.config, store.clock.now_ms()), store.disk, throttle)
         await self._in_thread(compaction.map_keys)
         size, size_before = 0, 0

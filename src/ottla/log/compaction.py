@@ -146,7 +146,7 @@ def plan(log: Log, first_dirty: int, first_uncleanable: int, config: BrokerConfi
     )
 
 
-class Throttle:
+class ReadThrottle:
     """What a compaction calls with the bytes it has read: keeps it slow enough, and stops it."""
 
     def __init__(self, config: BrokerConfig, clock: Clock, stop: Event) -> None:
@@ -227,7 +227,7 @@ class Compaction:
 
     def clean(self, sources: Sequence[Source]) -> Cleaned:
         """Second part, once per group in order: write what stays of these segments into one."""
-        target = Target(self.plan, sources[0].base, self._disk)
+        target = NewSegment(self.plan, sources[0].base, self._disk)
         before, kept = 0, 0
         try:
             for source in sources:
@@ -267,24 +267,24 @@ class Compaction:
 
     def _sift_sound(self, span: Span, data: memoryview, *, retain_deletes: bool) -> sieve.Sifted:
         if span.magic < 2:
-            return sieve.sift_legacy(data, self._keeper(retain_deletes=retain_deletes))
+            return sieve.sift_legacy(data, self._make_keep(retain_deletes=retain_deletes))
         plan, head = self.plan, batch.header(data)
         gone = _judge(self._fates, data)
         horizon = head.delete_horizon
         passed = horizon is not None and horizon <= plan.now_ms
-        retain_empty = self._newest(head) or head.last_offset + 1 == plan.first_uncleanable
+        retain_empty = self._is_newest(head) or head.last_offset + 1 == plan.first_uncleanable
         if gone and (passed or not head.control):
             return sieve.build_empty(head) if retain_empty else sieve.Sifted(None, head.count, 0, head.last_offset, -1)
         return sieve.sift(
             data,
             head,
-            _everything if head.control else self._keeper(retain_deletes=not passed),
+            _everything if head.control else self._make_keep(retain_deletes=not passed),
             new_horizon_ms=plan.now_ms + plan.delete_retention_ms,
             retain_empty=retain_empty,
             ended_empty=gone,
         )
 
-    def _keeper(self, *, retain_deletes: bool) -> sieve.Keep:
+    def _make_keep(self, *, retain_deletes: bool) -> sieve.Keep:
         end, offsets = self.end, self._offsets
 
         def keep(record: Record) -> bool:
@@ -296,7 +296,7 @@ class Compaction:
 
         return keep
 
-    def _newest(self, head: Header) -> bool:
+    def _is_newest(self, head: Header) -> bool:
         """Whether an active producer's sequence, or its epoch when only a marker is left, lives in this batch."""
         newest = self.plan.last_batches.get(head.producer_id)
         if newest is None:
@@ -347,7 +347,7 @@ def name(key: bytes) -> bytes:
     return key if len(key) < 16 else blake2b(key, digest_size=16).digest()
 
 
-class Target:
+class NewSegment:
     """The segment being written, under names that recovery throws away."""
 
     def __init__(self, plan: Plan, base: int, disk: Disk) -> None:

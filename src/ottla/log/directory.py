@@ -29,16 +29,16 @@ FUTURE = "future"
 STRAY = "stray"
 QUORUM = "__cluster_metadata-0"  # the log of a KRaft quorum: Kafka's to write, see `quorum.py`
 
-# What says that the device is gone, rather than that this operation could not be done.
+# Errors that mean that the device has failed, not only this operation.
 FATAL = frozenset(
     {errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE} | {getattr(errno, "EUCLEAN", errno.EIO)}
 )
-# What may be about a single file, or about the whole directory: it is unmounted, or somebody removed it.
+# Errors of a single file, or of the whole directory: it may be unmounted or removed.
 DOUBTFUL = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOTCONN})
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-# What says that this process may not have more just now: of descriptors, of memory.
+# Errors that mean that this process lacks descriptors or memory just now.
 WANTING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
-# A full directory has space again when so many bytes are free, and nothing was refused since a few looks.
+# A full directory has space again when this many bytes are free, and no write failed during a few checks.
 FREE_MIN = 1 << 20
 QUIET_LOOKS = 3
 MENTIONED_MAX = 1000
@@ -66,8 +66,8 @@ class Directory:
         self.retired = self.retired_size = 0  # segments that retention has removed, and their bytes
         self.logs: set[Log] = set()
         self.full = False
-        self._quiet = 0  # how often somebody looked for space since it was last missing
-        self._mentioned: set[tuple[int | None, str]] = set()  # troubles that the log has a line for
+        self._quiet = 0  # how many checks for space since a write last failed
+        self._mentioned: set[tuple[int | None, str]] = set()  # errors that were logged
         self.id = bytes(16)  # which AssignReplicasToDirs and meta.properties call it by
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ class Directory:
         return BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error}")
 
     def _mention(self, error: OSError) -> None:
-        """One line for each kind of trouble of each folder, until `look_again`."""
+        """Log each kind of error once for each folder, until `look_again`."""
         path = error.filename if isinstance(error.filename, str) else self.path
         trouble = error.errno, os.path.dirname(path)
         if trouble not in self._mentioned:
@@ -112,11 +112,11 @@ class Directory:
             logger.error("disk operation failed", extra={"directory": self.path, "reason": str(error)})
 
     def look_again(self) -> None:
-        """Troubles that are still there are worth another line."""
+        """Errors that are still there are logged again."""
         self._mentioned.clear()
 
     def look_for_space(self) -> None:
-        """Say so when a full disk has space again."""
+        """Notice when a full disk has space again."""
         self._quiet += 1
         if self.full and self._quiet >= QUIET_LOOKS and self.disk.space(self.path)[1] >= FREE_MIN:
             self.full = False

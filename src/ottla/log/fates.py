@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Fates:
-    """Which transaction ends how, learnt while batches go by in order, and which abort markers must stay."""
+    """How each transaction ends, learnt while batches are read in order, and which abort markers must stay."""
 
     def __init__(self) -> None:
         self._coming: list[tuple[int, Aborted]] = []

@@ -40,7 +40,7 @@ class OpenFiles:
         return len(self._holders)
 
     def open(self, disk: Disk, path: str, *, create: bool = False) -> File:
-        """Open a file for a moment; when the process has no more descriptors, others let go of some first."""
+        """Open a file for a short use. When the process has no descriptor left, others are closed first."""
         try:
             return disk.open(path, create=create)
         except OSError as error:
@@ -51,7 +51,7 @@ class OpenFiles:
         return disk.open(path, create=create)
 
     def keep(self, holder: Holder) -> None:
-        """This one has opened its file, and keeps it until it is asked to let go."""
+        """Register a holder that has opened its file. It keeps the file until it is asked to close it."""
         with self._lock:
             self._holders[ref(holder, self._forget)] = None
             if len(self._holders) > self._limit():
@@ -64,7 +64,7 @@ class OpenFiles:
         return min(soft // SHARE, KEPT_MAX) if soft >= 0 else KEPT_MAX
 
     def _shrink(self, count: int) -> None:
-        """Have all but `count` let go: who was not used since the last look first, then anybody."""
+        """Close all but `count` files: first those not used since the last call, then any."""
         for _ in range(2 * len(self._holders)):
             if len(self._holders) <= count:
                 return

@@ -1,4 +1,4 @@
-"""Forcing bytes to disk, apart from the log that asks for it: a plan that a thread can carry out.
+"""Flushing a log to disk: a plan, taken from the log, that a thread can carry out.
 
 Bytes of the log come first, then indexes of closed segments (those of the active one are rebuilt after a crash), then
 the names of the files, which are bytes of their folders.
@@ -93,7 +93,7 @@ class Flusher:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._running: dict[Log, asyncio.Task[None]] = {}
-        # Of two at a time one could hear of a failure and the other of success, for the same bytes.
+        # Of two fsyncs at a time one could report a failure and the other success, for the same bytes.
         self._turns: WeakKeyDictionary[Log, asyncio.Lock] = WeakKeyDictionary()
 
     async def wait_for(self, log: Log, offset: int) -> None:
@@ -103,11 +103,11 @@ class Flusher:
                 raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, log.fault)
             if offset > log.end:
                 raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{log!r}: {offset} was cut off")
-            # One who gives up does not end the flush for the others.
+            # A waiter that is cancelled does not cancel the flush for the others.
             await asyncio.shield(self._running.get(log) or self._begin(log))
 
     def begin(self, log: Log) -> None:
-        """Have what a log owes forced to disk, whether anybody waits for it or not."""
+        """Flush what `flush.messages` wants on disk, whether anybody waits for it or not."""
         if log not in self._running:
             self._begin(log)
 
@@ -126,6 +126,16 @@ class Flusher:
         """Force what has come meanwhile. After a failure housekeeping tries again."""
         if not done.cancelled() and done.exception() is None and log.fault is None and log.owed > log.recovery_point:
             self.begin(log)
+
+    async def force_cut(self, log: Log) -> None:
+        """Have what was cut off a log stay away, in a thread."""
+        plan = log.unforced_cut()
+        async with self._turns.setdefault(log, asyncio.Lock()):
+            try:
+                await asyncio.get_running_loop().run_in_executor(None, carry_out, plan)
+            except OSError as error:
+                raise log.fail_sync(error) from error
+        log.cut_forced(plan)
 
     async def flush(self, log: Log, plan: Flush | None = None) -> None:
         """Force a log to disk in a thread: all of it, or what was planned."""

@@ -3,7 +3,8 @@
 Each is a loop of its own, so that a slow disk or a large copy holds up nothing but its own kind. On the loop stays what
 takes no time (renames, decisions); everything that waits for a disk is done in threads, on values taken before.
 
-One log's trouble is that log's: `Steps` says it once, and the next turn tries again. Compaction is `cleaner`.
+A log that fails does not stop the others: `Steps` logs the error once, and the next turn tries again. Compaction is in
+`cleaner.py`.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
     from ottla.log.directory import Directory
     from ottla.log.flush import Flush
-    from ottla.log.ledger import Write
+    from ottla.log.ledger import CheckpointWrite
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
-TICK_S = 1.0  # how often to look for something to do; every interval is a multiple of it in effect
+TICK_S = 1.0  # how often to check what is due; every interval is rounded up to it
 LOGS_PER_TURN = 200  # each takes a few microseconds, or a few renames
 
 logger = logging.getLogger("ottla.log")
@@ -51,7 +52,7 @@ class Doomed:
 
 
 class Housekeeping:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LogStore) -> None:
         self._store = store
         self._steps = Steps("ottla.log")
         self._due: dict[str, int] = {}
@@ -111,7 +112,7 @@ class Housekeeping:
     # Checkpoints.
 
     async def checkpoint(self) -> None:
-        """Write down what is due."""
+        """Write the checkpoints that are due."""
         config = self._store.config
         intervals = {
             RECOVERY_POINTS: config.log_flush_offset_checkpoint_interval_ms,
@@ -126,7 +127,7 @@ class Housekeeping:
                         with self._steps.attempt(f"writing {name}", directory):
                             await self._write(directory, directory.ledger.plan(name, directory.logs))
 
-    async def _write(self, directory: Directory, write: Write | None) -> None:
+    async def _write(self, directory: Directory, write: CheckpointWrite | None) -> None:
         if write is None:
             return
         try:
@@ -174,7 +175,7 @@ class Housekeeping:
             await asyncio.get_running_loop().run_in_executor(None, doomed.remove)
         except OSError as error:
             if doomed.log is None and not doomed.directory.disk.exists(doomed.path):
-                return  # somebody was faster
+                return  # already removed
             doomed.directory.note_failure(error)
             raise doomed.directory.storage_error(error) from error
 

@@ -1,13 +1,15 @@
-"""What a log directory has written down of its logs: four checkpoint files, each with a line for each partition.
+"""The four checkpoint files of a log directory, each with a line for each partition.
 
     recovery-point-offset-checkpoint    below it everything is forced to disk
     log-start-offset-checkpoint         where the log begins, if the name of its first segment does not say so
     replication-offset-checkpoint       the high watermark
     cleaner-offset-checkpoint           how far it is compacted
 
-The lines are Apache Kafka's and go by name, but a name may come back with another log behind it. Law: before a log
-appears in a directory, no file there speaks of its name in a way that is not true of this log. So a ledger remembers
-which names each file may hold on disk, and `make_way` writes those files anew without them.
+The lines are Apache Kafka's. They name partitions, and a name may come back for another log. Law: before a log appears
+in a directory, no file there has a line for its name that is not true of this log. So a ledger remembers which names
+each file may hold on disk, and `make_way` rewrites those files without them.
+
+Of a log that could not be opened the files go on to say what they said: it may be repaired and opened later.
 
 Every write is synced, as Kafka's are: else a power cut could bring back an older file and with it what was forgotten.
 Threads may write; `number` keeps an older content from replacing a newer one.
@@ -54,8 +56,8 @@ SAYS: dict[str, Callable[[Log], int | None]] = {
 }
 
 
-class Write:
-    """A content for one of the files, to be carried out by any thread."""
+class CheckpointWrite:
+    """New content for one of the files. Any thread may write it."""
 
     def __init__(self, page: Page, number: int, offsets: Offsets) -> None:
         self.page = page
@@ -76,10 +78,10 @@ class Page:
         self._lock = Lock()
         self._planned = 0
         self._carried_out = 0
-        self._said: Offsets | None = None  # what it says for certain
+        self._said: Offsets | None = None  # what the file is known to say
 
     def read(self) -> Offsets:
-        """What it says, nothing when it cannot be understood: zero is always right, more is read or compacted."""
+        """What the file says; empty when it cannot be parsed: offset 0 is safe, and costs more reading."""
         try:
             said = read_offsets(self._disk, self._path)
         except CorruptCheckpointError as error:
@@ -89,23 +91,23 @@ class Page:
         self._said = said
         return said
 
-    def plan(self, offsets: Offsets) -> Write | None:
-        """What to write so that it says this; None if it does."""
+    def plan(self, offsets: Offsets) -> CheckpointWrite | None:
+        """The write that makes the file say this; None if it says so already."""
         if offsets == self._said:
             return None
         self._said = None
         self.held.update(offsets)
         self._planned += 1
-        return Write(self, self._planned, offsets)
+        return CheckpointWrite(self, self._planned, offsets)
 
-    def carry_out(self, write: Write) -> None:
+    def carry_out(self, write: CheckpointWrite) -> None:
         with self._lock:
             if write.number > self._carried_out:
                 write_offsets(self._disk, self._path, write.offsets, sync=True)
                 self._carried_out = write.number
 
-    def confirm(self, write: Write) -> None:
-        """To be called by the owner, who also plans."""
+    def confirm(self, write: CheckpointWrite) -> None:
+        """The write was carried out. To be called on the loop, as `plan` is."""
         if write.number == self._planned:
             self.held = set(write.offsets)
             self._said = write.offsets
@@ -116,45 +118,57 @@ class Ledger:
 
     def __init__(self, path: str, disk: Disk) -> None:
         self._pages = {name: Page(os.path.join(path, name), disk) for name in SAYS}
+        self._unopened: dict[Key, dict[str, int]] = {}  # what each file says of logs that could not be opened
 
     def read(self) -> dict[str, Offsets]:
         """What each of the files says."""
         return {name: page.read() for name, page in self._pages.items()}
 
-    def plan(self, name: str, logs: Iterable[Log]) -> Write | None:
+    def keep(self, key: Key, said: Mapping[str, Offsets]) -> None:
+        """This log could not be opened: keep what the files have said of it."""
+        self._unopened[key] = {name: offsets[key] for name, offsets in said.items() if key in offsets}
+
+    def let_go(self, key: Key) -> None:
+        """It could be opened after all, and speaks for itself."""
+        self._unopened.pop(key, None)
+
+    def plan(self, name: str, logs: Iterable[Log]) -> CheckpointWrite | None:
         """What to write into one of the files so that it tells of these logs as they are now."""
-        return self._pages[name].plan(_offsets(name, logs))
+        return self._pages[name].plan(self._offsets(name, logs))
 
     def write(self, name: str, logs: Iterable[Log]) -> None:
         _write_now(self.plan(name, logs))
 
-    def plan_way(self, keys: Collection[Key], logs: Iterable[Log]) -> list[Write]:
+    def plan_way(self, keys: Collection[Key], logs: Iterable[Log]) -> list[CheckpointWrite]:
         """What to write before logs of these names may appear."""
+        for key in keys:
+            self.let_go(key)
         stale = [name for name, page in self._pages.items() if not page.held.isdisjoint(keys)]
         if not stale:
             return []
         others = [log for log in logs if (log.topic, log.index) not in keys]
-        found = (self._pages[name].plan(_offsets(name, others)) for name in stale)
+        found = (self._pages[name].plan(self._offsets(name, others)) for name in stale)
         return [write for write in found if write is not None]
 
     def make_way(self, key: Key, logs: Iterable[Log], said: Mapping[str, int] | None = None) -> None:
-        """Have every file say nothing of this name, or what is said here. OSError: it may not appear."""
+        """Remove the lines of this name from every file, or write `said` there. OSError: the log may not appear."""
         said = said or {}
+        self.let_go(key)
         stale = [name for name, page in self._pages.items() if key in page.held or name in said]
         if not stale:
             return
         others = [log for log in logs if (log.topic, log.index) != key]
         for name in stale:
             own = {key: said[name]} if name in said else {}
-            _write_now(self._pages[name].plan(_offsets(name, others) | own))
+            _write_now(self._pages[name].plan(self._offsets(name, others) | own))
+
+    def _offsets(self, name: str, logs: Iterable[Log]) -> Offsets:
+        says = SAYS[name]
+        kept = {key: said[name] for key, said in self._unopened.items() if name in said}
+        return kept | {(log.topic, log.index): offset for log in logs if (offset := says(log)) is not None}
 
 
-def _offsets(name: str, logs: Iterable[Log]) -> Offsets:
-    says = SAYS[name]
-    return {(log.topic, log.index): offset for log in logs if (offset := says(log)) is not None}
-
-
-def _write_now(write: Write | None) -> None:
+def _write_now(write: CheckpointWrite | None) -> None:
     if write is not None:
         write.carry_out()
         write.page.confirm(write)

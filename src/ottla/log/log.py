@@ -27,7 +27,7 @@ from ottla.log.recovery import checksum_ok, marker_of, replay
 from ottla.log.retention import count_expired
 from ottla.log.seek import first_since, latest
 from ottla.log.segment import DELETED, LOG_SUFFIX, SUFFIXES, Segment, Slice
-from ottla.log.spans import Found, look
+from ottla.log.spans import FoundSpan, look
 from ottla.log.transactions import Aborted, write_counts
 from ottla.records import batch
 from ottla.records.place import rebase
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from ottla.config.topic import TopicConfig
     from ottla.log.directory import Directory
-    from ottla.log.producers import Completed, Marker
+    from ottla.log.producers import Completed, EndMarker
     from ottla.log.recovery import Loaded
     from ottla.log.seek import Hit
     from ottla.log.snapshots import Batch
@@ -80,6 +80,7 @@ class Log:
         self.owed = 0  # offset up to which `flush.messages` wants it on disk before anything is acknowledged
         self.held: int | None = None  # from here on nobody reads what `flush.messages` wants on disk, until it is there
         self.on_forced: Callable[[int], None] | None = None  # told from where on more can be read than before
+        self.owes_cut = False  # whether something was cut off, and it is not on disk yet that it is gone
         self.compacted: int | None = None  # where the part begins that compaction has not seen
         self._high: int | None = None
         self._doubtful = False  # whether the disk was full when it was last forced there
@@ -167,6 +168,8 @@ class Log:
         """
         if self.fault is not None:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
+        if self.owes_cut:
+            self.force_cut()
         if accepted is None:
             accepted = validate(
                 data,
@@ -210,7 +213,7 @@ class Log:
             self._owe(base)
         return _new(Appended, (base, last, append_time, self.start, False))
 
-    def _check_marker(self, header: Header, data: memoryview) -> Marker | None:
+    def _check_marker(self, header: Header, data: memoryview) -> EndMarker | None:
         """The end of a transaction that a control batch says, None if it says none. BrokerError if it is fenced."""
         marker = marker_of(data)
         if marker is not None:
@@ -234,6 +237,8 @@ class Log:
         return Appended(base, last, append_time, self.start, False)
 
     def _append_run(self, data: bytes | memoryview, entries: list[batch.Entry], now_ms: int) -> None:
+        if self.owes_cut:
+            self.force_cut()
         base, last = self.end, entries[-1].last_offset
         max_timestamp = max(entry.max_timestamp for entry in entries)
         sizes = [(entry.size, entry.last_offset, entry.max_timestamp) for entry in entries]
@@ -290,7 +295,7 @@ class Log:
         self.restart(base, now_ms=now_ms)
         self.start = start
 
-    def _note_producer(self, header: Header, base: int, last: int, timestamp: int, marker: Marker | None) -> None:
+    def _note_producer(self, header: Header, base: int, last: int, timestamp: int, marker: EndMarker | None) -> None:
         completed = self.producers.update(header, base, last, timestamp, marker)
         if completed is not None and completed.aborted:
             self._note_aborted(completed)
@@ -501,8 +506,9 @@ class Log:
     def truncate(self, offset: int, *, now_ms: int) -> None:
         """Cut off everything at or above `offset`, as a follower does to agree with its leader.
 
-        It is forced to disk before anything else is written: else a loss of power could bring back what was cut off in
-        place of what came after it, below a high watermark that is stored already.
+        It is forced to disk before anything else is written (`owes_cut`): else a loss of power could bring back what
+        was cut off in place of what came after it, below a high watermark that is stored already. Who cuts may have
+        that done in a thread, with `Flusher.force_cut`; else the next write does it.
         """
         if offset >= self.end:
             self.epochs.cut_end(offset)  # one in which nothing was written may be unknown to the leader
@@ -521,14 +527,25 @@ class Log:
         except OSError as error:
             self.directory.note_failure(error)
             raise self.directory.storage_error(error) from error
-        self._force_cut()
+        self.owes_cut = True
 
-    def _force_cut(self) -> None:
+    def unforced_cut(self) -> Flush:
+        """What has to be forced to disk so that what was cut off stays away."""
+        return Flush(self.disk, (self.active.file,), (), (self.path,), self.recovery_point, self.cuts)
+
+    def cut_forced(self, flush: Flush) -> None:
+        """What was named is on disk; nothing is said of what was cut off meanwhile."""
+        if flush.cuts == self.cuts:
+            self.owes_cut = False
+
+    def force_cut(self) -> None:
+        """Force it now, and wait for it."""
+        flush = self.unforced_cut()
         try:
-            self.disk.sync_folder(self.folder)
-            self.disk.sync(self.active.file.fd)
+            carry_out(flush)
         except OSError as error:
             raise self.fail_sync(error) from error
+        self.cut_forced(flush)
 
     def restart(self, offset: int, *, now_ms: int) -> None:
         """Throw everything away and begin at `offset`, as a follower does whose leader has nothing older."""
@@ -537,7 +554,7 @@ class Log:
         except OSError as error:
             self.directory.note_failure(error)
             raise self.directory.storage_error(error) from error
-        self._force_cut()
+        self.owes_cut = True
 
     def _restart(self, offset: int, now_ms: int) -> None:
         self._remove(self.segments)
@@ -659,6 +676,8 @@ class Log:
 
     def seal(self) -> None:
         """Write down what a quick start in this folder needs. Appends may follow."""
+        if self.owes_cut:
+            self.force_cut()
         for segment in self.segments:
             segment.write_transactions()
         self.active.seal()
@@ -690,7 +709,7 @@ def check_copy(data: memoryview, entry: batch.Entry) -> Header | None:
             return header
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the batch at {entry.base_offset} is wrong")
     span = look(data, entry.position, entry.position, len(data))
-    if span is None or not checksum_ok(Found(span, data, entry.position)):
+    if span is None or not checksum_ok(FoundSpan(span, data, entry.position)):
         raise BrokerError(ErrorCode.CORRUPT_MESSAGE, f"checksum of the message at {entry.base_offset} is wrong")
     return None
 

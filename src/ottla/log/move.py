@@ -37,7 +37,7 @@ class Piece(NamedTuple):
     end: int
 
 
-class Move:
+class LogMove:
     """`directory` is where it goes, `folder` where the copy grows."""
 
     def __init__(self, log: Log, directory: Directory, folder: str) -> None:

@@ -16,7 +16,14 @@ from bisect import insort
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import BrokerError, ErrorCode
-from ottla.log.snapshots import SEQUENCE_MASK, SUFFIX, CorruptSnapshotError, Producer, decode_snapshot, encode_snapshot
+from ottla.log.snapshots import (
+    SEQUENCE_MASK,
+    SUFFIX,
+    CorruptSnapshotError,
+    ProducerState,
+    decode_snapshot,
+    encode_snapshot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -47,7 +54,7 @@ class Duplicate(NamedTuple):
     timestamp: int
 
 
-class Marker(NamedTuple):
+class EndMarker(NamedTuple):
     """The content of a control batch that ends a transaction."""
 
     commit: bool
@@ -92,7 +99,7 @@ class Producers:
         self.expiration_ms = expiration_ms
         self.snapshots = sorted(snapshots)
         self._disk = disk
-        self._producers: dict[int, Producer] = {}
+        self._producers: dict[int, ProducerState] = {}
         self._ongoing: dict[int, int] = {}  # first offset → producer id, first offsets ascending
         self._unreplicated: dict[int, int] = {}  # first offset → offset of a marker the high watermark has not passed
         self._snapshot_end = 0
@@ -137,7 +144,7 @@ class Producers:
             )
         return None
 
-    def _recall_duplicate(self, producer: Producer, header: Header) -> Duplicate | None:
+    def _recall_duplicate(self, producer: ProducerState, header: Header) -> Duplicate | None:
         """Look again with the batches that the snapshot has left out. They are looked up once."""
         if not producer.short or self.recall is None:
             return None
@@ -169,7 +176,7 @@ class Producers:
             )
 
     def update(
-        self, header: Header, base: int, last: int, timestamp: int, marker: Marker | None = None
+        self, header: Header, base: int, last: int, timestamp: int, marker: EndMarker | None = None
     ) -> Completed | None:
         """Take in a batch that is in the log at base..last; `timestamp` is its largest, as written."""
         if header.attributes & _CONTROL:
@@ -178,7 +185,7 @@ class Producers:
         producer_id, epoch = header.producer_id, header.producer_epoch
         producer = self._producers.get(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = Producer(producer_id, epoch)
+            producer = self._producers[producer_id] = ProducerState(producer_id, epoch)
         elif producer.epoch != epoch:
             producer.epoch, producer.short = epoch, False
             producer.batches.clear()
@@ -195,7 +202,7 @@ class Producers:
             self._ongoing[base] = producer_id
         return None
 
-    def replay(self, header: Header, marker: Marker | None = None) -> Completed | None:
+    def replay(self, header: Header, marker: EndMarker | None = None) -> Completed | None:
         """Take in a batch that was found in the log (`marker` for control batches: see `read_marker`)."""
         if header.producer_id < 0:
             return None
@@ -203,11 +210,11 @@ class Producers:
             header, header.base_offset, header.base_offset + header.last_offset_delta, header.max_timestamp, marker
         )
 
-    def _end(self, header: Header, offset: int, timestamp: int, marker: Marker) -> Completed | None:
+    def _end(self, header: Header, offset: int, timestamp: int, marker: EndMarker) -> Completed | None:
         producer_id, epoch = header.producer_id, header.producer_epoch
         producer = self._producers.get(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = Producer(producer_id, epoch)
+            producer = self._producers[producer_id] = ProducerState(producer_id, epoch)
         elif producer.epoch != epoch:
             producer.epoch, producer.short = epoch, False
             producer.batches.clear()
@@ -265,7 +272,7 @@ class Producers:
             del self._producers[producer_id]
         return len(old)
 
-    def _is_expired(self, producer: Producer, now_ms: int) -> bool:
+    def _is_expired(self, producer: ProducerState, now_ms: int) -> bool:
         return producer.first < 0 and now_ms - producer.timestamp >= self.expiration_ms
 
     # Life of the state and its snapshot files.
@@ -343,7 +350,7 @@ class Producers:
         self._producers, self._ongoing, self._unreplicated = {}, {}, {}
 
 
-def _find_duplicate(producer: Producer, header: Header) -> Duplicate | None:
+def _find_duplicate(producer: ProducerState, header: Header) -> Duplicate | None:
     first = header.base_sequence
     last = (first + header.last_offset_delta) & SEQUENCE_MASK if first >= 0 else -1
     for batch_first, batch_last, base, end, timestamp in producer.batches:
@@ -352,14 +359,14 @@ def _find_duplicate(producer: Producer, header: Header) -> Duplicate | None:
     return None
 
 
-def _fencing_error(producer: Producer, epoch: int) -> BrokerError:
+def _fencing_error(producer: ProducerState, epoch: int) -> BrokerError:
     return BrokerError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer {producer.producer_id} sent epoch {epoch}, epoch {producer.epoch} is known",
     )
 
 
-def read_marker(key: bytes | None, value: bytes | None) -> Marker | None:
+def read_marker(key: bytes | None, value: bytes | None) -> EndMarker | None:
     """The end marker in a control record, None for other control records (KRaft's) and malformed ones."""
     if key is None or value is None or len(key) < _MARKER_KEY.size or len(value) < _MARKER_VALUE.size:
         return None
@@ -367,4 +374,4 @@ def read_marker(key: bytes | None, value: bytes | None) -> Marker | None:
     if kind not in (ABORT, COMMIT):
         return None
     _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
-    return Marker(kind == COMMIT, coordinator_epoch)
+    return EndMarker(kind == COMMIT, coordinator_epoch)

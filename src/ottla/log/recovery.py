@@ -31,7 +31,7 @@ from ottla.log.checkpoints import (
 )
 from ottla.log.epochs import OFFSET_MAX, Epochs
 from ottla.log.index import OFFSET_SUFFIX, TIME_SUFFIX
-from ottla.log.producers import Marker, Producers, read_marker
+from ottla.log.producers import EndMarker, Producers, read_marker
 from ottla.log.segment import CLEANED, DELETED, LOG_SUFFIX, SUFFIXES, SWAP, Segment
 from ottla.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from ottla.log.spans import walk
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from ottla.config.topic import TopicConfig
     from ottla.disk import Disk
-    from ottla.log.spans import Found
+    from ottla.log.spans import FoundSpan
     from ottla.records.batch import Header
 
 TMP = ".tmp"
@@ -370,7 +370,7 @@ def rebuild(segment: Segment, epochs: Epochs | None, producers: Producers | None
     return size - position
 
 
-def checksum_ok(found: Found) -> bool:
+def checksum_ok(found: FoundSpan) -> bool:
     span, buffer, at = found
     view = memoryview(buffer)[at : at + span.size]
     if span.magic == batch.MAGIC:
@@ -397,7 +397,7 @@ def _replay_segment(segment: Segment, producers: Producers, offset: int, end: in
             _replay_span(step, segment, producers, index=False)
 
 
-def _replay_span(found: Found, segment: Segment, producers: Producers, *, index: bool = True) -> None:
+def _replay_span(found: FoundSpan, segment: Segment, producers: Producers, *, index: bool = True) -> None:
     header = batch.header(found.buffer, found.at)
     if header.producer_id >= 0:
         whole = segment.slice(found.span.position, found.span.size).read() if header.control else b""
@@ -417,7 +417,7 @@ def _replay_header(header: Header, whole: bytes, segment: Segment, producers: Pr
         segment.transactions.add(Aborted(completed.producer_id, completed.first, completed.last, completed.last_stable))
 
 
-def marker_of(data: bytes | memoryview) -> Marker | None:
+def marker_of(data: bytes | memoryview) -> EndMarker | None:
     """What the control batch at the beginning of `data` says of its transaction, None if it says nothing."""
     record = next(batch.iterate(data), None)
     return read_marker(record.key, record.value) if record is not None else None

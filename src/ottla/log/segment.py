@@ -15,6 +15,7 @@ The file is opened when somebody reads or writes, and closed again when others n
 
 from __future__ import annotations
 
+import errno
 import os
 from array import array
 from bisect import bisect_left
@@ -28,14 +29,14 @@ from ottla.log.spans import LOOK, LOOK_SIZE, SIZE_MIN, walk
 from ottla.log.transactions import SUFFIX as TRANSACTION_SUFFIX
 from ottla.log.transactions import TransactionIndex
 from ottla.records import batch
-from ottla.records.walk import State
+from ottla.records.walk import WalkState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ottla.config.topic import TopicConfig
     from ottla.disk import Buffer, Disk, File
-    from ottla.log.spans import Found, Span
+    from ottla.log.spans import FoundSpan, Span
     from ottla.log.transactions import Aborted
     from ottla.records.walk import Walked
 
@@ -73,10 +74,6 @@ class Slice:
 
     def __repr__(self) -> str:
         return f"Slice({self.file.path}, position={self.position}, size={self.size})"
-
-
-class ShortWriteError(OSError):
-    """The disk took a part of the batch and no more."""
 
 
 class Segment:
@@ -278,7 +275,7 @@ class Segment:
         try:
             written = self.disk.writev(file.fd, parts, position)
             if written != size:
-                raise ShortWriteError(f"{written} of {size} bytes written")
+                raise OSError(errno.ENOSPC, f"{written} of {size} bytes written", file.path)
         except OSError:
             self.disk.cut(file.fd, position)
             raise
@@ -411,7 +408,7 @@ class Segment:
             self._ensure_checked()
         return min(self.end, self.offsets.ceiling(position, self.end))
 
-    def spans(self, position: int = 0, *, whole: bool = False) -> Iterator[Found]:
+    def spans(self, position: int = 0, *, whole: bool = False) -> Iterator[FoundSpan]:
         return walk(self.disk, self.file, position, self.size, whole=whole)
 
     def records(self, span: Span) -> Iterator[batch.Record]:
@@ -469,9 +466,9 @@ class Segment:
         self.clear_transactions()
         self.size, self.end = 0, self.base
 
-    def state(self, epoch: int) -> State:
+    def state(self, epoch: int) -> WalkState:
         """Where a walk over the file is, to be handed to it with the next region."""
-        return State(
+        return WalkState(
             self.end,
             self.offset_max,
             self._since,

@@ -35,7 +35,7 @@ class CorruptSnapshotError(ValueError):
     """The snapshot file is not one, or its checksum does not fit."""
 
 
-class Producer:
+class ProducerState:
     """State of one producer id."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "first", "next_sequence", "producer_id", "short", "timestamp")
@@ -55,7 +55,7 @@ class Producer:
         return self.batches[-1][1] if self.batches else -1
 
 
-def encode_snapshot(producers: Iterable[Producer]) -> bytes:
+def encode_snapshot(producers: Iterable[ProducerState]) -> bytes:
     ordered = sorted(producers, key=lambda producer: producer.producer_id)
     body = bytearray(_COUNT.pack(len(ordered)))
     for p in ordered:
@@ -66,7 +66,7 @@ def encode_snapshot(producers: Iterable[Producer]) -> bytes:
     return _HEAD.pack(_VERSION, crc32c(body)) + bytes(body)
 
 
-def decode_snapshot(data: bytes) -> list[Producer]:
+def decode_snapshot(data: bytes) -> list[ProducerState]:
     if len(data) < _HEAD.size + _COUNT.size:
         raise CorruptSnapshotError(f"{len(data)} bytes are too few")
     version, crc = _HEAD.unpack_from(data)
@@ -81,10 +81,10 @@ def decode_snapshot(data: bytes) -> list[Producer]:
     return list(_entries(data[begin : begin + count * _ENTRY.size]))
 
 
-def _entries(data: bytes) -> Iterator[Producer]:
+def _entries(data: bytes) -> Iterator[ProducerState]:
     for row in _ENTRY.iter_unpack(data):
         producer_id, epoch, last_sequence, last, delta, timestamp, coordinator_epoch, first = row
-        producer = Producer(producer_id, epoch)
+        producer = ProducerState(producer_id, epoch)
         producer.timestamp, producer.coordinator_epoch, producer.first = timestamp, coordinator_epoch, first
         if last >= 0:
             first_sequence = (last_sequence - delta) & SEQUENCE_MASK if last_sequence >= 0 else -1

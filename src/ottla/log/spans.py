@@ -39,7 +39,7 @@ class Span(NamedTuple):
     magic: int
 
 
-class Found(NamedTuple):
+class FoundSpan(NamedTuple):
     """A span and a buffer in which it begins at `at`."""
 
     span: Span
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 
 def walk(
     disk: Disk, file: File, position: int, end: int, *, whole: bool = False, window: int = WINDOW
-) -> Iterator[Found]:
+) -> Iterator[FoundSpan]:
     """Spans that start in position..end. Stops at what cannot be one or does not end before `end`.
 
     With `whole` the buffer holds all of the span, else at least its header. The file is held open meanwhile.
@@ -70,7 +70,7 @@ def walk(
                 length = len(buffer)
                 if length < span.size:
                     return
-            yield Found(span, buffer, at)
+            yield FoundSpan(span, buffer, at)
             at += span.size
             if at >= length:
                 break

@@ -42,7 +42,7 @@ from ottla.log.flush import Flusher, sync_folders
 from ottla.log.housekeeping import Housekeeping
 from ottla.log.ledger import SAYS
 from ottla.log.log import Log
-from ottla.log.move import STEP_SIZE, Move, count_bytes
+from ottla.log.move import STEP_SIZE, LogMove, count_bytes
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Unopened(NamedTuple):
     passes: bool = False  # whether its trouble is one that passes
 
 
-class Store:
+class LogStore:
     def __init__(self, dirs: Sequence[str | Path], disk: Disk, clock: Clock, config: BrokerConfig) -> None:
         self.disk = disk
         self.clock = clock
@@ -108,7 +108,7 @@ class Store:
         self.broken: dict[tuple[str, int], str] = {}  # logs that could not be opened, and why
         self._unopened: dict[Key, Unopened] = {}
         self.on_opened: Callable[[Log], None] | None = None  # told of a log that could be opened after all
-        self.moves: dict[tuple[str, int], Move] = {}
+        self.moves: dict[tuple[str, int], LogMove] = {}
         self.preferred: dict[tuple[str, int], Directory] = {}  # where partitions go that are not here yet
         self.recovered_s = 0.0  # how long opening took
         self._opened = False
@@ -190,6 +190,7 @@ class Store:
             load, adopt = partial(self._load, opening, folder), partial(self._adopt, opening, folder)
             unopened = Unopened(opening.directory, folder[0], opening.clean, load, adopt)
             self._give_up(unopened, folder[1][:2], error)
+            opening.directory.ledger.keep(folder[1][:2], opening.said)
             return None
 
     def _load(self, opening: Opening, folder: Folder) -> Loaded:
@@ -245,6 +246,7 @@ class Store:
                 directory.note_failure(error)
                 continue
             unopened.adopt(loaded)
+            directory.ledger.let_go(key)
             del self.broken[key], self._unopened[key]
             logger.info("log online", extra={"folder": unopened.folder})
             if self.on_opened is not None:
@@ -445,7 +447,7 @@ class Store:
         self._forget_move(topic, index)
         if log.directory is not directory:
             name = aside(topic, index, self._unique(), FUTURE)
-            self.moves[topic, index] = Move(log, directory, os.path.join(directory.path, name))
+            self.moves[topic, index] = LogMove(log, directory, os.path.join(directory.path, name))
 
     def _forget_move(self, topic: str, index: int) -> None:
         """End a move that has begun; its copy is removed once nobody writes it."""
@@ -453,7 +455,7 @@ class Store:
         if move is not None:
             self.housekeeping.doom_folder(move.folder, move.directory, DAWDLE_MS)
 
-    async def carry_out(self, move: Move) -> None:
+    async def carry_out(self, move: LogMove) -> None:
         """Copy a partition and put the copy in its place. A failure leaves the partition where it is.
 
         It is tried again later, unless the disk is full or broken.
@@ -479,7 +481,7 @@ class Store:
                 self._forget_move(*key)
             move.rests_until_ms = steady_ms(self.clock) + MOVE_REST_MS
 
-    def _switch(self, move: Move) -> None:
+    def _switch(self, move: LogMove) -> None:
         """All of it in one step of the loop, so nobody appends in between. A failure leaves the log where it was."""
         log, directory, old = move.log, move.directory, move.log.directory
         key = log.topic, log.index

@@ -19,6 +19,7 @@ anew. What a full disk refuses to take stays in memory and is written later; unt
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from bisect import bisect_left
@@ -91,7 +92,7 @@ class TransactionIndex:
         finally:
             file.close()
         if written != len(data):
-            raise OSError(f"{self.path}: {written} of {len(data)} bytes written")
+            raise OSError(errno.ENOSPC, f"{written} of {len(data)} bytes written", self.path)
         self._written = len(self.entries)
 
     def force(self) -> None:

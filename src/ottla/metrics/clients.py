@@ -1,4 +1,4 @@
-"""Collector of what clients have pushed: their series, and how many clients and pushes there are."""
+"""Collector of metrics that clients have pushed, with the number of clients and pushes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectors of what is counted as it happens: traffic, requests, connections."""
+"""Collectors of running counts: traffic, requests, connections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def traffic(sources: Sources) -> Iterator[Sample]:
     shown = sources.config.ottla_metrics_topics_max
     for at, (name, partitions) in enumerate(topics):
         hosted = list(partitions.values())
-        if not hosted:  # by now
+        if not hosted:  # removed meanwhile
             continue
         one = hosted[0].traffic
         total.add(one)
@@ -71,7 +71,7 @@ def requests(sources: Sources) -> Iterator[Sample]:
 
 
 def add(total: Counts, one: Counts) -> None:
-    """Versions of an API together."""
+    """Add up the versions of an API."""
     total.queue_s += one.queue_s
     total.local_s += one.local_s
     total.remote_s += one.remote_s

@@ -10,11 +10,11 @@ from ottla.metrics.family import Sample
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.metrics.sources import Sources
 
 
-def spaces(store: Store) -> list[Sample]:
+def spaces(store: LogStore) -> list[Sample]:
     """In a thread: a disk that does not answer holds nobody else."""
     samples = []
     for directory in store.directories:

@@ -1,8 +1,8 @@
-"""The address of a broker's metrics: which port, what its three paths answer, and the file that tells where it is.
+"""The address of a broker's metrics: its port, its three paths, and the file that holds the address.
 
-Port `auto` is 9404, where scrapers look for Kafka's figures. A second broker of the machine finds it taken and has any
-free one, as one whose own port is any free one: so brokers never keep each other from starting. One that was asked for
-by its number must be free.
+Port `auto` is 9404, where scrapers look for Kafka's metrics. If that is in use, or the broker's own port is any free
+one, any free port is taken, so that brokers never keep each other from starting. A port that was given by its number
+must be free.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Endpoint:
         self._file = os.path.join(sources.config.log_dirs[0], ADDRESS_FILE)
 
     async def open(self) -> None:
-        """OSError when the port that was asked for cannot be had."""
+        """OSError when the port that was given cannot be opened."""
         wanted = metrics_address(self._sources.config.ottla_metrics_listener)
         if wanted is None:
             return
@@ -53,11 +53,11 @@ class Endpoint:
         try:
             self._sources.store.disk.write(self._file, f"{self.url}\n".encode())
         except OSError as error:  # nothing but this file depends on it
-            log.warning("cannot write where the metrics are", extra={"file": self._file, "reason": str(error)})
+            log.warning("cannot write the address of the metrics", extra={"file": self._file, "reason": str(error)})
 
     @property
     def url(self) -> str:
-        """Where they are; empty while they are off."""
+        """The address as a URL; empty while metrics are off."""
         if self.address is None:
             return ""
         host, port = self.address
@@ -102,5 +102,5 @@ def bind_metrics(host: str, port: int | None, *, any_free: bool) -> socket:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            log.info("port %d is taken, perhaps by another broker: the metrics have another", PORT)
+            log.info("port %d is in use, perhaps by another broker: metrics get another port", PORT)
     return bind(host, 0, BACKLOG)

@@ -1,11 +1,10 @@
-"""Samples as text: Prometheus' format 0.0.4, and OpenMetrics 1.0, which differs in the names of counters and the end.
+"""Samples as text: Prometheus format 0.0.4, and OpenMetrics 1.0, which differs in the names of counters and the end.
 
     # HELP ottla_requests_total Requests that were answered.
     # TYPE ottla_requests_total counter
     ottla_requests_total{api="Produce",version="9"} 42
 
-A family's lines stand together. `Page` gathers them in whatever order they come, and puts them in that of the
-catalogue.
+The lines of a family stand together. `Page` takes samples in any order, and writes them in the order of the catalogue.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Page:
         family, values, value = sample
         lines = self._lines.get(family)
         if lines is None:
-            # One that a client named. Another client may have said that it is something else: the first counts.
+            # A family that a client named. If another client pushed it with another kind, the first counts.
             known = self._names.setdefault(family.name.removesuffix("_total"), family)
             if known.kind != family.kind:
                 return

@@ -1,4 +1,4 @@
-"""The smallest HTTP/1.1 server that serves a scraper, on the broker's own loop. No client costs others much:
+"""A small HTTP/1.1 server for scrapers, on the broker's own loop. Bounds keep one client from hurting others:
 
     head      8 kB at most (431), within 5 s (closed); no bodies (400)
     methods   GET and HEAD (405)
@@ -80,7 +80,7 @@ class HttpServer:
         await asyncio.sleep(0)
 
     def admit(self, one: Exchange) -> bool:
-        """Room for a connection, if need be that of the one that has been idle for longest."""
+        """Make room for a connection, if need be by closing the one that has been idle for longest."""
         if len(self._connections) >= CONNECTIONS_MAX:
             idle = next((other for other in self._connections if other.idle), None)
             if idle is None:
@@ -237,7 +237,7 @@ def parse(head: bytes) -> Request:
 
 
 def is_allowed(host: str, names: frozenset[str]) -> bool:
-    """Whether a Host header is that of somebody who knows the address, and not that of a page in a browser."""
+    """Whether a Host header is an address or an allowed name, and not the name of a web page (DNS rebinding)."""
     from ipaddress import ip_address  # not in the way of a start
 
     if "*" in names:

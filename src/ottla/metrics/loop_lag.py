@@ -1,4 +1,4 @@
-"""How late the event loop comes to its timers: what a request waits for, at least, when the broker is busy."""
+"""How late the event loop runs its timers: the least that a request waits when the broker is busy."""
 
 from __future__ import annotations
 

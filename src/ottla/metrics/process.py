@@ -1,4 +1,4 @@
-"""What the system knows of this process: time, memory, files. Read in a thread: with many files that takes a while."""
+"""Samples of this process: time, memory, open files. Read in a thread, since many files take a while to count."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 STATM: Final = "/proc/self/statm"
 PAGE_SIZE: Final = resource.getpagesize()
-BEGAN_S: Final = round(time.time(), 3)  # when this was loaded, which is when the broker was started
+BEGAN_S: Final = round(time.time(), 3)  # when this module was loaded, with the start of the broker
 
 
 def sample() -> list[Sample]:
-    """Everything, now."""
+    """All samples of the process, now."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     samples = [
         Sample(BUILD, (__version__, sys.version.partition(" ")[0]), 1),
@@ -37,7 +37,7 @@ def sample() -> list[Sample]:
 
 
 def resident(most: int) -> int:
-    """Bytes of memory now; where only the most there ever was is known (macOS), that."""
+    """Resident bytes now; the peak where only that is known (macOS)."""
     try:
         with open(STATM, "rb") as statm:
             return int(statm.read().split()[1]) * PAGE_SIZE

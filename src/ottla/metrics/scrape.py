@@ -1,7 +1,7 @@
-"""One answer to /metrics: every collector in turn, in slices, so that nobody waits for a broker of many partitions.
+"""One answer to /metrics: all collectors in turn, in slices, so that a scrape of many partitions delays no request.
 
-What has to be asked of the system (files, disks) is asked in a thread. A disk that does not answer leaves its figures
-out, and is not asked again before it has answered.
+System calls (files, disks) are made in a thread. The figures of a disk that hangs are left out, and it is not asked
+again before it has answered.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Scrape:
 
 
 class Turn:
-    """The loop is given back when a turn has lasted long enough."""
+    """Gives the loop back when a turn has lasted long enough."""
 
     def __init__(self) -> None:
         self._until = monotonic() + TURN_S

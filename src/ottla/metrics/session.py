@@ -1,24 +1,24 @@
-"""The session with ZooKeeper: what it is, and how often it became that."""
+"""The session with ZooKeeper: its state, and how often it changed to each."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.keeper import SessionEvent
+from ottla.cluster.metadata_store import SessionEvent
 from ottla.metrics.catalogue import KEEPER_CHANGES, KEEPER_CONNECTED
 from ottla.metrics.family import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.cluster.keeper import Keeper
+    from ottla.cluster.metadata_store import MetadataStore
 
 
-class KeeperSession:
-    def __init__(self, keeper: Keeper) -> None:
+class StoreSession:
+    def __init__(self, store: MetadataStore) -> None:
         self.connected = False
         self._changes = dict.fromkeys(SessionEvent, 0)
-        keeper.subscribe(self._listen)
+        store.subscribe(self._listen)
 
     def _listen(self, event: SessionEvent) -> None:
         self.connected = event is SessionEvent.CONNECTED

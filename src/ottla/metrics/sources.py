@@ -1,4 +1,4 @@
-"""What the collectors read: the parts of a running broker, as far as they are there by now."""
+"""What the collectors read: the parts of a running broker that exist so far."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
     from ottla.config import BrokerConfig
     from ottla.handlers.call import Parts
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.metrics.loop_lag import LoopLag
-    from ottla.metrics.session import KeeperSession
+    from ottla.metrics.session import StoreSession
     from ottla.net.dispatch import Dispatch
     from ottla.net.listener import Listener
     from ottla.replica.isr import Proposals
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 @dataclass(kw_only=True)
 class Sources:
     config: BrokerConfig
-    store: Store
+    store: LogStore
     lag: LoopLag
     missing: Callable[[], list[str]]  # what keeps the broker from being ready
     listeners: list[Listener] = field(default_factory=list)
-    session: KeeperSession | None = None  # of a member of a cluster
+    session: StoreSession | None = None  # of a member of a cluster
     proposals: Proposals | None = None
-    parts: Parts | None = None  # from here on: once the logs are open
+    parts: Parts | None = None  # this and the next: once the logs are open
     dispatch: Dispatch | None = None

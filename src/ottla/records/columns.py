@@ -73,7 +73,7 @@ class Rows(NamedTuple):
     partitions: pa.Int32Array | None
 
 
-class Target(NamedTuple):
+class EncodeOptions(NamedTuple):
     """How the batches are to be made; the options of `encode_columns`."""
 
     partition_count: int
@@ -331,7 +331,7 @@ def _partitions(array: pa.Array) -> pa.Int32Array:
     return array.cast(pa.int32())
 
 
-def encode(given: Rows, target: Target) -> dict[int, list[bytes]]:
+def encode(given: Rows, target: EncodeOptions) -> dict[int, list[bytes]]:
     writer = _Writer(target)
     for row, (record, partition) in enumerate(_outgoing(given, target.now_ms)):
         if record.timestamp < NO_TIMESTAMP:
@@ -374,7 +374,7 @@ class _Open:
 
 
 class _Writer:
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: EncodeOptions) -> None:
         self._target = target
         self._open: dict[int, _Open] = {}
         self._sequences = dict(target.base_sequences)

@@ -26,15 +26,16 @@ from ottla.records.compress import SIZE_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from logging import Logger
 
     import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
     from crc32c import crc32c
 
     from ottla.records.check import Limits, Rules, Verdict
-    from ottla.records.columns import Columns, Rows, Target
+    from ottla.records.columns import Columns, EncodeOptions, Rows
     from ottla.records.compress import Buffer
     from ottla.records.pick import Picked
-    from ottla.records.walk import State, Walked
+    from ottla.records.walk import Walked, WalkState
 else:
     _package = PathFinder.find_spec("crc32c")
     assert _package is not None, "crc32c is a dependency of ottla"
@@ -56,6 +57,7 @@ __all__ = [
     "since",
     "transcode",
     "walk_log",
+    "warn_if_missing",
 ]
 
 
@@ -194,7 +196,7 @@ def encode_columns(
     from ottla.records import columns
 
     given = columns.rows(keys, values, headers, timestamps, partitions)
-    target = columns.Target(
+    target = columns.EncodeOptions(
         partition_count,
         codec,
         level,
@@ -257,9 +259,16 @@ def missing() -> str | None:
     return None if is_built() else MISSING
 
 
+@cache
+def warn_if_missing(log: Logger) -> None:
+    """Say it once in a process, however many brokers start there."""
+    if line := missing():
+        log.warning(line)
+
+
 MISSING: Final = (
-    "the native part of Ottla is not here, so Python does its work, slower; to build it, put Rust on the PATH and run "
-    "`pip install --force-reinstall --no-deps --no-cache-dir ottla` (in a clone: `make setup`)"
+    "the native part of Ottla is not here, so Python does its work, several times slower; to build it, put Rust on the "
+    "PATH and run `pip install --force-reinstall --no-deps --no-cache-dir ottla` (in a clone: `make setup`)"
 )
 
 # The crate: functions over buffers, nothing else crosses.
@@ -305,7 +314,7 @@ class Crate(Protocol):
         headers: Pairs | None,
         timestamps: Numbers | None,
         partitions: Numbers | None,
-        target: Target,
+        target: EncodeOptions,
     ) -> dict[int, list[bytes]]: ...
 
     def murmur2(self, keys: Blobs) -> Region: ...
@@ -333,7 +342,7 @@ class Crate(Protocol):
     ) -> tuple[int, str, list[Picked]]: ...
 
 
-def walk_log(data: bytes, state: State) -> Walked:
+def walk_log(data: bytes, state: WalkState) -> Walked:
     """Check the batches of a region of a log file, and say what is derived from them: see `walk`.
 
     The crate has none for regions with magic 0 or 1: too rare for a second implementation.
@@ -344,7 +353,7 @@ def walk_log(data: bytes, state: State) -> Walked:
     return walk.walk(data, state) if found is None else walk.Walked(*found)
 
 
-def _never(data: bytes, state: State) -> tuple[Any, ...] | None:
+def _never(data: bytes, state: WalkState) -> tuple[Any, ...] | None:
     return None
 
 
@@ -390,7 +399,7 @@ def _adopt(kind: pa.DataType, count: int, column: tuple[int, Region, Region, Reg
     return pa.Array.from_buffers(kind, count, buffers, nulls)
 
 
-def _encode(crate: Crate, given: Rows, target: Target) -> dict[int, list[bytes]]:
+def _encode(crate: Crate, given: Rows, target: EncodeOptions) -> dict[int, list[bytes]]:
     return crate.encode(*_arrays(given), target)
 
 

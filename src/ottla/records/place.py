@@ -57,7 +57,7 @@ class Accepted(NamedTuple):
     size: int
 
 
-class Target(NamedTuple):
+class BatchTarget(NamedTuple):
     """Where the records are going and in what shape."""
 
     config: TopicConfig
@@ -72,19 +72,19 @@ class Target(NamedTuple):
         return self.now_ms if self.config.message_timestamp_type == "LogAppendTime" else None
 
 
-def target_of(config: TopicConfig, base: int, epoch: int, now_ms: int, source: int) -> Target:
+def target_of(config: TopicConfig, base: int, epoch: int, now_ms: int, source: int) -> BatchTarget:
     name = config.compression_type
     if name == "producer":
-        return Target(config, base, epoch, now_ms, source, None)
+        return BatchTarget(config, base, epoch, now_ms, source, None)
     levels = {
         "gzip": config.compression_gzip_level,
         "lz4": config.compression_lz4_level,
         "zstd": config.compression_zstd_level,
     }
-    return Target(config, base, epoch, now_ms, _CODECS[name], levels.get(name))
+    return BatchTarget(config, base, epoch, now_ms, _CODECS[name], levels.get(name))
 
 
-def stamp(data: memoryview, head: Header, target: Target, latest: int) -> Accepted:
+def stamp(data: memoryview, head: Header, target: BatchTarget, latest: int) -> Accepted:
     """The batch in its place. The checksum covers attributes and timestamps, so it is made anew only if they change."""
     append_time = target.append_time
     if append_time is not None:
@@ -103,7 +103,7 @@ def stamp(data: memoryview, head: Header, target: Target, latest: int) -> Accept
     return Accepted(target.base, last, latest, last, _time(append_time), final, parts, head.size)
 
 
-def repack(packed: bytes, head: Header, target: Target, latest: int) -> Accepted:
+def repack(packed: bytes, head: Header, target: BatchTarget, latest: int) -> Accepted:
     """The batch with its records, which are the same, in another codec."""
     append_time = target.append_time
     if append_time is not None:
@@ -138,7 +138,7 @@ def rebase(accepted: Accepted, base: int, epoch: int) -> Accepted:
     )
 
 
-def stamp_messages(data: memoryview, entries: list[Entry], target: Target) -> Accepted:
+def stamp_messages(data: memoryview, entries: list[Entry], target: BatchTarget) -> Accepted:
     append_time = target.append_time
     parts: list[bytes | memoryview] = []
     latest, latest_offset, size = NO_TIMESTAMP, target.base, 0
@@ -156,7 +156,7 @@ def stamp_messages(data: memoryview, entries: list[Entry], target: Target) -> Ac
     return Accepted(target.base, last, latest, latest_offset, _time(append_time), None, [whole], size)
 
 
-def stamp_wrapper(data: memoryview, entry: Entry, target: Target, count: int, latest: int) -> Accepted:
+def stamp_wrapper(data: memoryview, entry: Entry, target: BatchTarget, count: int, latest: int) -> Accepted:
     append_time = target.append_time
     if append_time is not None:
         latest = append_time
@@ -166,7 +166,7 @@ def stamp_wrapper(data: memoryview, entry: Entry, target: Target, count: int, la
     return Accepted(target.base, last, latest, last, _time(append_time), None, parts, entry.size)
 
 
-def rebuild(records: list[Record], target: Target, head: Header | None) -> Accepted:
+def rebuild(records: list[Record], target: BatchTarget, head: Header | None) -> Accepted:
     """The records packed anew: another codec, another magic, or inner offsets that only the broker can know."""
     config, base, append_time = target.config, target.base, target.append_time
     if any(record.timestamp < NO_TIMESTAMP for record in records):
@@ -201,7 +201,7 @@ def rebuild(records: list[Record], target: Target, head: Header | None) -> Accep
     return Accepted(base, last, latest, latest_offset, _time(append_time), final, [data], len(data))
 
 
-def _build_messages(records: list[Record], target: Target) -> bytes:
+def _build_messages(records: list[Record], target: BatchTarget) -> bytes:
     if target.codec == Codec.ZSTD:
         raise BrokerError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd came after magic 0 and 1")
     if any(record.headers for record in records):

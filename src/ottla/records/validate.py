@@ -52,7 +52,7 @@ from ottla.records.place import (
     STAMP,
     STAMP_SIZE,
     Accepted,
-    Target,
+    BatchTarget,
     latest_of,
     rebuild,
     repack,
@@ -273,7 +273,7 @@ def _check_entry(data: memoryview, entry: Entry, config: TopicConfig, client: bo
 
 
 def _batch(
-    data: memoryview, entry: Entry, target: Target, client: bool, thorough: bool, verdict: Verdict | None
+    data: memoryview, entry: Entry, target: BatchTarget, client: bool, thorough: bool, verdict: Verdict | None
 ) -> Accepted:
     data = data[: entry.size]
     head, config = batch.header(data), target.config
@@ -312,7 +312,7 @@ def _batch(
     return accepted
 
 
-def _fault(state: int, detail: str, target: Target) -> BrokerError:
+def _fault(state: int, detail: str, target: BatchTarget) -> BrokerError:
     if state == OVER:
         return LargeError()
     if state == LARGE:
@@ -325,13 +325,13 @@ def _fault(state: int, detail: str, target: Target) -> BrokerError:
     return _invalid(detail) if state == WRONG else CorruptError("the records do not match their checksum")
 
 
-def _reason(rule: int, timestamp: int, target: Target) -> str:
+def _reason(rule: int, timestamp: int, target: BatchTarget) -> str:
     if rule == KEY_MISSING:
         return NO_KEY
     return _bad_time(timestamp, target) if rule == BAD_TIME else BAD_TYPE_TEXT
 
 
-def _bad_time(timestamp: int, target: Target) -> str:
+def _bad_time(timestamp: int, target: BatchTarget) -> str:
     config, now_ms = target.config, target.now_ms
     earliest = now_ms - config.message_timestamp_before_max_ms
     return f"timestamp {timestamp} is not in [{earliest}, {now_ms + config.message_timestamp_after_max_ms}]"
@@ -360,7 +360,7 @@ def _check_batch(head: Header, config: TopicConfig, client: bool) -> None:
 # Messages: magic 0 and 1
 
 
-def _messages(data: memoryview, entries: list[Entry], target: Target, source: int, limits: Limits) -> Accepted:
+def _messages(data: memoryview, entries: list[Entry], target: BatchTarget, source: int, limits: Limits) -> Accepted:
     config, magic = target.config, entries[0].magic
     records: list[Record] = []
     for entry in entries:
@@ -384,7 +384,7 @@ def _messages(data: memoryview, entries: list[Entry], target: Target, source: in
 
 
 def _check_records(
-    records: Sequence[Record], target: Target, *, flagged: bool, errors: Sequence[tuple[int, str]] = ()
+    records: Sequence[Record], target: BatchTarget, *, flagged: bool, errors: Sequence[tuple[int, str]] = ()
 ) -> None:
     """`flagged`: the client claims LogAppendTime, which is the broker's to give. `errors` were found before."""
     config, now_ms = target.config, target.now_ms

@@ -25,7 +25,7 @@ _SIZES_MIN = (26, 26, 61)  # by magic
 _DECIDES = 0x30  # transactional or control
 
 
-class State(NamedTuple):
+class WalkState(NamedTuple):
     """Where a walk is. It goes on with the next region from what `Walked` says."""
 
     end: int  # the next offset must not be below
@@ -49,7 +49,7 @@ class Walked(NamedTuple):
     producers: list[int]  # positions of batches
 
 
-def walk(data: bytes, state: State) -> Walked:
+def walk(data: bytes, state: WalkState) -> Walked:
     end, offset_max, since, interval, timestamp, timestamp_offset, latest = state
     points: list[tuple[int, int, int, int]] = []
     epochs: list[tuple[int, int]] = []

@@ -25,7 +25,7 @@ EPOCH_MAX = 0x7FFFFFFF
 LATEST, EARLIEST = -1, -2
 
 
-class Session:
+class FollowerSession:
     """The follower's side of a fetch session."""
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class Session:
         self.by_id = True
 
     def reset(self) -> None:
-        """Begin another; the full fetch ends the one that there was."""
+        """Begin a new session. The full fetch that opens it ends the former one."""
         self.epoch = 0
 
-    def answered(self, identity: int) -> None:
+    def advance(self, identity: int) -> None:
         if self.epoch == 0:
             self.id, self.epoch = identity, 1 if identity else 0
         else:
@@ -45,7 +45,7 @@ class Session:
 
 
 def fetch_request(
-    config: BrokerConfig, replica: tuple[int, int], session: Session, named: list[Copy], forgotten: list[Copy]
+    config: BrokerConfig, replica: tuple[int, int], session: FollowerSession, named: list[Copy], forgotten: list[Copy]
 ) -> FetchRequest:
     """`replica`: the id and the epoch of this broker."""
     size_max = config.replica_fetch_max_bytes
@@ -58,7 +58,7 @@ def fetch_request(
         session_id=session.id,
         session_epoch=session.epoch,
         topics=[
-            FetchTopic(topic=topic, topic_id=topic_id, partitions=[one.wanted(size_max) for one in of])
+            FetchTopic(topic=topic, topic_id=topic_id, partitions=[one.build_request(size_max) for one in of])
             for (topic, topic_id), of in by_topic(named)
         ],
         forgotten_topics_data=[
@@ -69,7 +69,7 @@ def fetch_request(
 
 
 def epochs_request(me: int, copies: list[Copy]) -> OffsetForLeaderEpochRequest:
-    """Where the latest epoch of each log ends at the leader."""
+    """Asks where the latest epoch of each log ends at the leader."""
     return OffsetForLeaderEpochRequest(
         replica_id=me,
         topics=[

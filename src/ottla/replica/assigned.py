@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Partition as State
     from ottla.cluster.metadata import Metadata
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.replica.waits import Waits
 
     class Fetchers(Protocol):
-        """Who copies from leaders: `fetcher.Fetchers`."""
+        """Copies partitions from their leaders: `fetcher.Fetchers`."""
 
         def follow(self, partition: Partition) -> None: ...
 
         def forget(self, partition: Partition) -> None: ...
 
     class Proposals(Protocol):
-        """Who asks the controller for other in-sync sets: `isr.Proposals`."""
+        """Asks the controller to change in-sync sets: `isr.Proposals`."""
 
         def propose(self, partition: Partition) -> None: ...
 
@@ -50,19 +50,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.replicas")
 
-UNLOOKED_MAX = 10  # logs between two looks at the limit of open files
+UNLOOKED_MAX = 10  # logs made between two checks of the limit of open files
 TOO_MANY = "no more files can be opened: raise the limit (ulimit -n, or LimitNOFILE of the service)"
 
 
 class Assigned(Replicas):
     def __init__(
-        self, metadata: Metadata, store: Store, waits: Waits, fetchers: Fetchers, proposals: Proposals
+        self, metadata: Metadata, store: LogStore, waits: Waits, fetchers: Fetchers, proposals: Proposals
     ) -> None:
         super().__init__(metadata, store, waits)
         self._fetchers = fetchers
         self._proposals = proposals
+        self.refusals = 0  # how often there was no room for a new log
         self._cramped = False  # whether it was said that the limit of open files is reached
-        self._files_left = 0  # so many more logs can be made before the limit of open files is looked at again
+        self._files_left = 0  # how many more logs can be made before the limit of open files is checked again
 
     def apply(self, old: Image | None, new: Image) -> None:
         for name in new.topics_changed_since(old):
@@ -75,7 +76,7 @@ class Assigned(Replicas):
         if old is not None and old.broker_configs is not new.broker_configs:
             self._stale = list(new.topics)
         if old is not None and old.brokers.keys() != new.brokers.keys():
-            self._proposals.look(list(self))  # who is gone is not waited for, who has come may join
+            self._proposals.look(list(self))  # a broker that is gone is not waited for, one that has come may join
 
     def _resign(self, topic: Topic) -> None:
         """Stop leading what another broker leads by now, if nobody has said so: LeaderAndIsr went to a former life."""
@@ -167,7 +168,7 @@ class Assigned(Replicas):
             self._tell(partition)
 
     def stop(self, name: str, index: int, *, delete: bool, epoch: int = NOBODY) -> None:
-        """StopReplica: host no longer, or only not for now. A negative epoch does not ask for ours."""
+        """StopReplica: stop hosting the partition, for good if `delete`. A negative epoch is not compared with ours."""
         partition = self._by_name.get(name, NONE).get(index)
         if partition is not None:
             if 0 <= epoch < partition.epoch:
@@ -220,16 +221,20 @@ class Assigned(Replicas):
             self.set_aside(log)
 
     def _receive(self, topic: Topic, state: State, *, new: bool) -> Partition:
-        """A partition of which nothing was said since this broker started."""
+        """A partition that the controller names for the first time since this broker started."""
         found = self._store.logs.get((topic.name, state.index))
         if found is None and not new and not all(directory.online for directory in self._store.directories):
             self._lost.add((topic.name, state.index))
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
         if found is not None and any(topic.id) and any(found.topic_id) and found.topic_id != topic.id:
             raise BrokerError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        if found is None:
-            self._check_files(topic, state)
-        log = self._log(topic, state, NOBODY)  # its epochs are those of the records it will get
+        try:
+            if found is None:
+                self._check_files(topic, state)
+            log = self._log(topic, state, NOBODY)  # its epochs are those of the records it will get
+        except BrokerError:
+            self.refusals += 1
+            raise
         if found is None:
             log.high = 0
         partition = Partition(
@@ -248,8 +253,13 @@ class Assigned(Replicas):
             self._by_id[log.topic_id] = hosted
         return partition
 
+    def has_room(self) -> bool:
+        """Whether a log that was refused might be taken now."""
+        full = any(directory.full for directory in self._store.directories if directory.online)
+        return not full and descriptors.count_free() >= DESCRIPTORS_SPARE
+
     def _check_files(self, topic: Topic, state: State) -> None:
-        """Refuse a log that might take the last files that can be opened. Not looked at for each of thousands."""
+        """Refuse a log that might take the last file descriptors. The limit is not checked for every log."""
         self._files_left -= 1
         if self._files_left >= 0:
             return

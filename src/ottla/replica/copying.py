@@ -14,7 +14,7 @@ from ottla.replica.throttle import is_throttled
 from ottla.wire.messages.fetch import FetchPartition
 
 if TYPE_CHECKING:
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.replica.partition import Partition
     from ottla.wire.messages.fetch import PartitionData
 
@@ -34,7 +34,7 @@ class Copy:
         "unsure",
     )
 
-    def __init__(self, partition: Partition, store: Store) -> None:
+    def __init__(self, partition: Partition, store: LogStore) -> None:
         self.partition = partition
         self.topic = partition.topic
         self.index = partition.index
@@ -48,13 +48,13 @@ class Copy:
         self._store = store
 
     def begin(self, *, tells_diverging: bool) -> None:
-        """Before the first fetch. If the leader's answers tell where logs part, nothing else need be asked."""
+        """Called before the first fetch. If fetch answers tell where the logs diverge, no other request is needed."""
         log = self.partition.log
         cut = first_cut(log.epochs, log.end, log.high)
         self._cut(cut)
         self.unsure = not cut.agrees and not tells_diverging
 
-    def wanted(self, size_max: int) -> FetchPartition:
+    def build_request(self, size_max: int) -> FetchPartition:
         log = self.partition.log
         return FetchPartition(
             partition=self.index,
@@ -90,14 +90,14 @@ class Copy:
         return size
 
     def parts_at(self, leader_epoch: int, leader_end: int) -> None:
-        """The leader has this epoch last of those that we have, or below, and it ends there."""
+        """The leader's answer: its largest epoch not above ours, and where that epoch ends."""
         log = self.partition.log
         cut = agreement(log.epochs, log.end, leader_epoch, leader_end, log.high)
         self._cut(cut)
         self.unsure = self.unsure and not cut.agrees and log.latest_epoch != UNKNOWN
 
     def seek(self, leader_start: int, leader_end: int) -> None:
-        """The leader's log begins and ends there, and has nothing where ours ends."""
+        """The leader's log begins and ends there. The end of our log is outside of it."""
         self.seeks = False
         self._cut(out_of_range(self.partition.log.end, leader_start, leader_end))
 

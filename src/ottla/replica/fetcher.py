@@ -2,14 +2,14 @@
 
 A loop has one Fetch on its way, for all of its partitions, in a session: a request carries only what has changed since
 the last one, an answer only what is new. What arrives is checked, appended as it is, and the next fetch tells the
-leader how far we are; that is what it commits by.
+leader how far we are, which is how it learns what is committed.
 
-The trouble of one partition is that partition's: it pauses for `replica.fetch.backoff.ms`, the others go on. When the
-leader cannot be reached, all of its partitions pause for as long. A throttled partition that has used up the rate
-pauses, too. A loop without partitions ends.
+A partition that fails pauses for `replica.fetch.backoff.ms`, the others go on. When the leader cannot be reached, all
+of its partitions pause for as long. A throttled partition pauses when it has used up the rate. A loop without
+partitions ends.
 
-A fetch may be waiting at the leader when a partition is added, and acknowledgements may wait for that partition: then
-the fetch is given up, now and then, and begun again with it.
+A fetch may be waiting at the leader when a partition is added, and producers may be waiting for that partition. Then
+the fetch is abandoned, at most every so often, and sent again with the new partition.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from zlib import crc32
 from ottla.cluster.peers import PeerError
 from ottla.cluster.turns import Turns
 from ottla.errors import BrokerError, ErrorCode
-from ottla.replica.asking import EARLIEST, LATEST, Session, epochs_request, fetch_request, offsets_request
+from ottla.replica.asking import EARLIEST, LATEST, FollowerSession, epochs_request, fetch_request, offsets_request
 from ottla.replica.copying import Copy
-from ottla.replica.releases import NAMED, TELLS_DIVERGING, Versions, versions_of
+from ottla.replica.releases import NAMED, TELLS_DIVERGING, FollowerVersions, versions_of
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ottla.cluster.metadata import Metadata
     from ottla.cluster.peers import Peers
     from ottla.config import BrokerConfig
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.replica.partition import Partition
     from ottla.replica.throttle import Throttle
     from ottla.wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
@@ -61,7 +61,7 @@ SETTLING_TRIES = 8  # some seconds: then it is worth a line in the log
 THROTTLED_PAUSE_S = 0.5
 FIRST_PAUSE_S = 0.05
 GATHER_S = 0.01  # partitions often come in groups
-INTERRUPT_S = 1.0  # a fetch that waits is given up at most so often
+INTERRUPT_S = 1.0  # a waiting fetch is abandoned at most this often
 
 
 class Fetchers:
@@ -71,7 +71,7 @@ class Fetchers:
         self,
         peers: Peers,
         metadata: Metadata,
-        store: Store,
+        store: LogStore,
         *,
         broker_epoch: Callable[[], int],
         throttle: Throttle | None = None,
@@ -109,7 +109,7 @@ class Fetchers:
         if fetcher is not None:
             fetcher.remove((partition.topic, partition.index))
 
-    def ended(self, fetcher: Fetcher) -> None:
+    def on_end(self, fetcher: Fetcher) -> None:
         if self._loops.get((fetcher.leader, fetcher.number)) is fetcher:
             del self._loops[fetcher.leader, fetcher.number]
 
@@ -144,7 +144,7 @@ class Fetcher:
         self._by_id: dict[tuple[bytes, int], Copy] = {}  # a name may stand for one topic after another
         self._changed: dict[Key, Copy] = {}  # to be named in the next request
         self._forgotten: dict[tuple[str, int, bytes], Copy] = {}  # in the session, and no longer wanted there
-        self._session = Session()
+        self._session = FollowerSession()
         self._waiting = False  # for an answer to a fetch
         self._interrupted_at = -INTERRUPT_S
         self._woken = asyncio.Event()
@@ -210,7 +210,7 @@ class Fetcher:
         self.wake()
 
     def _pause(self, copy: Copy, seconds: float | None = None) -> None:
-        """Leave a partition out for a while."""
+        """Do not fetch a partition for a while."""
         key = copy.topic, copy.index
         copy.asked = False
         self._paused.add(key)
@@ -230,7 +230,7 @@ class Fetcher:
         if self._copies.get(key) is not copy:
             return
         throttle = self._owner.throttle
-        if throttle is not None and copy.is_throttled(self._me) and throttle.exceeded():
+        if throttle is not None and copy.is_throttled(self._me) and throttle.is_exceeded():
             self._pause(copy, THROTTLED_PAUSE_S)
         elif copy.partition.log.fault is not None:
             self._pause(copy)
@@ -249,7 +249,7 @@ class Fetcher:
     # The loop.
 
     async def run(self) -> None:
-        """Until there is nothing to copy, or cancelled."""
+        """Runs until there is nothing to copy, or until cancelled."""
         failures = 0
         try:
             while self._copies:
@@ -264,7 +264,7 @@ class Fetcher:
                     self._session.reset()
                     await self._rest(failures - 1)
         finally:
-            self._owner.ended(self)
+            self._owner.on_end(self)
             self._owner.peers.close_channel(self.leader, self._channel)
 
     async def _turn(self) -> None:
@@ -277,6 +277,7 @@ class Fetcher:
         seeking = [copy for copy in self._changed.values() if copy.seeks]
         if seeking:
             await self._seek(seeking)
+        await asyncio.gather(*(self._force_cut(one) for one in self._changed.values() if one.partition.log.owes_cut))
         request, version = self._request()
         self._waiting = True
         try:
@@ -291,7 +292,7 @@ class Fetcher:
         await self._take(answer)
 
     async def _rest(self, failures: int) -> None:
-        """After a failure that concerns all partitions. Who comes, or a leader that is back, ends it early."""
+        """Wait after a failure of all partitions. A new partition, or a leader that is back, ends the wait early."""
         timer = asyncio.get_running_loop().call_later(self._backoff_s(failures), self.wake)
         try:
             await self._woken.wait()
@@ -316,7 +317,7 @@ class Fetcher:
         return self._owner.metadata.config
 
     @property
-    def _versions(self) -> Versions:
+    def _versions(self) -> FollowerVersions:
         return versions_of(self._config.inter_broker_protocol_version)
 
     # Asking for records.
@@ -347,7 +348,7 @@ class Fetcher:
             self._session.reset()  # and ask for everything, at once
             return
         check(answer.error_code)
-        self._session.answered(answer.session_id)
+        self._session.advance(answer.session_id)
         for topic in answer.responses:
             for data in topic.partitions:
                 index = data.partition_index
@@ -375,7 +376,7 @@ class Fetcher:
                 throttle.record(size)
         if attempt.failed:
             self._pause(copy)
-        elif throttle is not None and throttled and throttle.exceeded():
+        elif throttle is not None and throttled and throttle.is_exceeded():
             self._pause(copy, THROTTLED_PAUSE_S)
         else:
             copy.failures = 0
@@ -389,7 +390,12 @@ class Fetcher:
         if owed:
             await asyncio.gather(*owed)
 
-    # Asking where logs part.
+    async def _force_cut(self, copy: Copy) -> None:
+        """What was cut off is gone from the disk before anything comes in its place; else the next append does it."""
+        with self._steps.attempt("truncating", copy.partition.log):
+            await self._owner.store.flusher.force_cut(copy.partition.log)
+
+    # Asking where logs diverge.
 
     async def _ask_epochs(self, copies: list[Copy]) -> None:
         answer = await self._ask(epochs_request(self._me, copies), self._versions.offset_for_leader_epoch)

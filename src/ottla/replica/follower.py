@@ -1,4 +1,4 @@
-"""What a follower decides: where its log parts from the leader's, and what to do then. Pure functions.
+"""What a follower decides: where its log diverges from the leader's, and what to do then. Pure functions.
 
 Every leader epoch has one leader, so two logs that hold an epoch hold the same records of it, one of them perhaps more.
 So the logs agree up to the end of the last epoch that both have, whichever of the two ends comes first. A follower asks

@@ -1,10 +1,10 @@
-"""Asking the controller for other in-sync sets: AlterPartition, many partitions in a request, one request at a time.
+"""Asks the controller to change in-sync sets: AlterPartition, many partitions in a request, one request at a time.
 
-A proposal stays a proposal until it is answered: the leader counts with both sets meanwhile, so nothing is lost however
-long the controller takes. What is not answered is asked again, also of the next controller: as soon as there is one the
-former is not waited for, which may have been stopped without closing its connections. Only an answer that says that
-the proposal was not and will not be taken up ends it; after any other the truth comes with LeaderAndIsr. A controller
-of a release before 2.8 keeps no topic ids: what it does not know by id is asked again by name.
+A proposal stays open until it is answered. Meanwhile the leader counts with both sets, so nothing is lost however long
+the controller takes. A request without an answer is sent again, also to the next controller. When there is a new
+controller, the former one is not waited for: it may have stopped without closing its connections. Only an answer that
+says that the proposal was rejected ends it; after any other answer LeaderAndIsr brings the present state. A controller
+of a release before 2.8 has no topic ids: what it does not know by id is sent again by name.
 
 So a leader that is cut off from the controller, or has lost its session, cannot shorten its in-sync set by itself: a
 record that its followers do not fetch any more is not acknowledged.
@@ -46,9 +46,9 @@ NAMED = 1  # the last version that names topics; later ones go by topic id
 RETRY_S = 0.05
 TIMEOUT_S = 30.0
 LOOK_S_MAX = 5.0
-# The proposal was not and will not be taken up, and what we know is right.
+# The proposal was rejected, and what we know is right.
 UNTOUCHED = frozenset((ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA))
-# What we know is not right: LeaderAndIsr, or StopReplica, will tell.
+# What we know is out of date: LeaderAndIsr or StopReplica will tell.
 OUTDATED = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -90,11 +90,11 @@ class Proposals:
             self._wanted.set()
 
     def look(self, partitions: Iterable[Partition]) -> None:
-        """Time has passed: followers may have fallen behind, and some need not be waited for any more."""
+        """Called at intervals: followers may have fallen behind, and need not be waited for any more."""
         now_ms = steady_ms(self._clock)
         for partition in partitions:
             if partition.followers is not None:
-                partition.settled(moved=partition.followers.advance(now_ms))
+                partition.on_isr_change(moved=partition.followers.advance(now_ms))
                 self.propose(partition)
 
     async def watch(self, partitions: Callable[[], Iterable[Partition]]) -> None:
@@ -152,7 +152,7 @@ class Proposals:
     def _settle(
         self, answer: AlterPartitionResponse, sent: dict[Key, tuple[Partition, Proposal]], *, by_name: bool
     ) -> ErrorCode:
-        """Take in the answers. Returns why some have to be asked again, NONE if none has."""
+        """Apply the answers. Returns why some must be sent again, or NONE."""
         again = ErrorCode.NONE
         names = {partition.topic_id: partition.topic for partition, _ in sent.values()}
         found = {
@@ -186,11 +186,11 @@ class Proposals:
             now_ms = steady_ms(self._clock)
             self.shrinks += len(told.isr) < len(followers.isr)
             self.expands += len(told.isr) > len(followers.isr)
-            moved = followers.settled(told.isr, told.leader_epoch, told.partition_epoch, now_ms)
-            partition.settled(moved=moved)
+            moved = followers.accept(told.isr, told.leader_epoch, told.partition_epoch, now_ms)
+            partition.on_isr_change(moved=moved)
             self.propose(partition)  # another may have caught up meanwhile
         elif code in UNTOUCHED:
-            followers.refused(proposal)
+            followers.drop_proposal(proposal)
 
 
 def is_open(partition: Partition, proposal: Proposal) -> bool:
@@ -198,7 +198,7 @@ def is_open(partition: Partition, proposal: Proposal) -> bool:
 
 
 def request(me: int, broker_epoch: int, sent: dict[Key, tuple[Partition, Proposal]]) -> AlterPartitionRequest:
-    """In the words of all versions: each takes its own."""
+    """With the fields of all versions: each version encodes its own."""
     ordered = sorted(sent.values(), key=lambda one: (one[0].topic, one[0].index))
     return AlterPartitionRequest(
         broker_id=me,

@@ -63,7 +63,7 @@ class Follower:
         self.leader_end = UNKNOWN  # the leader's end at its last fetch
         self.session: Used | None = None  # with it, a fetch that does not name this partition counts, too
 
-    def fetched(self, offset: int, start: int, leader_end: int, now_ms: int, broker_epoch: int) -> None:
+    def note_fetch(self, offset: int, start: int, leader_end: int, now_ms: int, broker_epoch: int) -> None:
         if offset >= leader_end:
             self.caught_up_ms = now_ms
         elif self.fetched_ms is not None and offset >= self.leader_end:
@@ -130,14 +130,14 @@ class Leader:
             self.followers = {replica: self.followers.get(replica) or Follower(None) for replica in others}
         return self._settle(isr, version, now_ms)
 
-    def settled(self, isr: Iterable[int], epoch: int, version: int, now_ms: int) -> bool:
+    def accept(self, isr: Iterable[int], epoch: int, version: int, now_ms: int) -> bool:
         """The controller's answer to a proposal: the state as it is now. An answer that is out of date is ignored."""
         if epoch != self.epoch or version < self.version or self.proposal is None:
             return False
         return self._settle(tuple(isr), version, now_ms)
 
-    def refused(self, proposal: Proposal) -> None:
-        """The controller says that it did not and will not take up the proposal."""
+    def drop_proposal(self, proposal: Proposal) -> None:
+        """The controller has rejected the proposal."""
         if proposal is self.proposal:
             self.proposal = None
             self.maximal = frozenset(self.isr)
@@ -149,21 +149,21 @@ class Leader:
 
     # What happens to the log.
 
-    def appended(self, end: int, now_ms: int, *, own_end: int | None = None) -> bool:
+    def note_append(self, end: int, now_ms: int, *, own_end: int | None = None) -> bool:
         for follower in self.followers.values():
             if follower.end == self.end and follower.session is not None:
                 follower.caught_up_ms = follower.fetched_ms = follower.session.used_ms  # it had everything then
         self.end = end
-        return self.forced(end if own_end is None else own_end, now_ms)
+        return self.note_flush(end if own_end is None else own_end, now_ms)
 
-    def forced(self, own_end: int, now_ms: int) -> bool:
+    def note_flush(self, own_end: int, now_ms: int) -> bool:
         """More of the leader's own log counts."""
         self.own_end = own_end
         return self.advance(now_ms)
 
-    def fetched(self, replica: int, offset: int, *, start: int, broker_epoch: int, now_ms: int) -> bool:
+    def note_fetch(self, replica: int, offset: int, *, start: int, broker_epoch: int, now_ms: int) -> bool:
         """A follower asked for records from `offset` on: it has everything below. KeyError: it is no replica."""
-        self.followers[replica].fetched(offset, start, self.end, now_ms, broker_epoch)
+        self.followers[replica].note_fetch(offset, start, self.end, now_ms, broker_epoch)
         return self.advance(now_ms)
 
     def advance(self, now_ms: int) -> bool:
@@ -200,7 +200,7 @@ class Leader:
         return self.proposal
 
     def _lives(self, isr: Iterable[int]) -> tuple[tuple[int, int], ...]:
-        """What we know of members, we know of these lives: one that has lost its log since must not join for it."""
+        """The broker epochs that our knowledge is about: a member that restarted since may have lost its log."""
         known = [(replica, self.followers[replica].broker_epoch) for replica in isr if replica in self.followers]
         return tuple((replica, epoch) for replica, epoch in known if epoch != UNKNOWN)
 
@@ -214,7 +214,7 @@ class Leader:
 
     def _is_behind(self, replica: int, now_ms: int) -> bool:
         follower = self.followers.get(replica)
-        if follower is None:  # no replica any more: the controller takes it out
+        if follower is None:  # no longer a replica: the controller removes it
             return False
         return self._has_lost(follower) or not follower.keeps_up(self.end, now_ms, self.lag_ms)
 

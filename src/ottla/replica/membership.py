@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.cluster.keeper import KeeperError
+from ottla.cluster.metadata_store import StoreError
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Membership:
                 reads += 1
                 if reads >= READS_MAX:
                     raise BrokerError(ErrorCode.STALE_CONTROLLER_EPOCH, f"no controller of epoch {controller_epoch}")
-            except KeeperError:
+            except StoreError:
                 pass  # it is away, and nothing of a newer controller can be told yet
             await asyncio.sleep(RETRY_S)
 
@@ -80,7 +80,7 @@ class Membership:
         self.controller_epoch = controller_epoch
         return ErrorCode.NONE
 
-    def told(self, names: Iterable[str]) -> None:
+    def note_topics(self, names: Iterable[str]) -> None:
         """The controller has told of these topics."""
         for name in names:
             self.awaited.pop(name, None)
@@ -90,5 +90,5 @@ class Membership:
         while True:
             try:
                 return await self._read_configs(names)
-            except KeeperError:
+            except StoreError:
                 await asyncio.sleep(RETRY_S)

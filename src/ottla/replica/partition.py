@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ottla.log.log import Appended, Log
     from ottla.records.validate import Accepted
     from ottla.replica.leader import Leader
-    from ottla.replica.sessions import Session, Watched
+    from ottla.replica.sessions import FetchSession, Watched
     from ottla.replica.waits import Wait
 
 NOBODY = -1
@@ -95,13 +95,13 @@ class Partition:
         self.followers: Leader | None = None
         self.waits: list[Wait] = []
         self.commit_waits: list[Wait] = []
-        self.watchers: dict[int, tuple[Session, Watched]] = {}  # the sessions of followers, by replica
+        self.watchers: dict[int, tuple[FetchSession, Watched]] = {}  # the sessions of followers, by replica
         self._commits: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap
         self._commits_max = COMMITS_KEPT
         self._count = 0
         self._site: Site | None = None
         self.led = False
-        log.on_forced = self._forced
+        log.on_forced = self._on_flush
         if led:
             self.lead(epoch)
 
@@ -132,7 +132,7 @@ class Partition:
         self.wake()
 
     def fail(self, code: ErrorCode) -> None:
-        """Whoever waits for a commit is told this."""
+        """Answer everybody who waits for a commit with this error."""
         commits, self._commits = self._commits, []
         for _, _, future in commits:
             if not future.done():
@@ -170,8 +170,8 @@ class Partition:
         if followers is not None:
             assert self._site is not None
             own_end = None if self.log.held is None else self.log.settled_end
-            if followers.appended(self.log.end, steady_ms(self._site.clock), own_end=own_end):
-                self._moved(followers.high)
+            if followers.note_append(self.log.end, steady_ms(self._site.clock), own_end=own_end):
+                self._set_high(followers.high)
             if not appended.duplicate:
                 for session, watched in self.watchers.values():
                     session.note(self, watched, len(data))
@@ -187,20 +187,20 @@ class Partition:
         return appended
 
     def _force(self) -> None:
-        """Have forced to disk what `flush.messages` wants there, before anybody reads it."""
+        """Flush what `flush.messages` wants on disk before anybody reads it."""
         if self.flusher is None:
             self.log.flush(self.log.flushed_ms)
         elif self.log.fault is None:
             self.flusher.begin(self.log)
 
-    def _forced(self, before: int) -> None:
+    def _on_flush(self, before: int) -> None:
         """What lies behind `before` is on disk."""
         if not self.led:
             return
         if self.followers is None:
             self._announce(before, self.log.high)
-        elif self._site is not None and self.followers.forced(self.log.settled_end, steady_ms(self._site.clock)):
-            self._moved(self.followers.high)
+        elif self._site is not None and self.followers.note_flush(self.log.settled_end, steady_ms(self._site.clock)):
+            self._set_high(self.followers.high)
 
     def replicate(self, data: memoryview, *, now_ms: int) -> None:
         """As a follower: append what the leader sent."""
@@ -216,7 +216,7 @@ class Partition:
             return True
         return len(followers.isr) >= min(self.log.config.min_insync_replicas, len(followers.followers) + 1)
 
-    def committed(self, offset: int) -> asyncio.Future[None] | None:
+    def wait_for_commit(self, offset: int) -> asyncio.Future[None] | None:
         """None if everything below offset is committed, and on disk where `flush.messages` asks for it.
 
         Else a future that is done then, or fails with NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS_AFTER_APPEND or
@@ -225,15 +225,15 @@ class Partition:
         log = self.log
         if log.owed > log.recovery_point:
             if self.flusher is not None:
-                return asyncio.ensure_future(self._forced_and_committed(offset))
+                return asyncio.ensure_future(self._wait_for_flush_and_commit(offset))
             log.flush(log.flushed_ms)
         if self.followers is None and self.led:
             return None
-        return self._replicated(offset)
+        return self._wait_for_replicas(offset)
 
-    async def _forced_and_committed(self, offset: int) -> None:
+    async def _wait_for_flush_and_commit(self, offset: int) -> None:
         assert self.flusher is not None
-        replicated = self._replicated(offset)
+        replicated = self._wait_for_replicas(offset)
         try:
             await self.flusher.wait_for(self.log, self.log.owed)
         except BaseException:
@@ -243,7 +243,7 @@ class Partition:
         if replicated is not None:
             await replicated
 
-    def _replicated(self, offset: int) -> asyncio.Future[None] | None:
+    def _wait_for_replicas(self, offset: int) -> asyncio.Future[None] | None:
         enough = self.has_enough()
         if self.led and offset <= self.log.high and enough:
             return None
@@ -260,7 +260,7 @@ class Partition:
         return future
 
     def _prune(self) -> None:
-        """Forget those who gave up: while too few replicas answer, producers time out and come again."""
+        """Drop waits that nobody waits for: while too few replicas answer, producers time out and try again."""
         self._commits = [commit for commit in self._commits if not commit[2].done()]
         heapify(self._commits)
         self._commits_max = max(COMMITS_KEPT, 2 * len(self._commits))
@@ -276,7 +276,7 @@ class Partition:
     def high(self) -> int:
         return self.log.high
 
-    def fetched(
+    def note_fetch(
         self,
         replica: int,
         offset: int,
@@ -284,7 +284,7 @@ class Partition:
         broker_epoch: int,
         *,
         epoch_known: bool,
-        session: Session | None = None,
+        session: FetchSession | None = None,
     ) -> None:
         """A follower has everything below offset. `epoch_known`: it named the leader epoch that it means.
 
@@ -295,25 +295,25 @@ class Partition:
             unknown = ErrorCode.UNKNOWN_LEADER_EPOCH if epoch_known else ErrorCode.NOT_LEADER_OR_FOLLOWER
             raise BrokerError(unknown, f"broker {replica} is no replica of {self.topic}-{self.index} that we know of")
         now_ms = steady_ms(site.clock)
-        if followers.fetched(replica, offset, start=start, broker_epoch=broker_epoch, now_ms=now_ms):
-            self._moved(followers.high)
+        if followers.note_fetch(replica, offset, start=start, broker_epoch=broker_epoch, now_ms=now_ms):
+            self._set_high(followers.high)
         followers.followers[replica].session = session
         if followers.may_propose(replica):
             site.propose(self)
 
-    def settled(self, *, moved: bool) -> None:
-        """The in-sync set is another now, and with it perhaps what is committed."""
+    def on_isr_change(self, *, moved: bool) -> None:
+        """The in-sync set has changed, and with it perhaps what is committed."""
         if self.followers is not None:
             self.version = self.followers.version
             if moved:
-                self._moved(self.followers.high)
+                self._set_high(self.followers.high)
 
     def advance(self, high: int) -> None:
         """As a follower: the leader says that everything below is committed."""
         if high > self.log.high:
-            self._moved(high)
+            self._set_high(high)
 
-    def _moved(self, high: int) -> None:
+    def _set_high(self, high: int) -> None:
         before, self.log.high = self.log.high, high
         self._announce(before, high)
 
@@ -357,7 +357,7 @@ class Partition:
         raise BrokerError(ErrorCode.FENCED_LEADER_EPOCH if epoch < self.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def expect(self, wait: Wait, *, to_end: bool) -> None:
-        """Have this wait told what comes: every append, or only what is committed."""
+        """Tell this wait of every append, or only of what is committed."""
         alone = self.led and self.followers is None and self.log.config.flush_messages == UNLIMITED
         (self.waits if to_end or alone else self.commit_waits).append(wait)
 
@@ -373,8 +373,8 @@ class Partition:
         for session, watched in self.watchers.values():
             session.wake(watched)
 
-    def watch(self, session: Session, watched: Watched) -> None:
-        """Have a follower's session told what is new. One that the follower had before hears no more."""
+    def watch(self, session: FetchSession, watched: Watched) -> None:
+        """Tell a follower's session what is new, in place of the session that the follower had before."""
         former = self.watchers.get(session.replica)
         if former is not None and former[0] is not session:
             former[1].home = None
@@ -382,13 +382,13 @@ class Partition:
         watched.home = self
         self.watchers[session.replica] = session, watched
 
-    def unwatch(self, session: Session) -> None:
+    def unwatch(self, session: FetchSession) -> None:
         found = self.watchers.get(session.replica)
         if found is not None and found[0] is session:
             del self.watchers[session.replica]
 
 
 def refuse(future: asyncio.Future[None], code: ErrorCode) -> None:
-    """Whoever waited may be gone by now: then nobody asks for the error, and that is no fault."""
+    """Nobody may be waiting any more. Then nobody reads the error, which asyncio would otherwise log."""
     future.set_exception(BrokerError(code))
     future.exception()

@@ -8,32 +8,32 @@ NAMED = 12  # the last version of Fetch that names topics; later ones go by topi
 TELLS_DIVERGING = 12  # the first whose answers say where logs part
 
 
-class Versions(NamedTuple):
+class FollowerVersions(NamedTuple):
     fetch: int
     offset_for_leader_epoch: int
     list_offsets: int
 
 
 # The first release of Kafka that speaks them, newest first.
-RELEASES: tuple[tuple[tuple[int, ...], Versions], ...] = (
-    ((3, 9), Versions(17, 4, 9)),
-    ((3, 7), Versions(16, 4, 8)),
-    ((3, 5), Versions(15, 4, 8)),
-    ((3, 1), Versions(13, 4, 7)),
-    ((3, 0), Versions(12, 4, 7)),
-    ((2, 8), Versions(12, 4, 6)),
-    ((2, 7), Versions(12, 3, 5)),
-    ((2, 3), Versions(11, 3, 5)),
-    ((2, 2), Versions(10, 2, 5)),
-    ((2, 1), Versions(10, 2, 4)),
-    ((2, 0), Versions(8, 1, 3)),
-    ((1, 1), Versions(7, 0, 2)),
-    ((0, 11), Versions(5, 0, 2)),
-    ((0,), Versions(5, 0, 1)),  # records of today's format need version 4 of Fetch
+RELEASES: tuple[tuple[tuple[int, ...], FollowerVersions], ...] = (
+    ((3, 9), FollowerVersions(17, 4, 9)),
+    ((3, 7), FollowerVersions(16, 4, 8)),
+    ((3, 5), FollowerVersions(15, 4, 8)),
+    ((3, 1), FollowerVersions(13, 4, 7)),
+    ((3, 0), FollowerVersions(12, 4, 7)),
+    ((2, 8), FollowerVersions(12, 4, 6)),
+    ((2, 7), FollowerVersions(12, 3, 5)),
+    ((2, 3), FollowerVersions(11, 3, 5)),
+    ((2, 2), FollowerVersions(10, 2, 5)),
+    ((2, 1), FollowerVersions(10, 2, 4)),
+    ((2, 0), FollowerVersions(8, 1, 3)),
+    ((1, 1), FollowerVersions(7, 0, 2)),
+    ((0, 11), FollowerVersions(5, 0, 2)),
+    ((0,), FollowerVersions(5, 0, 1)),  # records of today's format need version 4 of Fetch
 )
 
 
-def versions_of(release: str) -> Versions:
+def versions_of(release: str) -> FollowerVersions:
     """By a release such as 2.3 or 3.9-IV0; the newest for what is no release."""
     try:
         number = tuple(int(part) for part in release.partition("-")[0].split("."))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Partition as State
     from ottla.cluster.metadata import Metadata
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
     from ottla.replica.waits import Waits
 
     Roles = Callable[[Partition, bool], None]
@@ -44,7 +44,7 @@ NONE: dict[int, Partition] = {}
 
 
 class Replicas:
-    def __init__(self, metadata: Metadata, store: Store, waits: Waits) -> None:
+    def __init__(self, metadata: Metadata, store: LogStore, waits: Waits) -> None:
         self.waits = waits
         self._metadata = metadata
         self._store = store
@@ -94,24 +94,24 @@ class Replicas:
 
     # Finding.
 
-    def led(self, topic: str, index: int) -> Partition:
+    def require_led(self, topic: str, index: int) -> Partition:
         """The partition, if this broker leads it; else BrokerError."""
         partitions = self._by_name.get(topic)
         partition = partitions.get(index) if partitions is not None else None
         if partition is None or not partition.led:
-            return self._only_led(partition or self._absent(topic, index))
+            return self._check_led(partition or self._absent(topic, index))
         return partition
 
-    def led_by_id(self, topic_id: bytes, index: int) -> Partition:
-        return self._only_led(self.hosted_by_id(topic_id, index))
+    def require_led_by_id(self, topic_id: bytes, index: int) -> Partition:
+        return self._check_led(self.require_hosted_by_id(topic_id, index))
 
-    def hosted(self, topic: str, index: int) -> Partition:
+    def require_hosted(self, topic: str, index: int) -> Partition:
         """The partition, if a replica of it is here."""
         partitions = self._by_name.get(topic)
         partition = partitions.get(index) if partitions is not None else None
         return partition or self._absent(topic, index)
 
-    def hosted_by_id(self, topic_id: bytes, index: int) -> Partition:
+    def require_hosted_by_id(self, topic_id: bytes, index: int) -> Partition:
         partition = self._by_id.get(topic_id, NONE).get(index)
         if partition is not None:
             return partition
@@ -120,13 +120,13 @@ class Replicas:
             raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
         return self._absent(name, index)
 
-    def _only_led(self, partition: Partition) -> Partition:
+    def _check_led(self, partition: Partition) -> Partition:
         if not partition.led:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
 
     def _absent(self, name: str, index: int) -> Partition:
-        """A partition that is not there. If it should be (the disk was full when it came), it gets another chance."""
+        """A partition that is not hosted. If it should be (the disk was full when it came), try again to open it."""
         if (name, index) in self._lost:
             raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, LOST)
         topic = self._metadata.image.topics.get(name)
@@ -253,7 +253,7 @@ class Replicas:
         )
 
     def _traffic(self, topic: Topic) -> Traffic:
-        """That of the topic's other partitions. A topic that has only the name of a former one begins with nothing."""
+        """The counters that the topic's partitions share. A new topic under an old name starts at zero."""
         hosted = self._prepared.get(topic.id) or self._by_name.get(topic.name) or NONE
         one = next(iter(hosted.values()), None)
         return Traffic() if one is None or one.topic_id != topic.id else one.traffic
@@ -293,7 +293,7 @@ class Replicas:
 
 
 def too_many_files(topic: Topic) -> BrokerError:
-    """Why a topic cannot be hosted, and what would help. Not an error to try again after."""
+    """Why a topic cannot be hosted, and what would help. Clients do not retry after this error."""
     reason = (
         f"The {len(topic.partitions)} partition(s) of topic '{topic.name}' need more open files than the limit of "
         f"{descriptors.limit()} allows: raise it (ulimit -n, or LimitNOFILE of the service) and restart the broker."

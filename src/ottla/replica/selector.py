@@ -1,6 +1,6 @@
-"""Which replica a consumer had better read from (KIP-392): one of its rack, if it has what the consumer wants.
+"""Which replica a consumer should read from (KIP-392): one in its rack, if it has what the consumer wants.
 
-Only replicas that are in sync are named: another may lag, and with it the consumer, for as long as it likes.
+Only in-sync replicas are named: another may lag behind without limit, and the consumer with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
-def preferred_replica(
+def choose_replica(
     selector: str | None, partition: Partition, offset: int, rack: str, image: Image, listener: str
 ) -> int | None:
     """A follower that serves this rack, or None to read from the leader, which is us."""

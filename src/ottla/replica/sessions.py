@@ -73,7 +73,7 @@ class Watched:
 Key = tuple[str | bytes, int]
 
 
-class Session:
+class FetchSession:
     __slots__ = (
         "by_id",
         "denied",
@@ -104,8 +104,8 @@ class Session:
         self.owner = ""  # where clients have names: whose it is
         self.denied: dict[Key, None] = {}  # and which partitions it asks for in vain
 
-    def told(self, watched: Iterable[Watched]) -> None:
-        """These were in the answer: next time they come last, so that every partition gets its turn."""
+    def move_to_end(self, watched: Iterable[Watched]) -> None:
+        """Partitions that were in the answer come last next time, so that every partition gets its turn."""
         for one in watched:
             if one.key in self.watched:
                 del self.watched[one.key]
@@ -133,7 +133,7 @@ class Session:
             self.wait.wake()
 
     def leave(self, watched: Iterable[Watched]) -> None:
-        """Hear no more of these."""
+        """Stop watching these partitions."""
         for one in watched:
             if one.home is not None:
                 one.home.unwatch(self)
@@ -145,13 +145,13 @@ class Sessions:
         self._slots = slots
         self._eviction_ms = eviction_ms
         self._draw = draw  # a random positive int32
-        self._by_id: dict[int, Session] = {}
+        self._by_id: dict[int, FetchSession] = {}
         self._count = 0  # partitions that all of them watch
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def find(self, identity: int) -> Session | None:
+    def find(self, identity: int) -> FetchSession | None:
         return self._by_id.get(identity)
 
     def close_all(self) -> None:
@@ -159,15 +159,17 @@ class Sessions:
         for identity in list(self._by_id):
             self._forget(identity)
 
-    def open(self, request: FetchRequest, now_ms: int, *, by_id: bool) -> tuple[Session | None, bool, list[Watched]]:
+    def open(
+        self, request: FetchRequest, now_ms: int, *, by_id: bool
+    ) -> tuple[FetchSession | None, bool, list[Watched]]:
         """The session of this fetch, whether the answer may leave out what has not changed, and what to read."""
         epoch = request.session_epoch
         if epoch == EPOCH_FINAL:
             self._forget(request.session_id)
-            return None, False, list(asked(request, by_id=by_id).values())
+            return None, False, list(list_partitions(request, by_id=by_id).values())
         if epoch == EPOCH_INITIAL:
             self._forget(request.session_id)
-            watched = asked(request, by_id=by_id)
+            watched = list_partitions(request, by_id=by_id)
             if not watched:
                 return None, False, []
             replica = max(request.replica_id, request.replica_state.replica_id)  # each version has one of them
@@ -191,7 +193,7 @@ class Sessions:
             return session, True, session.take_fresh()
         return session, True, list(session.watched.values())
 
-    def _change(self, session: Session, request: FetchRequest) -> None:
+    def _change(self, session: FetchSession, request: FetchRequest) -> None:
         watched, by_id = session.watched, session.by_id
         before = len(watched)
         for topic in request.topics:
@@ -216,7 +218,7 @@ class Sessions:
             self._forget(session.id)
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the client will ask for all, without a session
 
-    def _create(self, watched: dict[Key, Watched], now_ms: int, *, by_id: bool, replica: int) -> Session | None:
+    def _create(self, watched: dict[Key, Watched], now_ms: int, *, by_id: bool, replica: int) -> FetchSession | None:
         if self._count + len(watched) > WATCHED_MAX:
             return None
         if len(self._by_id) >= self._slots and not self._evict(len(watched), now_ms):
@@ -224,7 +226,7 @@ class Sessions:
         identity = self._draw()
         while identity in self._by_id:
             identity = self._draw()
-        self._by_id[identity] = session = Session(identity, watched, now_ms, by_id=by_id, replica=replica)
+        self._by_id[identity] = session = FetchSession(identity, watched, now_ms, by_id=by_id, replica=replica)
         self._count += len(watched)
         return session
 
@@ -247,7 +249,7 @@ class Sessions:
         return True
 
 
-def asked(request: FetchRequest, *, by_id: bool) -> dict[Key, Watched]:
+def list_partitions(request: FetchRequest, *, by_id: bool) -> dict[Key, Watched]:
     """The partitions that the request itself names, each once."""
     watched: dict[Key, Watched] = {}
     for topic in request.topics:

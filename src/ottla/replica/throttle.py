@@ -39,7 +39,7 @@ class Throttle:
             self._samples.append((now, size))
             self._forget(now)
 
-    def exceeded(self) -> bool:
+    def is_exceeded(self) -> bool:
         if not self._samples:
             return False
         now = self._clock.monotonic()

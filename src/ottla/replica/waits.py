@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ottla.replica.partition import Partition
-    from ottla.replica.sessions import Session
+    from ottla.replica.sessions import FetchSession
 
 
 class Waits:
@@ -41,7 +41,7 @@ class Waits:
         *,
         committed: bool = False,
         to_end: bool = False,
-        session: Session | None = None,
+        session: FetchSession | None = None,
     ) -> asyncio.Future[Any]:
         """A future of `answer()`, taken when size_missing bytes can be read in the partitions, or at the timeout.
 
@@ -60,7 +60,7 @@ class Waits:
         return wait.future
 
     def release(self) -> None:
-        """Answer everybody now with what there is: the broker is stopping."""
+        """The broker stops: answer every wait now with what there is."""
         for wait in list(self._open):
             wait.finish()
 
@@ -94,19 +94,19 @@ class Wait:
         self._unstable = {one: (one.log.last_stable(one.high), 0) for one in partitions} if committed else None
         self._woken = False
         self.partitions = partitions
-        self.session: Session | None = None
+        self.session: FetchSession | None = None
         self.future: asyncio.Future[Any] = waits._loop.create_future()
         self.timer: asyncio.TimerHandle | None = None
 
     def grow(self, partition: Partition, size: int) -> None:
         """Some bytes came to one of the partitions."""
         if self._unstable is not None:
-            size = self._settled(partition, size)
+            size = self._count_stable(partition, size)
         self._size_missing -= size
         if size and self._size_missing <= 0:
             self.wake()
 
-    def _settled(self, partition: Partition, size: int) -> int:
+    def _count_stable(self, partition: Partition, size: int) -> int:
         """How many bytes have become stable by an append of this size."""
         assert self._unstable is not None
         end, held = self._unstable[partition]

@@ -11,11 +11,13 @@ The paths and the JSON are those of Apache Kafka 3.9 in ZooKeeper mode, so that 
 from __future__ import annotations
 
 import json
-from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from enum import IntEnum
 
 WILDCARD: Final = "*"
 EVERYBODY: Final = "User:*"
@@ -25,51 +27,6 @@ PREFIXED_ROOT: Final = "/kafka-acl-extended/prefixed"
 LITERAL_CHANGES: Final = "/kafka-acl-changes"
 PREFIXED_CHANGES: Final = "/kafka-acl-extended-changes"
 CHANGE_PREFIX: Final = "acl_changes_"
-
-
-class ResourceType(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class Pattern(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class Operation(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-
-class Permission(IntEnum):
-    UNKNOWN = 0
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
 
 
 # What each kind of resource knows; an entry with another operation is refused.
@@ -199,12 +156,12 @@ def encode_entries(entries: Iterable[Entry]) -> bytes:
         {
             "principal": entry.principal,
             "permissionType": label(entry.permission),
-            "operation": label(entry.operation),
             "host": entry.host,
+            "operation": label(entry.operation),
         }
         for entry in sorted(entries)
     ]
-    return json.dumps({"version": 1, "acls": acls}, separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps({"acls": acls, "version": 1}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def decode_entries(data: bytes) -> frozenset[Entry]:

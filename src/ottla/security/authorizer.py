@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.security.acl import OPERATIONS, WILDCARD, Operation, Pattern, Permission, Resource, ResourceType
+from ottla.security.acl import OPERATIONS, WILDCARD, Resource
+from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

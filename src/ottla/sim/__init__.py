@@ -3,7 +3,7 @@
 loop          an event loop with virtual time, and processes that can be stopped, paused and killed
 clock         what a process takes for the time
 disk          files that may lose or tear what no sync has covered, and run full
-keeper        a model of ZooKeeper: sessions, watches, answers that get lost
+zookeeper     a model of ZooKeeper: sessions, watches, answers that get lost
 net           connections between hosts: late, cut one way or both, reset
 node          a real broker on all of these
 clients       producers and consumers that remember what they were told

@@ -9,11 +9,16 @@ how that was answered; a reader of what is committed says what it got. From thes
     lost      a transaction whose commit was acknowledged, and not read in the end
     zombie    a commit that was acknowledged to a producer after another had taken its place
     offsets   a group's offset in the end that is not that of the last transaction that committed one
+    marker    a transaction that has no end in a log before the next one of its producer, or the wrong one: readers may
+              not notice, for the end of the next one is taken for its own
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from ottla.records import batch
+from ottla.sim.transactions import is_abort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,6 +96,24 @@ class Transactions:
             self._wrong(f"V10 early: {where} was read")
 
     # The end.
+
+    def look_for_ends(self, partition: Partition, data: bytes) -> None:
+        """All batches of a log."""
+        where = f"{partition[0]}-{partition[1]}"
+        last: dict[int, Transaction] = {}  # by producer id: the one that is open
+        for entry in batch.entries(data):
+            header = batch.header(data, entry.position)
+            if header.control:
+                ended = last.pop(header.producer_id, None)
+                if ended is not None and ended.committed is is_abort(data, entry.position):
+                    self._wrong(f"V10 marker: {ended}, committed={ended.committed}, has the wrong end in {where}")
+            elif header.transactional:
+                for record in batch.iterate(data, entry.position):
+                    one = self.of[partition, record.value or b""]
+                    before = last.setdefault(header.producer_id, one)
+                    if before is not one:
+                        self._wrong(f"V10 marker: {before} has no end in {where}, and {one} begins at {record.offset}")
+                        return
 
     def close(self, logs: Mapping[Partition, Mapping[int, bytes]], offset: int) -> None:
         """What is in the logs, by offset, and the offset of the group: everything has ended and was read."""

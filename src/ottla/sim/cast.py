@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.cluster.keeper import NoNode
+from ottla.cluster.metadata_store import NoNode
 from ottla.sim import seasons
 from ottla.sim.atomic import Transactions
-from ottla.sim.clients import Producer, Reader
-from ottla.sim.members import Ledger, Member
+from ottla.sim.clients import ProducingClient, ReadingClient
+from ottla.sim.members import GroupLedger, GroupMember
 from ottla.sim.seasons import Gardener
 from ottla.sim.transactions import CommittedReader, Coordinators, TransactionalProducer
 
@@ -32,13 +32,13 @@ class Cast:
     def __init__(self, world: World, chance: Random, parts: Sequence[str] | None = None) -> None:
         self.world = world
         client, history, partitions = world.client, world.history, world.partitions
-        self.ledger = Ledger(world.fail)
+        self.ledger = GroupLedger(world.fail)
         self.transactions = Transactions(world.fail)
-        self.writers: list[Producer | TransactionalProducer | Gardener] = [
-            Producer(client(name), history, partitions, pause_s=0.3) for name in ("p1", "p2")
+        self.writers: list[ProducingClient | TransactionalProducer | Gardener] = [
+            ProducingClient(client(name), history, partitions, pause_s=0.3) for name in ("p1", "p2")
         ]
-        self.readers: list[Reader] = [Reader(client("r1"), history, partitions)]
-        self.members = [Member(client(name), history, self.ledger, GROUP, partitions) for name in ("g1", "g2")]
+        self.readers: list[ReadingClient] = [ReadingClient(client("r1"), history, partitions)]
+        self.members = [GroupMember(client(name), history, self.ledger, GROUP, partitions) for name in ("g1", "g2")]
         by_chance = [part for part, likely in PARTS.items() if chance.random() < likely]
         self.parts = by_chance if parts is None else parts
         if "transactions" in self.parts:
@@ -82,8 +82,8 @@ class Cast:
             ),
         }
 
-    async def end(self, logs: Mapping[Partition, Mapping[int, bytes]]) -> None:
-        """What is in the logs, by offset, when nothing is written any more."""
+    async def end(self, logs: Mapping[Partition, Mapping[int, bytes]], contents: Mapping[Partition, bytes]) -> None:
+        """What is in the logs, by offset and as it is, when nothing is written any more."""
         for client in (*self.writers, *self.readers):
             if client.refused:
                 self.world.fail(f"V9 {client.refused[0]}")
@@ -94,3 +94,5 @@ class Cast:
                 "admin", Coordinators(self.world.client("admin")).offset(self.world.partitions[0])
             )
             self.transactions.close(logs, offset)
+            for partition, data in contents.items():
+                self.transactions.look_for_ends(partition, data)

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ottla.sim.history import Partition as Key
-    from ottla.sim.keeper import SimStore, Znode
     from ottla.sim.loop import Process
-    from ottla.sim.node import Node
+    from ottla.sim.node import SimNode
+    from ottla.sim.zookeeper import SimZnode, SimZooKeeper
 
 READ_SIZE = 1 << 20
 
 
-class Seen(NamedTuple):
+class SeenReplica(NamedTuple):
     """A replica as it was after the last callback of its broker."""
 
     high: int
@@ -48,7 +48,7 @@ class Seen(NamedTuple):
     led: bool
 
 
-class State(NamedTuple):
+class StoredState(NamedTuple):
     """What the store says of a partition."""
 
     leader: int
@@ -67,16 +67,16 @@ class Truth:
 
 
 class Checks:
-    def __init__(self, store: SimStore, wrong: Callable[[str], None]) -> None:
+    def __init__(self, store: SimZooKeeper, wrong: Callable[[str], None]) -> None:
         self.truths: dict[Key, Truth] = defaultdict(Truth)
-        self.states: dict[Key, State] = {}
+        self.states: dict[Key, StoredState] = {}
         self.ends: dict[tuple[int, Key], int] = {}  # the end of each replica's log; none after its power was lost
         self.deletable: set[str] = set()  # topics that somebody has asked to delete
         self.unclean = False  # leaders from outside the in-sync set are allowed
         self._store = store
         self._wrong = wrong
-        self._of: dict[Process, Node] = {}
-        self._seen: dict[tuple[int, Key], Seen] = {}
+        self._of: dict[Process, SimNode] = {}
+        self._seen: dict[tuple[int, Key], SeenReplica] = {}
         self._verified: dict[tuple[int, Key], int] = {}
         self._logs: dict[tuple[int, Key], Any] = {}  # the logs of those that were seen
         self._released: set[tuple[int, Key]] = set()  # replicas that were moved away: their logs may begin anew
@@ -88,7 +88,7 @@ class Checks:
 
     # Brokers.
 
-    def begin(self, node: Node) -> None:
+    def begin(self, node: SimNode) -> None:
         """A new process: what the old one had in mind counts no more."""
         assert node.process is not None
         self._of[node.process] = node
@@ -96,7 +96,7 @@ class Checks:
             del self._seen[key]
             self._verified.pop(key, None)
 
-    def note_power_loss(self, node: Node) -> None:
+    def note_power_loss(self, node: SimNode) -> None:
         for key in [key for key in self.ends if key[0] == node.number]:
             del self.ends[key]
 
@@ -108,13 +108,13 @@ class Checks:
         for partition in list_hosted(node):
             if any(partition.topic_id) and partition.topic_id != self._ids.get(partition.topic):
                 continue
-            seen = Seen(partition.high, partition.log.end, partition.epoch, partition.led)
+            seen = SeenReplica(partition.high, partition.log.end, partition.epoch, partition.led)
             key = (partition.topic, partition.index)
             before = self._seen.get((node.number, key))
             if seen != before:
                 self._look(node, key, partition, seen, before)
 
-    def _look(self, node: Node, key: Key, partition: Any, seen: Seen, before: Seen | None) -> None:
+    def _look(self, node: SimNode, key: Key, partition: Any, seen: SeenReplica, before: SeenReplica | None) -> None:
         place = (node.number, key)
         if self._logs.get(place) is not partition.log and place in self._released:
             self._released.discard(place)
@@ -140,7 +140,9 @@ class Checks:
         if seen.high > (before.high if before is not None else partition.log.start):
             self._verify(place, key, partition, seen.high, name)
 
-    def _lead(self, node: Node, key: Key, partition: Any, seen: Seen, before: Seen | None, name: str) -> None:
+    def _lead(
+        self, node: SimNode, key: Key, partition: Any, seen: SeenReplica, before: SeenReplica | None, name: str
+    ) -> None:
         first = self._leaders.setdefault((key, seen.epoch), node.number)
         if first != node.number:
             self._wrong(f"V6 {name}: leads in epoch {seen.epoch}, and so did b{first}")
@@ -190,7 +192,7 @@ class Checks:
             for (topic, index), state in self.states.items()
         )
 
-    def _on_change(self, zxid: int, path: str, node: Znode | None) -> None:
+    def _on_change(self, zxid: int, path: str, node: SimZnode | None) -> None:
         parts = path.split("/")
         if parts[1:3] != ["brokers", "topics"] or len(parts) < 4:
             return
@@ -229,7 +231,7 @@ class Checks:
 
     def _state(self, key: Key, data: bytes) -> None:
         said = json.loads(data)
-        new = State(said["leader"], said["leader_epoch"], tuple(said["isr"]), said["controller_epoch"])
+        new = StoredState(said["leader"], said["leader_epoch"], tuple(said["isr"]), said["controller_epoch"])
         old, name = self.states.get(key), f"{key[0]}-{key[1]}"
         self.states[key] = new
         self._isrs[key, new.epoch] = new.isr
@@ -257,7 +259,7 @@ class Checks:
                 self._wrong(f"V7 {name}: b{joined} is in sync again and ends at {end} of {self.truths[key].high}")
 
 
-def list_hosted(node: Node) -> Iterable[Any]:
+def list_hosted(node: SimNode) -> Iterable[Any]:
     """The partitions that the broker of a node has, as its own objects."""
     if node.broker is None or node.broker._dispatch is None:
         return ()

@@ -57,7 +57,7 @@ RETRY = frozenset(
 )
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The cluster answered with an error that a client does not expect."""
 
 
@@ -136,7 +136,7 @@ class Sent:
         self.values = values
 
 
-class Producer:
+class ProducingClient:
     """An idempotent producer of some partitions."""
 
     def __init__(self, client: Client, history: History, partitions: Sequence[Partition], *, pause_s: float) -> None:
@@ -234,7 +234,7 @@ class Producer:
         return ProduceRequest(acks=-1, timeout_ms=int(REQUEST_TIMEOUT_S * 1000), topic_data=[topic])
 
 
-class Reader:
+class ReadingClient:
     """Reads some partitions from the beginning, committed or not, and asks where they end."""
 
     isolation = 0

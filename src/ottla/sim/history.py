@@ -41,7 +41,7 @@ class Place(NamedTuple):
     number: int
 
 
-class Reader:
+class ReaderState:
     """What one reader has seen of one partition."""
 
     def __init__(self, position: int) -> None:
@@ -60,7 +60,7 @@ class Story:
         self.unplaced: set[bytes] = set()  # acknowledged, and nobody was told where
         self.values: dict[int, bytes] = {}  # every offset that anybody was told of
         self.offsets: dict[bytes, int] = {}
-        self.readers: dict[str, Reader] = {}
+        self.readers: dict[str, ReaderState] = {}
         self.ends: dict[str, int] = {}
         self.last_acked: dict[str, tuple[int, int]] = {}  # of each producer: number and offset
 
@@ -111,13 +111,13 @@ class History:
     def note_start(self, reader: str, partition: Partition, position: int) -> None:
         """A reader begins at an offset, or goes there."""
         before = self.partitions[partition].readers.get(reader)
-        now = self.partitions[partition].readers[reader] = Reader(position)
+        now = self.partitions[partition].readers[reader] = ReaderState(position)
         if before is not None:
             now.high = before.high
 
     def note_read(self, reader: str, partition: Partition, offset: int, value: bytes) -> None:
         story = self.partitions[partition]
-        state = story.readers.setdefault(reader, Reader(offset))
+        state = story.readers.setdefault(reader, ReaderState(offset))
         if offset < state.position:
             self._wrong("reordered", partition, f"{reader} got offset {offset} after {state.position - 1}")
         for missed in range(state.position, offset):
@@ -134,7 +134,7 @@ class History:
 
     def note_high(self, reader: str, partition: Partition, high: int) -> None:
         """A reader is told the high watermark."""
-        state = self.partitions[partition].readers.setdefault(reader, Reader(0))
+        state = self.partitions[partition].readers.setdefault(reader, ReaderState(0))
         if high < state.high:
             self._wrong("backwards", partition, f"{reader} was told a high watermark of {state.high}, then {high}")
         state.high = max(state.high, high)

@@ -43,7 +43,7 @@ SESSION_MS = 6000
 REBALANCE_MS = 6000
 
 
-class Ledger:
+class GroupLedger:
     """What a group was told, by whomever."""
 
     def __init__(self, wrong: Callable[[str], None]) -> None:
@@ -73,13 +73,13 @@ class Ledger:
             self._wrong(f"V13 {partition}: {member} was told {offset}, and {least} had been committed")
 
 
-class Refused(Exception):
+class CoordinatorRefused(Exception):
     """The coordinator said no: join again, or find another."""
 
 
-class Member:
+class GroupMember:
     def __init__(
-        self, client: Client, history: History, ledger: Ledger, group: str, partitions: Sequence[Partition]
+        self, client: Client, history: History, ledger: GroupLedger, group: str, partitions: Sequence[Partition]
     ) -> None:
         self.client = client
         self.history = history
@@ -97,7 +97,7 @@ class Member:
             try:
                 await self._join()
                 await self._consume()
-            except (LinkError, Refused):
+            except (LinkError, CoordinatorRefused):
                 self.mine = {}
             await self.client.rest()
 
@@ -105,7 +105,7 @@ class Member:
         if self._coordinator is None:
             found = await self.client.ask(self.client.anybody(), FindCoordinatorRequest(key=self.group), 2)
             if found.error_code:
-                raise Refused
+                raise CoordinatorRefused
             self._coordinator = (found.host, found.port)
         try:
             return await self.client.ask(self._coordinator, request, version, timeout_s=timeout_s)
@@ -120,7 +120,7 @@ class Member:
             self._id = ""
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
             self._coordinator = None
-        raise Refused(code)
+        raise CoordinatorRefused(code)
 
     async def _join(self) -> None:
         topics = sorted({topic for topic, _ in self.partitions})
@@ -136,7 +136,7 @@ class Member:
         joined = await self._ask(request, 5, timeout_s=REBALANCE_MS / 1000 + 2)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._id = joined.member_id
-            raise Refused
+            raise CoordinatorRefused
         self._check(joined.error_code)
         self._id, generation = joined.member_id, joined.generation_id
         self.ledger.note_generation(generation)

@@ -41,7 +41,7 @@ class Network:
         self._cuts: set[tuple[str, str]] = set()
         self._listening: dict[tuple[str, int], Listening] = {}
         self._pipes: dict[Pipe, None] = {}
-        self._stalled: list[Attempt] = []
+        self._stalled: list[ConnectAttempt] = []
         self._fd = FIRST_FD
         loop.dial = self._dial
 
@@ -111,19 +111,19 @@ class Network:
 
     async def connect(self, source: str, host: str, port: int) -> SimSocket:
         """A connection from a host to an address; it takes as long as it takes."""
-        attempt = Attempt(source, (host, port), self.loop.create_future(), PROCESS.get())
+        attempt = ConnectAttempt(source, (host, port), self.loop.create_future(), PROCESS.get())
         self._later(self.delay_s(source, host), attempt)
         if self.ghosts and self.chance.random() < self.ghosts:
-            self._later(self.delay_s(source, host), Attempt(source, (host, port), None, PROCESS.get()))
+            self._later(self.delay_s(source, host), ConnectAttempt(source, (host, port), None, PROCESS.get()))
         assert attempt.future is not None
         found: SimSocket = await attempt.future
         return found
 
-    def _later(self, delay_s: float, attempt: Attempt) -> None:
+    def _later(self, delay_s: float, attempt: ConnectAttempt) -> None:
         outside = self.loop.outside_context
         self.loop.call_later(delay_s, self._try, attempt, context=outside)
 
-    def _try(self, attempt: Attempt) -> None:
+    def _try(self, attempt: ConnectAttempt) -> None:
         source, (host, port) = attempt.source, attempt.address
         if attempt.process.dead or (attempt.future is not None and attempt.future.done()):
             return
@@ -159,7 +159,7 @@ class Network:
         self.loop.sockets.pop(socket.fd, None)
 
 
-class Attempt:
+class ConnectAttempt:
     """Somebody dials; without a future it is the same packet a second time."""
 
     __slots__ = ("address", "future", "process", "source")

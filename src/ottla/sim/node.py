@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
 from ottla.broker import Broker
-from ottla.cluster.member import Member
+from ottla.cluster.registration import Registration
 from ottla.cluster.standalone import Standalone
 from ottla.config import load
 from ottla.errors import BrokerError
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import Device, SimDisk
-from ottla.sim.keeper import SimKeeper
 from ottla.sim.loop import PROCESS
+from ottla.sim.zookeeper import SimMetadataStore
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from random import Random
     from socket import socket
 
-    from ottla.sim.keeper import SimStore
     from ottla.sim.loop import Process, SimLoop
     from ottla.sim.net import Network
+    from ottla.sim.zookeeper import SimZooKeeper
 
 PORT = 9092
 
@@ -50,7 +50,7 @@ class SimBroker(Broker):
         return sockets
 
 
-class Node:
+class SimNode:
     """One host with a disk, and the broker that runs on it, or does not."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Node:
         number: int,
         folder: Path,
         network: Network,
-        store: SimStore,
+        store: SimZooKeeper,
         chance: Random,
         options: Mapping[str, str],
         *,
@@ -77,7 +77,7 @@ class Node:
         self._options = options
         self._standalone = standalone
         self._disk: SimDisk | None = None
-        self._keeper: SimKeeper | None = None
+        self._metadata_store: SimMetadataStore | None = None
         self._loop: SimLoop = network.loop
 
     @property
@@ -106,13 +106,13 @@ class Node:
             "ottla.metrics.listener": "off",  # it would listen on a real socket
             **self._options,
         }
-        self._keeper = SimKeeper(self.store, self.name, timeout_s=6.0)
+        self._metadata_store = SimMetadataStore(self.store, self.name, timeout_s=6.0)
         self.broker = self._make(pairs)
         self.broker.network = self.network
         self._loop.create_task(self._live(self.broker), name=f"{self.name} lives")
 
     def _make(self, pairs: Mapping[str, str]) -> SimBroker:
-        return SimBroker(load(pairs), clock=self.clock, disk=self._disk, keeper=self._keeper)
+        return SimBroker(load(pairs), clock=self.clock, disk=self._disk, metadata_store=self._metadata_store)
 
     async def _live(self, broker: SimBroker) -> None:
         try:
@@ -142,11 +142,11 @@ class Node:
     def _end(self) -> None:
         assert self.process is not None
         assert self._disk is not None
-        assert self._keeper is not None
+        assert self._metadata_store is not None
         self._loop.kill(self.process)
         self._disk.kill()
         if self._standalone:  # its store is a file of its own: nothing outlives the process
-            self.store.expire(self._keeper.session)
+            self.store.expire(self._metadata_store.session)
 
     def close(self) -> None:
         """The story has ended: let go of the files."""
@@ -207,7 +207,7 @@ def make_deterministic(loop: SimLoop, chance: Random) -> Iterator[None]:
             stack.enter_context(mock.patch(f"{place}.monotonic", loop.time))
         stack.enter_context(mock.patch("ottla.broker.secrets", numbers))
         stack.enter_context(mock.patch("ottla.broker.uuid", identities))
-        for maker in (Standalone, Member):
+        for maker in (Standalone, Registration):
             defaults = maker.__init__.__kwdefaults__
             stack.enter_context(mock.patch.dict(defaults, random_bytes=chance.randbytes))
         stack.enter_context(mock.patch("os.urandom", chance.randbytes))

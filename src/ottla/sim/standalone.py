@@ -8,13 +8,13 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from ottla.records import batch
-from ottla.sim.clients import Client, Producer, Reader
+from ottla.sim.clients import Client, ProducingClient, ReadingClient
 from ottla.sim.history import History, Violation
-from ottla.sim.keeper import SimStore
 from ottla.sim.link import LinkError
 from ottla.sim.loop import make_loop
 from ottla.sim.net import Network
-from ottla.sim.node import PORT, Node, make_deterministic
+from ottla.sim.node import PORT, SimNode, make_deterministic
+from ottla.sim.zookeeper import SimZooKeeper
 from ottla.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ class Standalone:
         self.loop.trace = trace
         self.loop.until = self.loop.time() + 300
         self.network = Network(self.loop, Random(f"{seed} net"))
-        self.store = SimStore(self.loop, self.network)
+        self.store = SimZooKeeper(self.loop, self.network)
         self.history = History(self._wrong)
-        self.node = Node(
+        self.node = SimNode(
             1, folder, self.network, self.store, Random(f"{seed} disk"), {"log.segment.bytes": "4096"}, standalone=True
         )
         self._seed = seed
@@ -63,8 +63,8 @@ class Standalone:
         bootstrap = [(self.node.name, PORT)]
         self.node.start()
         clients = [Client(self.network, name, bootstrap, Random(f"{self._seed} {name}")) for name in ("p1", "p2", "r1")]
-        producers = [Producer(one, self.history, self._partitions, pause_s=0.05) for one in clients[:2]]
-        reader = Reader(clients[2], self.history, self._partitions)
+        producers = [ProducingClient(one, self.history, self._partitions, pause_s=0.05) for one in clients[:2]]
+        reader = ReadingClient(clients[2], self.history, self._partitions)
         await self._in_process("admin", self._create(Client(self.network, "admin", bootstrap, self.chance)))
         works = [self._in_process(one.client.name, one.run()) for one in producers]
         reading = self._in_process(reader.client.name, reader.run())
@@ -115,7 +115,7 @@ class Standalone:
                 return
             await client.rest()
 
-    async def _catch_up(self, reader: Reader) -> None:
+    async def _catch_up(self, reader: ReadingClient) -> None:
         async with asyncio.timeout(CALM_S):
             while True:
                 if all(self._end(partition) == reader.positions[partition] for partition in self._partitions):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode
 from ottla.records import batch
-from ottla.sim.clients import RETRY, Reader
+from ottla.sim.clients import RETRY, ReadingClient
 from ottla.sim.link import LinkError
 from ottla.wire import codec
 from ottla.wire.messages.commits import OffsetFetchRequest, OffsetFetchRequestTopic
@@ -287,7 +287,7 @@ def offset_code(answer: Any) -> int:
     return int(answer.topics[0].partitions[0].error_code)
 
 
-class CommittedReader(Reader):
+class CommittedReader(ReadingClient):
     """Reads only what is committed."""
 
     isolation = 1

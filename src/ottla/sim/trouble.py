@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.sim.keeper import HOST
+from ottla.sim.zookeeper import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ottla.sim.node import Node
+    from ottla.sim.node import SimNode
     from ottla.sim.world import World
 
 CLIENTS = ("p1", "p2", "r1", "g1", "g2")  # of every story
@@ -81,7 +81,7 @@ class Trouble:
 
     # One broker, or two.
 
-    def _pick(self) -> Node | None:
+    def _pick(self) -> SimNode | None:
         """A node that runs and has no other trouble."""
         free = [one for one in self.world.nodes if one.running and not one.paused and one.name not in self._busy]
         return self._chance.choice(free) if free else None

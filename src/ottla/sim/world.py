@@ -19,19 +19,19 @@ from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ottla.cluster.keeper import KeeperError
+from ottla.cluster.metadata_store import StoreError
 from ottla.cluster.peers import PeerError
 from ottla.errors import BrokerError, ErrorCode
 from ottla.sim.cast import Cast
 from ottla.sim.checks import Checks, batches, list_hosted
 from ottla.sim.clients import Client, records
 from ottla.sim.history import History
-from ottla.sim.keeper import SimStore
 from ottla.sim.link import LinkError
 from ottla.sim.loop import make_loop
 from ottla.sim.net import Network
-from ottla.sim.node import PORT, Node, make_deterministic
+from ottla.sim.node import PORT, SimNode, make_deterministic
 from ottla.sim.trouble import Trouble
+from ottla.sim.zookeeper import SimZooKeeper
 from ottla.wire.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ottla.sim.history import Partition
 
-FORESEEN = (PeerError, KeeperError, OSError, BrokerError)  # what the world does to brokers
+FORESEEN = (PeerError, StoreError, OSError, BrokerError)  # what the world does to brokers
 TOPIC = "orders"
 CALM_S = 90.0
 STORY_S = 600.0
@@ -91,9 +91,9 @@ class World:
         self.loop.callbacks_max = CALLBACKS_MAX
         self.network = Network(self.loop, Random(f"{seed} net"))
         self.network.ghosts = 0.05
-        self.store = SimStore(self.loop, self.network)
+        self.store = SimZooKeeper(self.loop, self.network)
         self.nodes = [
-            Node(
+            SimNode(
                 number,
                 folder / str(number),
                 self.network,
@@ -110,6 +110,7 @@ class World:
         self.partitions = [(TOPIC, index) for index in range(partitions)]
         self.trouble = Trouble(self, rounds, kinds)
         self._parts = cast
+        self._contents: dict[Partition, bytes] = {}  # of the logs, in the end
         self._alarm = Alarm(self)
 
     def fail(self, what: str) -> None:
@@ -157,7 +158,7 @@ class World:
             "every replica has everything": self._is_level,
         }
         if await self._calm({**cast.wishes(), **wishes}):
-            await cast.end(self._compare())
+            await cast.end(self._compare(), self._contents)
 
     async def _calm(self, wishes: dict[str, Callable[[], bool]]) -> bool:
         """After everything has healed, all of these become true (V17)."""
@@ -188,6 +189,7 @@ class World:
                     if (one.topic, one.index) == key:
                         pieces = [data for _, data in batches(one.log, one.log.start, one.high)]
                         contents[node.name] = b"".join(pieces)
+                        self._contents[key] = contents[node.name]
                         logs[key] = {record.offset: record.value or b"" for data in pieces for record in records(data)}
             self.history.compare_replicas(key, contents)
             self.history.check_found(key, logs[key])
@@ -214,7 +216,7 @@ class World:
 
     # For those who make things happen.
 
-    def start(self, node: Node) -> None:
+    def start(self, node: SimNode) -> None:
         node.device.full = False  # who starts a broker again makes room first: its logs could not be recovered
         node.start()
         self.checks.begin(node)

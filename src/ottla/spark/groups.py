@@ -1,4 +1,4 @@
-"""Groups to which a job commits how far it is, for whoever watches lag: ours by name, and looked at before we write.
+"""Groups to which jobs commit their progress, so that lag can be watched. A group is checked before its first commit.
 
 A group of that name may be in use by others, and to commit to it would move their consumers. What is ours is known by
 the metadata of its offsets, a JSON object with the keys that we write. `check` refuses all others.
@@ -16,7 +16,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.failure import Failed
-from ottla.client.groups import Committed, commit, committed, membership
+from ottla.client.groups import Committed, commit, membership, read_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -40,7 +40,7 @@ def check(cluster: Cluster, group: str, keys: Collection[str]) -> None:
     who = membership(cluster, group)
     if who.members:
         raise Foreign(f"{who.members} consumers use this group, {group}: {fix}")
-    offsets = committed(cluster, group, stable=False)
+    offsets = read_offsets(cluster, group, stable=False)
     if not offsets and who.kind:
         raise Foreign(f"group {group} is one of consumers ({who.kind}), who are away: {fix}")
     for where, found in sorted(offsets.items()):
@@ -61,7 +61,7 @@ def is_ours(metadata: str, keys: Collection[str]) -> bool:
 
 
 class Shown:
-    """The group of a job that has one name: looked at once, then told how far the job is."""
+    """The group that shows the progress of one job. Its owner is checked once."""
 
     def __init__(self, prefix: str, kind: str, name: str) -> None:
         self.group = f"{prefix}{name}"
@@ -70,7 +70,7 @@ class Shown:
         self._ours: bool | None = None
 
     def tell(self, cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit these offsets; Failed if that cannot be. That the group is somebody else's is said once."""
+        """Commit these offsets, or raise Failed. Foreign is raised once; later calls do nothing."""
         if self._ours is None:
             try:
                 check(cluster, self.group, self._keys)

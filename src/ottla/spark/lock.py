@@ -15,7 +15,7 @@ NAME = "lock"
 
 
 def try_lock(descriptor: int, how: int) -> bool:
-    """Take a lock, LOCK_EX or LOCK_SH, now or not at all; OSError on a file system that has none."""
+    """Try to take a lock, LOCK_EX or LOCK_SH, without waiting; OSError on a file system without locks."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -28,7 +28,7 @@ class InUse(Failed):
 
 
 class Lock:
-    """Taken when it is made. Not `real` on a file system that has no locks: there, everybody gets it."""
+    """Taken when it is made. Not `real` on a file system without locks, where everybody gets it."""
 
     def __init__(self, folder: Path) -> None:
         self._descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

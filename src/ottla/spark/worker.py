@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from ottla.records.native import missing
+from ottla.records.native import warn_if_missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,18 +33,12 @@ M_MMAP_THRESHOLD: Final = -3
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    _say_what_is_missing()
+    warn_if_missing(log)
     _keep_memory()
     try:
         yield
     finally:
         _keep_modules()
-
-
-@cache
-def _say_what_is_missing() -> None:
-    if line := missing():
-        log.warning(line)
 
 
 @cache

@@ -1,6 +1,6 @@
-"""Metrics that clients push (KIP-714): who is to push what, and what they have pushed last.
+"""Metrics that clients push (KIP-714): which clients push what, and the last values.
 
-subscriptions.py    the `client-metrics` resources, and whom each of them matches
-receiver.py         the clients, when they may ask and push again, and their series
-otlp.py             what a push says, read from its protobuf (`protobuf.py`)
+subscriptions.py    the `client-metrics` resources, and the clients that each matches
+receiver.py         the clients, their rate limits, and their series
+otlp.py             decodes a push from protobuf (`protobuf.py`)
 """

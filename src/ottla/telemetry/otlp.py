@@ -5,8 +5,8 @@
     Sum         2 temporality (1: since the last push)    3 whether it only grows
     point       7 attributes (a histogram's: 9)    4 double    6 integer    (a histogram's: 4 count, 5 sum)
 
-Of a histogram its count and its sum are taken. What is not known is passed over. `read` is a generator that yields
-points, and None now and then: a payload may be a million fields of nothing.
+Of a histogram only count and sum are read. Unknown fields are skipped. `read` is a generator that yields points, and
+None as a place to pause: a payload may have a million empty fields.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Point(NamedTuple):
     name: str
     attributes: Attributes  # of the resource, and of the point
     value: float
-    grows: bool  # never falls, but when its client begins anew
-    delta: bool  # what was added since the last push
+    grows: bool  # a counter: falls only when its client restarts
+    delta: bool  # the change since the last push
 
 
 def read(data: bytes) -> Iterator[Point | None]:
-    """The points of a payload. MalformedError when it is none."""
+    """The points of a payload. MalformedError when it is malformed."""
     for number, found in _read_fields(memoryview(data)):
         if found is None:
             yield None
@@ -128,7 +128,7 @@ def _note(data: memoryview, attributes: Attributes) -> None:
 
 
 def _read_fields(data: memoryview) -> Iterator[tuple[int, int | memoryview | None]]:
-    """The fields of a message, with a pause every now and then."""
+    """The fields of a message, with places to pause."""
     for count, (number, value) in enumerate(fields(data), 1):
         yield number, value
         if count % PAUSE_EVERY == 0:

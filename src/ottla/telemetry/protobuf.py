@@ -1,10 +1,10 @@
-"""Protocol buffers as far as OTLP needs them: the fields of one message, one after the other.
+"""Protocol buffers, as far as OTLP needs them: the fields of one message in order.
 
 A message is a row of fields: a varint of (number << 3 | wire type), then the value.
 
     0  varint      1  eight bytes      2  varint size, then bytes: text, bytes or a message      5  four bytes
 
-Everything may be malformed, and no length is believed before it was compared with what is there.
+Any of it may be malformed: every length is checked against the bytes that are left.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ VARINT_SIZE_MAX: Final = 10
 
 
 class MalformedError(ValueError):
-    """Bytes that are no message."""
+    """The bytes are not a message."""
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Pairs of number and value: a number for a varint, else the bytes."""
+    """Pairs of field number and value: an int for a varint, else the bytes."""
     at, size = 0, len(data)
     while at < size:
         key, at = varint(data, at)
@@ -45,7 +45,7 @@ def fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def varint(data: memoryview, at: int) -> tuple[int, int]:
-    """The number at this place, and the place behind it."""
+    """The number at this position, and the position after it."""
     number = shift = 0
     for byte in data[at : at + VARINT_SIZE_MAX]:
         number |= (byte & 0x7F) << shift
@@ -53,4 +53,4 @@ def varint(data: memoryview, at: int) -> tuple[int, int]:
         at += 1
         if byte < 0x80:
             return number, at
-    raise MalformedError("a number that does not end")
+    raise MalformedError("a varint does not end")

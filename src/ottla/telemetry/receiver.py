@@ -1,11 +1,11 @@
-"""The clients that ask what to push, and the series they have pushed last.
+"""The clients that push metrics, and the last series of each.
 
-A client asks (GetTelemetrySubscriptions) and is told a subscription's id, what to push and how often; then it pushes.
-It may not ask or push again before the interval is over, but for the first push after it has asked, for the last push
-before it ends, and to ask again after its subscription was not known any more. All that is Kafka's.
+A client asks (GetTelemetrySubscriptions) and gets the id of its subscription, what to push and how often; then it
+pushes. It may not ask or push again before the interval is over, except for the first push after it has asked, the last
+push before it terminates, and asking again after its subscription was unknown. These are Kafka's rules.
 
-A client that is silent for three intervals is forgotten with its series, and so is one that says that it ends. There
-are bounds: clients (the one that was silent for longest goes first), series in all, labels of one.
+A client that is silent for three intervals is forgotten with its series, and so is one that terminates. There are
+bounds on clients (the one silent for longest goes first), on series in all, and on labels of a series.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Instance:
 
     def __init__(self, wants: Subscription, configs: object, used_ms: int) -> None:
         self.wants = wants
-        self.configs = configs  # as of when that is
+        self.configs = configs  # from which `wants` was computed
         self.used_ms = used_ms
         self.asked_ms = self.pushed_ms = -(1 << 60)
         self.error = ErrorCode.NONE
@@ -73,8 +73,8 @@ class Telemetry:
         always: bool = False,
     ) -> None:
         self.size_max = size_max
-        self.pushes: Counter[str] = Counter()  # by the error they were answered with
-        self.left_out = 0  # series in the last push of each client that were too many
+        self.pushes: Counter[str] = Counter()  # by error code
+        self.left_out = 0  # series of the last push that were over the bound
         self._clock = clock
         self._configs = configs
         self._new_id = new_id
@@ -89,7 +89,7 @@ class Telemetry:
 
     @property
     def wanted(self) -> bool:
-        """Whether clients are to know of it: most push by themselves if they may, and some say so in their logs."""
+        """Whether clients should see the APIs: most push as soon as they can, and some log that."""
         return self._always or bool(self._configs())
 
     def new_id(self) -> bytes:
@@ -97,7 +97,7 @@ class Telemetry:
         return self._new_id()
 
     def ask(self, client: Client) -> Subscription:
-        """What a client is to push. BrokerError when it asks too early."""
+        """What a client should push. BrokerError when it asks too early."""
         instance, now_ms = self._instance(client), steady_ms(self._clock)
         early = now_ms - max(instance.asked_ms, instance.pushed_ms) < instance.wants.interval_ms
         if early and instance.error not in AGAIN:
@@ -108,7 +108,7 @@ class Telemetry:
         return instance.wants
 
     def push(self, client: Client, subscription: int, codec: int, data: bytes, *, terminating: bool) -> Iterator[Any]:
-        """Take a push, in slices. BrokerError says why not."""
+        """Take a push, in slices. BrokerError when it is refused."""
         instance = self._instance(client)
         try:
             self._check(instance, subscription, codec, data, terminating=terminating)
@@ -141,7 +141,7 @@ class Telemetry:
             raise BrokerError(ErrorCode.TELEMETRY_TOO_LARGE)
 
     def _take(self, instance: Instance, client: Client, codec: int, data: bytes) -> Iterator[Any]:
-        """Keep what a push says, in place of what the one before has said."""
+        """Store the series of a push in place of those of the one before."""
         values: dict[Series, tuple[float, bool]] = {}
         room = self._series_max - self._series + len(instance.values)
         left_out = 0
@@ -164,7 +164,7 @@ class Telemetry:
         except (MalformedError, CorruptError, ValueError) as error:
             raise BrokerError(ErrorCode.INVALID_RECORD, str(error)) from None
         self.left_out = left_out
-        if self._instances.get(client.client_instance_id) is instance:  # it may have been forgotten meanwhile
+        if self._instances.get(client.client_instance_id) is instance:  # else it was forgotten meanwhile
             self._empty(instance)
             instance.values = values
             self._series += len(values)

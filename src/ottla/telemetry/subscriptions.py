@@ -1,10 +1,10 @@
-"""Subscriptions: which metrics which clients are to push, and how often. Each is a `client-metrics` resource.
+"""Subscriptions: which clients push which metrics, and how often. Each is a `client-metrics` resource.
 
     metrics        prefixes of names; * for everything
     interval.ms    how often
-    match          name=pattern pairs; a client is meant if all of them match it, and every client without any
+    match          name=pattern pairs; all of them must match a client; without any, every client matches
 
-A client may be meant by several: it pushes what any of them wants, as often as the most impatient.
+A client that several subscriptions match pushes the metrics of all of them, at the shortest interval.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INTERVAL_MS: Final = 300_000
 
 
 class Client(NamedTuple):
-    """Whom a subscription may match. The names are those of the parameters in `match`."""
+    """A client that a subscription may match. The names are the parameters of `match`."""
 
     client_instance_id: str
     client_id: str
@@ -36,7 +36,7 @@ class Client(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """What one client is to push."""
+    """What one client should push: all subscriptions that match it."""
 
     id: int
     metrics: tuple[str, ...]  # none: nothing; an empty prefix: everything
@@ -51,7 +51,7 @@ def choose_metrics(configs: Configs, client: Client) -> Subscription:
             config = client_metrics_config(pairs)
             if not matches(config.match, client):
                 continue
-        except (ConfigError, PatternError):  # not written by us: it means nobody
+        except (ConfigError, PatternError):  # not written by us: it matches nobody
             continue
         metrics |= dict.fromkeys(config.metrics)
         intervals.append(config.interval_ms)

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from ottla import __version__
 from ottla.tools import (
+    acl,
     brokers,
     cluster,
     configs,
@@ -24,15 +26,33 @@ from ottla.tools import (
 from ottla.tools.console import console
 from ottla.tools.consume import consume
 from ottla.tools.mirror import mirror
+from ottla.tools.output import until_reader_leaves
 from ottla.tools.produce import produce
+from ottla.tools.serve_completion import ServeCommand
 from ottla.tools.top import top
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    help="Ottla: Kafka in Python. Works against Ottla and Apache Kafka alike.",
 )
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"ottla {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit")
+    ] = False,
+) -> None:
+    """Ottla: Kafka in Python. Works against Ottla and Apache Kafka alike."""
+
+
 app.add_typer(topics.app, name="topics")
 app.add_typer(brokers.app, name="brokers")
 app.add_typer(cluster.app, name="cluster")
@@ -43,17 +63,21 @@ app.add_typer(transactions.app, name="transactions")
 app.add_typer(reassign.app, name="reassign")
 app.add_typer(elect.app, name="elect")
 app.add_typer(replicas.app, name="replicas")
+app.add_typer(acl.app, name="acl")
 app.add_typer(zookeeper.app, name="zookeeper")
 app.command()(produce)
 app.command()(consume)
 app.command()(mirror)
 app.command()(top)
 app.command()(console)
+app.command("logdirs")(brokers.folders)
 app.add_typer(perf.app, name="perf")
 app.add_typer(pipeline.app, name="pipeline")
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+@app.command(
+    cls=ServeCommand, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False
+)
 def serve(context: typer.Context) -> None:
     """Run a broker: `ottla serve --help`."""
     from ottla.serve import serve
@@ -71,4 +95,7 @@ def dump(
     """Show what is in the files of a log; no broker is needed."""
     from ottla.tools.dump import dump as show
 
-    raise typer.Exit(show(paths, records=records, json=json, verify=verify, out=sys.stdout))
+    code = 0
+    with until_reader_leaves():
+        code = show(paths, records=records, json=json, verify=verify, out=sys.stdout)
+    raise typer.Exit(code)

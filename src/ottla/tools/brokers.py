@@ -10,7 +10,20 @@ from ottla.size import format_size
 from ottla.tools.output import document, say, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
 
-app = typer.Typer(no_args_is_help=True, help="List the brokers and their log folders.")
+app = typer.Typer(help="List the brokers and their log folders. Without a command: `list`.")
+
+
+@app.callback(invoke_without_command=True)
+def brokers(
+    context: typer.Context,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    if context.invoked_subcommand is None:
+        list_brokers(json, bootstrap, properties)
+    elif json or properties or bootstrap != BOOTSTRAP:
+        raise typer.BadParameter(f"options of `{context.invoked_subcommand}` stand after it")
 
 
 @app.command("list")

@@ -1,4 +1,4 @@
-"""`ottla cluster`: several brokers on this machine, and a node that becomes a member."""
+"""`ottla cluster`: what there is, several brokers on this machine, and a node that becomes a member."""
 
 import os
 import signal
@@ -16,9 +16,12 @@ import typer
 
 from ottla import __version__
 from ottla.embed import BrokerFailed, BrokerProcess
-from ottla.tools.session import Failed
+from ottla.tools.output import document, format_cell, table
+from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
 
-app = typer.Typer(no_args_is_help=True, help="Run several brokers on this machine, or make a node a member.")
+app = typer.Typer(
+    no_args_is_help=True, help="Show the cluster, run several brokers on this machine, or make a node a member."
+)
 
 CONNECT_MS_MAX = 10_000
 AS_SERVED = {"group.initial.rebalance.delay.ms": 3000}  # as `ottla serve` and Kafka have it, not as tests do
@@ -75,7 +78,7 @@ def up(
 
 
 def temporary_folder(stack: ExitStack) -> Path:
-    from ottla.folder import memory_folder, remove
+    from ottla.data_folder import memory_folder, remove
 
     folder = memory_folder()
     stack.callback(remove, folder)
@@ -95,13 +98,15 @@ def start_zookeeper(stack: ExitStack, folder: Path, port: int) -> str:
 
 
 class Signals:
-    """SIGTERM and SIGINT set the event, while inside. A second one ends at once."""
+    """SIGTERM, SIGINT and SIGHUP (a closed terminal) set the event, while inside. A second one ends at once."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
 
     def __enter__(self) -> None:
-        self._before = {number: signal.signal(number, self._heed) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._heed) for number in heeded}
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
@@ -150,6 +155,33 @@ def at_once(work: list[Callable[[], object]]) -> None:
 
 
 @app.command()
+def info(
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
+) -> None:
+    """Show the cluster in a few lines: its id, its brokers, and partitions that lack a leader or a copy."""
+    from ottla.client.layout import read_layout
+
+    with wire(bootstrap, properties) as cluster:
+        layout, identity = read_layout(cluster), cluster.id
+    partitions = layout.partitions.values()
+    facts = {
+        "cluster": identity,
+        "brokers": [f"{number} {node.host}:{node.port}" for number, node in layout.brokers.items()],
+        "controller": layout.controller,
+        "topics": len({topic for topic, _ in layout.partitions} - layout.internal),
+        "partitions": len(partitions),
+        "without_leader": sum(one.leader < 0 for one in partitions),
+        "under_replicated": sum(len(one.isr) < len(one.replicas) for one in partitions),
+    }
+    if json:
+        document(facts)
+    else:
+        table(("", ""), [[name.replace("_", " "), format_cell(value)] for name, value in facts.items()])
+
+
+@app.command()
 def join(
     zookeeper: Annotated[str, typer.Option(help="host:port[,...][/path] of a ZooKeeper that keeps no cluster yet")],
     data: Annotated[Path, typer.Option(help="The folder of a broker that ran alone and is stopped")],
@@ -161,9 +193,9 @@ def join(
     """
     import asyncio
 
-    from ottla.cluster.keeper import KeeperError
+    from ottla.cluster.metadata_store import StoreError
+    from ottla.data_folder import FolderInUse, FolderLocks
     from ottla.errors import BrokerError
-    from ottla.folder import FolderInUse, FolderLocks
 
     try:
         locks = FolderLocks([data])
@@ -173,7 +205,7 @@ def join(
         topics = asyncio.run(handed_over(zookeeper, data, credentials))
     except BrokerError as error:
         raise Failed(error.message or error.code.name) from error
-    except KeeperError as error:
+    except StoreError as error:
         raise Failed(str(error)) from error
     finally:
         locks.release()
@@ -183,17 +215,19 @@ def join(
 async def handed_over(zookeeper: str, data: Path, credentials: str | None) -> int:
     """How many topics were written. The folder's own metadata are set aside."""
     from ottla.cluster import znodes
-    from ottla.cluster.embedded import Embedded
     from ottla.cluster.joining import hand_over
-    from ottla.cluster.zookeeper import Settings, ZooKeeper
+    from ottla.cluster.sqlite_store import SqliteStore
+    from ottla.cluster.zookeeper import ZooKeeper, ZooKeeperSettings
     from ottla.founding.alone import JOURNAL_FILE, METADATA_FILE
 
     file, journal = data / METADATA_FILE, data / JOURNAL_FILE
     if not file.exists():
         raise Failed(f"{data} is not the folder of a broker that ran alone: there is no {METADATA_FILE}")
-    source = Embedded(str(file), str(journal))
+    source = SqliteStore(str(file), str(journal))
     protect = credentials is not None
-    settings = Settings(zookeeper, connection_timeout_ms=CONNECT_MS_MAX, credentials=credentials, protect=protect)
+    settings = ZooKeeperSettings(
+        zookeeper, connection_timeout_ms=CONNECT_MS_MAX, credentials=credentials, protect=protect
+    )
     target = ZooKeeper(settings)
     await source.open()
     try:

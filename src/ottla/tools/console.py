@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Properties, guarded, pairs
+from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Properties, pairs, read_security
 
 PORT = 8190
 
@@ -44,7 +44,7 @@ def console(
     host, port = split(listen)
     options = Options(
         bootstrap=bootstrap,
-        security=guarded(pairs(properties)),
+        security=read_security(pairs(properties)),
         host=host,
         port=port,
         token=secret(token_file) if token_file else token,

@@ -4,7 +4,6 @@ Without a group the command says where to begin and nothing is committed (`reade
 so, and what was printed is committed (`member.py`).
 """
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -15,7 +14,8 @@ from confluent_kafka import Message
 
 from ottla.tools.member import Member
 from ottla.tools.moment import BEGINNING, End, Moment, moment
-from ottla.tools.reader import Reader, Source, chosen, new_consumer
+from ottla.tools.output import until_reader_leaves
+from ottla.tools.reader import Reader, Source, choose_partitions, new_consumer
 from ottla.tools.record import Headers, Record, to_json
 from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Properties
 
@@ -55,12 +55,10 @@ def consume(
     more = {} if group is None else membership(group, begin, partition)
     consumer = new_consumer(bootstrap, properties, isolation, **more)
     try:
-        indexes = chosen(consumer, topic, partition)
+        indexes = choose_partitions(consumer, topic, partition)
         source: Source = Reader(consumer, topic, indexes, begin) if group is None else Member(consumer, topic)
-        copy(source, form if not json else None, max_records or sys.maxsize, follow=follow)
-    except BrokenPipeError:
-        # The reader has seen enough, as in `ottla consume ... | head`. Python flushes stdout once more at exit: let it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with until_reader_leaves():
+            copy(source, form if not json else None, max_records or sys.maxsize, follow=follow)
     finally:
         consumer.close()
 
@@ -81,7 +79,7 @@ def copy(source: Source, form: str | None, left: int, *, follow: bool) -> None:
         for message in batch:
             sys.stdout.buffer.write(line(message, form))
         sys.stdout.buffer.flush()
-        source.printed(batch)
+        source.note_printed(batch)
         left -= len(batch)
         if batch:
             heard = time.monotonic()

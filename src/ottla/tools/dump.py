@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import TextIO
 
-    from ottla.log.spans import Found, Span
+    from ottla.log.spans import FoundSpan, Span
 
     Rows = Iterator["Row"]
 
@@ -144,7 +144,7 @@ def _problem(text: str) -> Row:
 def _segment(path: str, look: Look) -> Rows:
     base, size, reached = _base(path), os.stat(path).st_size, 0
     end = base
-    file = _opened(path)
+    file = _open(path)
     try:
         for found in walk(look.disk, file, 0, size, whole=look.records or look.verify, window=_WINDOW):
             span = found.span
@@ -170,12 +170,12 @@ def _segment(path: str, look: Look) -> Rows:
         yield _problem(f"the segment ends at {end}, but the next one begins at {following}")
 
 
-def _opened(path: str) -> File:
+def _open(path: str) -> File:
     # For reading only, which the port does not offer: whoever looks at a log need not be allowed to change it.
     return File(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
 
-def _batch(found: Found) -> Row:
+def _batch(found: FoundSpan) -> Row:
     span, buffer, at = found
     fields: dict[str, Any] = {"position": span.position, "size": span.size, "magic": span.magic}
     if span.magic < batch.MAGIC:
@@ -201,7 +201,7 @@ def _batch(found: Found) -> Row:
     return Row("batch", fields)
 
 
-def _records(found: Found) -> Rows:
+def _records(found: FoundSpan) -> Rows:
     span, buffer, at = found
     control = span.magic == batch.MAGIC and batch.header(buffer, at).control
     try:
@@ -279,7 +279,7 @@ def _beside(path: str, look: Look) -> Segment | None:
         return None
     log = _stem(path) + LOG_SUFFIX + _aside(path)
     if log not in look.segments:
-        file = _opened(log)
+        file = _open(log)
         spans = [found.span for found in walk(look.disk, file, 0, os.stat(log).st_size, window=_WINDOW)]
         file.close()
         look.segments[log] = Segment({span.position: span for span in spans}, {span.last: span for span in spans})

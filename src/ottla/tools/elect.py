@@ -8,7 +8,7 @@ import typer
 from ottla.client.election import Election
 from ottla.client.election import elect as ask
 from ottla.client.layout import read_layout
-from ottla.tools.group import named
+from ottla.tools.group import parse_topics
 from ottla.tools.output import document, say, table, warn
 from ottla.tools.plan_file import read_partitions
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
@@ -69,7 +69,7 @@ def run(
         places: list[Place] | None = None
         if not all_partitions:
             places = read_partitions(file) if file else []
-            for name, indexes in named(topic).items():
+            for name, indexes in parse_topics(topic).items():
                 there = [place for place in layout.partitions if place[0] == name]
                 places += there if indexes is None else [(name, index) for index in indexes]
             if missing := [place for place in places if place not in layout.partitions]:

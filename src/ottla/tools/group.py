@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription, Consume
 
 from ottla.client.cluster import GROUP, Cluster
 from ottla.client.failure import check
-from ottla.tools.lag import PEEK_SIZE_MAX, Lag, Place, committed, lags, spans
+from ottla.tools.lag import PEEK_SIZE_MAX, Lag, Place, lags, read_commits, spans
 from ottla.tools.output import warn
 from ottla.tools.reader import new_consumer
 from ottla.tools.reset import Move
@@ -38,7 +38,7 @@ STATES = {
 
 def facts(cluster: AdminClient, name: str, bootstrap: str, properties: Sequence[str]) -> dict[str, Any]:
     group = look_up(cluster, name)
-    commits = committed(bootstrap, properties, name)
+    commits = read_commits(bootstrap, properties, name)
     if group is None and not commits:
         raise Failed(f"{name}: there is no such group")
     owners = {
@@ -110,8 +110,8 @@ def partition(place: Place, lag: Lag, owner: Any) -> dict[str, Any]:
     }
 
 
-def chosen(cluster: AdminClient, topics: Mapping[str, list[int] | None]) -> list[Place]:
-    """The partitions that `named` has read, each of which must exist."""
+def choose_partitions(cluster: AdminClient, topics: Mapping[str, list[int] | None]) -> list[Place]:
+    """The partitions that `parse_topics` has read, each of which must exist."""
     found: list[Place] = []
     for topic, indexes in topics.items():
         answer = settle(cluster.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S))[topic]
@@ -122,7 +122,7 @@ def chosen(cluster: AdminClient, topics: Mapping[str, list[int] | None]) -> list
     return found
 
 
-def named(texts: Iterable[str]) -> dict[str, list[int] | None]:
+def parse_topics(texts: Iterable[str]) -> dict[str, list[int] | None]:
     """`topic` and `topic:0,2` as topics and partitions; none means all."""
     found: dict[str, list[int] | None] = {}
     for text in texts:

@@ -14,12 +14,12 @@ import typer
 from confluent_kafka import ConsumerGroupType, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from ottla.tools.group import STATES, chosen, commit, facts, forget, look_up, named, state_of
-from ottla.tools.lag import Place, bounds, committed, spans
+from ottla.tools.group import STATES, choose_partitions, commit, facts, forget, look_up, parse_topics, state_of
+from ottla.tools.lag import Place, bounds, read_commits, spans
 from ottla.tools.moment import duration_ms, milliseconds
 from ottla.tools.offset_file import read, to_csv, to_objects
 from ottla.tools.output import document, say, table, warn
-from ottla.tools.reset import At, Current, Earliest, Goal, Latest, Move, Shift, To, move, restored
+from ottla.tools.reset import At, Current, Earliest, Goal, Latest, Move, Shift, To, move, plan_restore
 from ottla.tools.session import (
     BOOTSTRAP,
     TIMEOUT_S,
@@ -28,7 +28,7 @@ from ottla.tools.session import (
     Json,
     Properties,
     admin,
-    explained,
+    explain,
     settle,
     wire,
 )
@@ -56,13 +56,13 @@ def list_groups(
     """List the consumer groups."""
     wanted: dict[str, Any] = {}
     if state:
-        wanted["states"] = {known(STATES, name, "--state") for name in state}
+        wanted["states"] = {look_up_value(STATES, name, "--state") for name in state}
     if kind:
-        wanted["types"] = {known(KINDS, name, "--type") for name in kind}
+        wanted["types"] = {look_up_value(KINDS, name, "--type") for name in kind}
     cluster = admin(bootstrap, properties)
     found = settle({"groups": cluster.list_consumer_groups(request_timeout=TIMEOUT_S, **wanted)})["groups"]
     for error in found.errors or []:
-        warn(explained(error))
+        warn(explain(error))
     rows = [
         {"group": group.group_id, "type": group.type.name.lower(), "state": state_of(group)}
         for group in sorted(found.valid or [], key=lambda group: group.group_id)
@@ -75,7 +75,7 @@ def list_groups(
         raise Failed("not every coordinator has answered")
 
 
-def known(values: Mapping[str, Any], name: str, option: str) -> Any:
+def look_up_value(values: Mapping[str, Any], name: str, option: str) -> Any:
     """The value of a name in whatever case it was typed."""
     for candidate, value in values.items():
         if candidate.lower() == name.lower():
@@ -155,22 +155,22 @@ def reset(
         *([Latest()] if to_latest else []),
         *([Current()] if to_current else []),
         *([To(to_offset)] if to_offset is not None else []),
-        *([At(understood(to_datetime, by_duration))] if to_datetime or by_duration else []),
+        *([At(parse_time(to_datetime, by_duration))] if to_datetime or by_duration else []),
         *([Shift(shift_by)] if shift_by is not None else []),
     ]
     if len(goals) != 1 or (to_datetime and by_duration):
         raise typer.BadParameter("say where to, in one way: --to-earliest, --to-latest, --to-offset, ...")
     if bool(topic) == all_topics:
         raise typer.BadParameter("give --topic or --all-topics")
-    topics = named(topic)
+    topics = parse_topics(topic)
     cluster = admin(bootstrap, properties)
-    commits = committed(bootstrap, properties, name)
-    places = list(commits) if all_topics else chosen(cluster, topics)
-    moves = planned(cluster, goals[0], places, commits)
+    commits = read_commits(bootstrap, properties, name)
+    places = list(commits) if all_topics else choose_partitions(cluster, topics)
+    moves = plan_moves(cluster, goals[0], places, commits)
     carry_out(cluster, name, moves, execute=execute, json=json)
 
 
-def understood(moment: str | None, duration: str | None) -> int:
+def parse_time(moment: str | None, duration: str | None) -> int:
     now_ms = int(time.time() * 1000)
     try:
         return now_ms - duration_ms(duration) if duration else milliseconds(moment or "", now_ms)
@@ -178,7 +178,7 @@ def understood(moment: str | None, duration: str | None) -> int:
         raise typer.BadParameter(str(error)) from None
 
 
-def planned(cluster: AdminClient, goal: Goal, places: Sequence[Place], commits: Mapping[Place, Any]) -> list[Move]:
+def plan_moves(cluster: AdminClient, goal: Goal, places: Sequence[Place], commits: Mapping[Place, Any]) -> list[Move]:
     limits = spans(cluster, places)
     if gone := [place for place in places if place not in limits]:
         warn(f"left as they are, for the partitions are gone: {', '.join(f'{topic}:{index}' for topic, index in gone)}")
@@ -220,10 +220,10 @@ def delete(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Delete groups with all their offsets, or with --topic only the offsets they have there."""
-    topics = named(topic)
+    topics = parse_topics(topic)
     cluster = admin(bootstrap, properties)
     if topics:
-        places = chosen(cluster, topics)
+        places = choose_partitions(cluster, topics)
         with wire(bootstrap, properties) as brokers:
             for name in names:
                 forget(brokers, name, places)
@@ -247,11 +247,11 @@ def export_offsets(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Print the offsets of a group as topic,partition,offset or JSON, for `import` and for kafka-consumer-groups."""
-    topics = named(topic)
+    topics = parse_topics(topic)
     cluster = admin(bootstrap, properties)
-    commits = committed(bootstrap, properties, name)
+    commits = read_commits(bootstrap, properties, name)
     if topics:
-        places = set(chosen(cluster, topics))
+        places = set(choose_partitions(cluster, topics))
         commits = {place: commit for place, commit in commits.items() if place in places}
     if not commits:
         raise Failed(f"{name} has no offsets" + (" there" if topic else ""))
@@ -280,5 +280,5 @@ def import_offsets(
     if not wanted:
         raise Failed(f"{file or 'stdin'}: no offsets for {name}")
     cluster = admin(bootstrap, properties)
-    moves = restored(wanted, spans(cluster, wanted), committed(bootstrap, properties, name), warn)
+    moves = plan_restore(wanted, spans(cluster, wanted), read_commits(bootstrap, properties, name), warn)
     carry_out(cluster, name, moves, execute=execute, json=json)

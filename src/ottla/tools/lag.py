@@ -47,17 +47,20 @@ class Lag(NamedTuple):
     seconds: float | None
 
 
-def committed(bootstrap: str, properties: Iterable[str], group: str) -> dict[Place, Commit]:
-    """Every offset that a group has committed, in order of topics and partitions.
+def read_commits(bootstrap: str, properties: Iterable[str], group: str) -> dict[Place, Commit]:
+    """Every offset that a group has committed.
 
     By our own client: confluent-kafka reads metadata up to a zero byte, which it commits with its own and others do
     not, so that whatever lies behind theirs in memory follows.
     """
     with wire(bootstrap, properties) as cluster:
-        found = groups.committed(cluster, group, stable=False)
+        return sort_commits(groups.read_offsets(cluster, group, stable=False).items())
+
+
+def sort_commits(found: Iterable[tuple[Place, groups.Committed]]) -> dict[Place, Commit]:
+    """In order of topics and partitions."""
     return {
-        (topic, index): Commit(one.offset, one.metadata.partition("\0")[0])
-        for (topic, index), one in sorted(found.items())
+        (topic, index): Commit(one.offset, one.metadata.partition("\0")[0]) for (topic, index), one in sorted(found)
     }
 
 

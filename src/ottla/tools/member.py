@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ottla.tools.output import warn
-from ottla.tools.reader import arrived, watermarks
-from ottla.tools.session import explained
+from ottla.tools.reader import take_batch, watermarks
+from ottla.tools.session import explain
 
 # The group went on without us while we printed: whoever has the partitions now reads those records again.
 OVERTAKEN = {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.STALE_MEMBER_EPOCH}
@@ -24,7 +24,7 @@ class Member:
         self._topic = topic
         self._joined = False
         self._ends: dict[int, int] = {}  # of the partitions that are ours and have not been read so far
-        consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+        consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke)
 
     @property
     def pending(self) -> bool:
@@ -33,7 +33,7 @@ class Member:
     def batch(self, size_max: int, *, follow: bool) -> list[Message]:
         """What has come in, possibly nothing."""
         taken: list[Message] = []
-        for message in arrived(self._consumer, size_max):
+        for message in take_batch(self._consumer, size_max):
             index, offset, error = message.partition(), message.offset(), message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
@@ -45,7 +45,7 @@ class Member:
                 taken.append(message)
         return taken
 
-    def printed(self, batch: Sequence[Message]) -> None:
+    def note_printed(self, batch: Sequence[Message]) -> None:
         done = {message.partition() or 0: message.offset() or 0 for message in batch}
         if not done:
             return
@@ -58,15 +58,15 @@ class Member:
         for error in trouble:
             if error.args[0].code() not in OVERTAKEN:
                 raise error
-            warn(f"not committed, others will read it again: {explained(error)}")
+            warn(f"not committed, others will read it again: {explain(error)}")
 
-    def _assigned(self, consumer: Consumer, parts: list[TopicPartition]) -> None:
+    def _on_assign(self, consumer: Consumer, parts: list[TopicPartition]) -> None:
         self._joined = True
         for part in parts:
             low, high = watermarks(consumer, part.topic, part.partition)
             if high > low:  # an empty one has nothing to wait for
                 self._ends[part.partition] = high
 
-    def _revoked(self, consumer: Consumer, parts: list[TopicPartition]) -> None:
+    def _on_revoke(self, consumer: Consumer, parts: list[TopicPartition]) -> None:
         for part in parts:
             self._ends.pop(part.partition, None)

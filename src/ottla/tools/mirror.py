@@ -130,7 +130,7 @@ def run_here(source: str, options: Mapping[str, str], properties: Mapping[str, s
     followed = Followed(name, options["groups"]) if options["groups"] else None
     here = Endpoint(source, security(properties), "ottla-mirror")
     there = Endpoint(options["to"], read_security(file) if file else security({}), "ottla-mirror")
-    with here.connect() as left, there.connect() as right, shown_warnings(), status() as line:
+    with here.connect() as left, there.connect() as right, show_warnings(), status() as line:
         append = options["existing"] == "append"
         roster = Roster(left, right, selection, mirror=name, replicas=int(options["replicas"]), append=append)
         host = ThisProcess(line, once=once)
@@ -194,7 +194,7 @@ def status() -> "Iterator[Status | None]":
 
 
 @contextmanager
-def shown_warnings() -> Iterator[None]:
+def show_warnings() -> Iterator[None]:
     """What the loop logs is said as all commands say it."""
 
     class Lines(logging.Handler):

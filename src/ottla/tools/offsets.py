@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-from ottla.client.group_list import list_groups
+from ottla.client.group_list import list_committed
+from ottla.client.placement import Place
+from ottla.errors import ErrorCode
 from ottla.tools.groups import Execute, carry_out
-from ottla.tools.lag import committed, spans
+from ottla.tools.lag import Commit, read_commits, sort_commits, spans
 from ottla.tools.offset_file import read_groups, to_objects
 from ottla.tools.output import document, progress, say, warn
-from ottla.tools.reset import restored
+from ottla.tools.reset import plan_restore
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, admin, wire
 
 app = typer.Typer(no_args_is_help=True, help="Write the committed offsets of groups to a file, and read them back.")
@@ -29,22 +31,34 @@ def export_offsets(
     """Print group,topic,partition,offset lines or JSON, for `import` and for kafka-consumer-groups."""
     if bool(groups) == all_groups:
         raise typer.BadParameter("give the names of groups, or --all")
-    if groups is None:
-        with wire(bootstrap, properties) as cluster:
-            groups = sorted(list_groups(cluster))
-    found = {}
-    with progress("groups", len(groups)) as bar:
-        for number, name in enumerate(groups):
-            bar(number)
-            found[name] = committed(bootstrap, properties, name)
-            if not found[name] and not all_groups:
-                raise Failed(f"{name} has no offsets")
+    found = read_some(bootstrap, properties, groups) if groups else read_all(bootstrap, properties)
     if json:
         document([{"group": name, **entry} for name, commits in found.items() for entry in to_objects(commits)])
         return
     lines = csv.writer(sys.stdout, lineterminator="\n")
     for name, commits in found.items():
         lines.writerows((name, *place, commit.offset) for place, commit in commits.items())
+
+
+def read_some(bootstrap: str, properties: list[str], groups: list[str]) -> dict[str, dict[Place, Commit]]:
+    found = {}
+    with progress("groups", len(groups)) as bar:
+        for number, name in enumerate(groups):
+            bar(number)
+            found[name] = read_commits(bootstrap, properties, name)
+            if not found[name]:
+                raise Failed(f"{name} has no offsets")
+    return found
+
+
+def read_all(bootstrap: str, properties: list[str]) -> dict[str, dict[Place, Commit]]:
+    """Fails for a group that cannot be read: what is missing from a file of all offsets would not be noticed."""
+    with wire(bootstrap, properties) as cluster:
+        groups = list_committed(cluster)
+    for one in groups.values():
+        if one.refused and one.refused.code != ErrorCode.GROUP_ID_NOT_FOUND:  # of a kind that commits no offsets
+            raise one.refused
+    return {name: sort_commits(one.committed.items()) for name, one in sorted(groups.items()) if one.committed}
 
 
 @app.command("import")
@@ -70,7 +84,7 @@ def import_offsets(
         if not json:
             say(name)
         try:
-            moves = restored(commits, spans(cluster, commits), committed(bootstrap, properties, name), warn)
+            moves = plan_restore(commits, spans(cluster, commits), read_commits(bootstrap, properties, name), warn)
             carry_out(cluster, name, moves, execute=execute, json=json)
         except Failed as error:  # the other groups can go on
             warn(f"{name}: {error}")

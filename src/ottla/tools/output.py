@@ -1,6 +1,7 @@
 """Results on stdout, as a table for people or JSON for programs; remarks on stderr, where no pipe picks them up."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,12 +21,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: st
         numbers = {type(row[index]) for row in rows} - {NoneType} in ({int}, {float})
         here.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        here.add_row(*(shown(value) for value in row))
+        here.add_row(*(format_cell(value) for value in row))
     console = Console(soft_wrap=False) if sys.stdout.isatty() else Console(width=10_000)
     console.print(here, highlight=False, markup=False)
 
 
-def shown(value: object) -> str:
+def format_cell(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -45,6 +46,16 @@ def say(message: str) -> None:
 
 def warn(message: str) -> None:
     print(f"ottla: {message}", file=sys.stderr)
+
+
+@contextmanager
+def until_reader_leaves() -> Iterator[None]:
+    """The reader of stdout has seen enough, as in `ottla consume ... | head`: that is an end like any other."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressC
 
 from ottla.tools.moment import BEGINNING, End
 from ottla.tools.output import document, table
-from ottla.tools.reader import Reader, chosen, new_consumer
+from ottla.tools.reader import Reader, choose_partitions, new_consumer
 from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Json, Properties, client
 
 app = typer.Typer(no_args_is_help=True, help="Measure produce, consume and end-to-end latency.")
@@ -46,7 +46,7 @@ def measure_produce(
     producer = Producer(client(bootstrap, properties, **options))
     latencies, errors = array("d"), list[KafkaError]()
 
-    def delivered(error: KafkaError | None, message: Message) -> None:
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
         if error is None:
             latencies.append((message.latency() or 0.0) * 1000)
         else:
@@ -58,7 +58,7 @@ def measure_produce(
     with bar() as progress:
         task = progress.add_task("produce", total=records)
         for number in range(records):
-            hand_over(producer, topic, value, delivered)
+            hand_over(producer, topic, value, on_delivery)
             if number % STEP == 0:
                 progress.update(task, completed=len(latencies))
                 hold_back(producer, number, throughput, started)
@@ -72,11 +72,11 @@ def measure_produce(
 
 
 def hand_over(
-    producer: Producer, topic: str, value: bytes, delivered: Callable[[KafkaError | None, Message], None]
+    producer: Producer, topic: str, value: bytes, on_delivery: Callable[[KafkaError | None, Message], None]
 ) -> None:
     while True:
         try:
-            producer.produce(topic, value, on_delivery=delivered)
+            producer.produce(topic, value, on_delivery=on_delivery)
         except BufferError:
             producer.poll(0.01)
         else:
@@ -100,7 +100,7 @@ def measure_consume(
     """Read records from the beginning as fast as they come."""
     consumer = new_consumer(bootstrap, properties, "read_uncommitted")
     try:
-        reader = Reader(consumer, topic, chosen(consumer, topic, []), BEGINNING)
+        reader = Reader(consumer, topic, choose_partitions(consumer, topic, []), BEGINNING)
         count = size = 0
         started = time.perf_counter()
         with bar() as progress:
@@ -131,7 +131,7 @@ def measure_latency(
     consumer = new_consumer(bootstrap, properties, "read_uncommitted")
     value, latencies = os.urandom(size), array("d")
     try:
-        Reader(consumer, topic, chosen(consumer, topic, []), End())
+        Reader(consumer, topic, choose_partitions(consumer, topic, []), End())
         pass_one_on(producer, consumer.poll, topic, value)  # the first one pays for the connections
         started = time.perf_counter()
         with bar() as progress:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from ottla.tools.moment import milliseconds
 from ottla.tools.output import document, warn
 from ottla.tools.record import Record, from_json
-from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Properties, client, explained, pairs
+from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Properties, client, explain, pairs
 
 SHOWN_MAX = 5  # the first refusals tell the story; thousands more hide it
 
@@ -30,7 +30,7 @@ class Deliveries:
         if error is not None:
             self.refused += 1
             if self.refused <= SHOWN_MAX:
-                warn(f"record not accepted: {explained(KafkaException(error))}")
+                warn(f"record not accepted: {explain(KafkaException(error))}")
             return
         self.count += 1
         partition, offset = message.partition(), message.offset()
@@ -83,8 +83,8 @@ def produce(
         if null_value:
             records: Iterable[Record] = [shared]
         else:
-            given = (value.encode() for value in values) if values else (line.rstrip(b"\r\n") for line in lines)
-            records = parsed(given, shared, key_separator, json=json)
+            given = (value.encode() for value in values) if values else (line.removesuffix(b"\n") for line in lines)
+            records = parse_lines(given, shared, key_separator, json=json)
         try:
             for record in records:
                 send(producer, topic, record, deliveries)
@@ -126,13 +126,13 @@ def source(file: Path | None) -> Any:
         raise Failed(f"{file}: {error.strerror}") from None
 
 
-def parsed(lines: Iterable[bytes], shared: Record, separator: str | None, *, json: bool) -> Iterator[Record]:
+def parse_lines(lines: Iterable[bytes], shared: Record, separator: str | None, *, json: bool) -> Iterator[Record]:
     for number, line in enumerate(lines, 1):
         if json:
             if not line.strip():
                 continue
             try:
-                yield merged(from_json(line.decode()), shared)
+                yield merge(from_json(line.decode()), shared)
             except ValueError as error:
                 raise Failed(f"record {number}: {error}") from None
         elif separator is not None:
@@ -144,7 +144,7 @@ def parsed(lines: Iterable[bytes], shared: Record, separator: str | None, *, jso
             yield shared._replace(value=line)
 
 
-def merged(record: Record, shared: Record) -> Record:
+def merge(record: Record, shared: Record) -> Record:
     """What a line says itself wins over what the command line says for all."""
     return Record(
         shared.key if record.key is None else record.key,

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ottla.tools.moment import End, Last, Moment, Offset, Time
-from ottla.tools.session import TIMEOUT_S, Failed, client
+from ottla.tools.output import warn
+from ottla.tools.session import TIMEOUT_S, Failed, client, explain
 
 BATCH = 500  # records taken from the client at once: one call, one flush of stdout
 WAIT_S = 0.5
@@ -22,6 +23,10 @@ class Reader:
         self._consumer = consumer
         bounds = {index: watermarks(consumer, topic, index) for index in partitions}
         starts = positions(consumer, topic, bounds, start)
+        if isinstance(start, Offset):
+            for index, (_, high) in bounds.items():
+                if start.value > high:
+                    warn(f"--from {start.value} is beyond the end of partition {index}, which is {high}")
         self._ends = {index: high for index, (_, high) in bounds.items()}
         self.pending = {index for index in partitions if starts[index] < self._ends[index]}
         consumer.assign([TopicPartition(topic, index, starts[index]) for index in partitions])
@@ -29,7 +34,7 @@ class Reader:
     def batch(self, size_max: int, *, follow: bool) -> list[Message]:
         """What has come in, possibly nothing. Unless following, nothing beyond the ends."""
         taken: list[Message] = []
-        for message in arrived(self._consumer, size_max):
+        for message in take_batch(self._consumer, size_max):
             index, offset, error = message.partition(), message.offset(), message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
@@ -41,7 +46,7 @@ class Reader:
                 taken.append(message)
         return taken
 
-    def printed(self, batch: Sequence[Message]) -> None:
+    def note_printed(self, batch: Sequence[Message]) -> None:
         """Nobody keeps account of it."""
 
 
@@ -53,10 +58,10 @@ class Source(Protocol):
 
     def batch(self, size_max: int, *, follow: bool) -> list[Message]: ...
 
-    def printed(self, batch: Sequence[Message]) -> None: ...
+    def note_printed(self, batch: Sequence[Message]) -> None: ...
 
 
-def arrived(consumer: Consumer, size_max: int) -> list[Message]:
+def take_batch(consumer: Consumer, size_max: int) -> list[Message]:
     """Wait for one, then take what came with it: asked for many, the library waits until it has as many."""
     first = consumer.poll(WAIT_S)
     return [] if first is None else [first, *consumer.consume(min(size_max, BATCH) - 1, timeout=0)]
@@ -74,10 +79,10 @@ def new_consumer(bootstrap: str, properties: Sequence[str], isolation: str = "re
     return Consumer(client(bootstrap, properties, **options))
 
 
-def chosen(consumer: Consumer, topic: str, wanted: Sequence[int]) -> list[int]:
+def choose_partitions(consumer: Consumer, topic: str, wanted: Sequence[int]) -> list[int]:
     found = consumer.list_topics(topic, timeout=TIMEOUT_S).topics[topic]
     if found.error:
-        raise KafkaException(found.error)
+        raise Failed(f"topic {topic}: {explain(KafkaException(found.error))}")
     if missing := set(wanted) - found.partitions.keys():
         raise Failed(f"{topic} has no partition {', '.join(map(str, sorted(missing)))}")
     return sorted(wanted or found.partitions)

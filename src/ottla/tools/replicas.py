@@ -39,7 +39,7 @@ def verify(
         with progress("partitions", len(layout.partitions)) as bar:
             for number, ((topic, index), partition) in enumerate(layout.partitions.items()):
                 bar(number)
-                rows.append(checked(cluster, TopicPartition(topic, index), partition))
+                rows.append(check_partition(cluster, TopicPartition(topic, index), partition))
     wrong = [row for row in rows if row["faults"]]
     if json:
         document({"equal": not wrong, "partitions": rows})
@@ -49,7 +49,7 @@ def verify(
         raise Failed(f"{len(wrong)} of {len(rows)} partitions have replicas that differ")
 
 
-def checked(cluster: Cluster, where: TopicPartition, partition: PartitionLayout) -> dict[str, Any]:
+def check_partition(cluster: Cluster, where: TopicPartition, partition: PartitionLayout) -> dict[str, Any]:
     row: dict[str, Any] = {"topic": where.topic, "partition": where.partition, "leader": partition.leader}
     if partition.leader < 0:
         return {**row, "start": None, "end": None, "compared": 0, "faults": {"all": "no replica leads"}}

@@ -72,7 +72,7 @@ def move(
     return Move(*place, old, new)
 
 
-def restored(
+def plan_restore(
     wanted: Mapping[Place, Commit],
     spans: Mapping[Place, Span],
     commits: Mapping[Place, Commit],

@@ -38,7 +38,7 @@ def client(bootstrap: str, properties: Iterable[str] = (), **more: Any) -> dict[
     """Options of a librdkafka client. Its own log lines are off: what matters comes back as an error."""
     given = pairs(properties)
     try:
-        secure = guarded(given)
+        secure = read_security(given)
     except Failed:  # an option of security that only librdkafka knows, or that it will refuse better
         secure = None
     meet(bootstrap, secure)
@@ -57,7 +57,7 @@ def admin(bootstrap: str, properties: Iterable[str] = ()) -> AdminClient:
 
 def wire(bootstrap: str, properties: Iterable[str] = ()) -> Cluster:
     """Our own client, for the requests that librdkafka has no call for; it takes librdkafka's options of security."""
-    secure = guarded(pairs(properties))
+    secure = read_security(pairs(properties))
     meet(bootstrap, secure)
     return Cluster(bootstrap, security=secure)
 
@@ -81,7 +81,7 @@ LOGIN = {"sasl.username", "sasl.password"}
 JAAS = '{module} required username="" password="";'
 
 
-def guarded(properties: Mapping[str, str]) -> Security:
+def read_security(properties: Mapping[str, str]) -> Security:
     """The security that librdkafka's options ask for."""
     given = {name: value for name, value in properties.items() if name.startswith(("security.", "ssl.", "sasl."))}
     if strange := sorted(given.keys() - OURS.keys() - FILES.keys() - LOGIN):
@@ -124,7 +124,7 @@ def settle(futures: Mapping[Item, "Future[Value]"], *, fine: Iterable[int] = ())
             done[item] = future.result(TIMEOUT_S)
         except KafkaException as error:
             if error.args[0].code() not in fine:
-                refused.append(f"{item}: {explained(error)}")
+                refused.append(f"{item}: {explain(error)}")
         except TimeoutError:
             asked = f" from {', '.join(MET)}" if MET else ""
             raise Failed(f"no answer{asked} within {TIMEOUT_S:.0f} seconds") from None
@@ -135,7 +135,7 @@ def settle(futures: Mapping[Item, "Future[Value]"], *, fine: Iterable[int] = ())
     return done
 
 
-def explained(error: KafkaException) -> str:
+def explain(error: KafkaException) -> str:
     cause = error.args[0] if error.args else error
     if not isinstance(cause, KafkaError):
         return str(cause)

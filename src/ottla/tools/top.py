@@ -17,7 +17,7 @@ from ottla.client.group_list import list_committed
 from ottla.client.layout import Layout, read_layout, replica_sizes
 from ottla.client.placement import Place
 from ottla.size import format_size
-from ottla.tools.output import document, shown
+from ottla.tools.output import document, format_cell
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
 
 ROWS = 15
@@ -71,9 +71,9 @@ def look(cluster: Cluster) -> Look:
     ends: dict[Place, int] = dict(offsets.latest(cluster, led).items())
     commits: dict[str, dict[Place, int]] = {}
     states = {}
-    for name, (group, committed) in sorted(list_committed(cluster).items()):
-        commits[name] = {where: one.offset for where, one in committed.items()}
-        states[name] = group.state
+    for name, group in sorted(list_committed(cluster).items()):
+        commits[name] = {where: one.offset for where, one in group.committed.items()}
+        states[name] = group.listed.state
     return Look(time.monotonic(), layout, ends, replica_sizes(cluster), commits, states)
 
 
@@ -146,11 +146,11 @@ def screen(before: Look, now: Look, rows: int, trouble: str) -> Group:
     if trouble:
         parts.append(Text(trouble, style="bold red"))
     for title, found in (("brokers", brokers(now)), ("topics", topics(before, now)), ("groups", groups(before, now))):
-        parts += [Text(), drawn(title, found, len(found) if title == "brokers" else rows)]
+        parts += [Text(), draw(title, found, len(found) if title == "brokers" else rows)]
     return Group(*parts)
 
 
-def drawn(title: str, found: list[Row], rows: int) -> Table | Text:
+def draw(title: str, found: list[Row], rows: int) -> Table | Text:
     if not found:
         return Text(f"no {title}", style="dim")
     here = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
@@ -172,4 +172,4 @@ def cell(name: str, value: Any) -> str:
         return format_size(value)
     if name == "clear_s" and value is not None:
         return f"{value:,.0f} s"
-    return shown(value)
+    return format_cell(value)

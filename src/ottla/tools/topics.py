@@ -1,5 +1,6 @@
-"""`ottla topics`: list, describe, create, delete, alter."""
+"""`ottla topics`: list, describe, create, delete, alter, and delete the first records of one."""
 
+import time
 from typing import Annotated, Any
 
 import typer
@@ -7,10 +8,14 @@ from confluent_kafka import KafkaError, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
 
 from ottla.tools.configs import change, overrides
+from ottla.tools.moment import Offset, moment
 from ottla.tools.output import document, say, table
+from ottla.tools.reader import choose_partitions, new_consumer, positions, watermarks
 from ottla.tools.session import BOOTSTRAP, TIMEOUT_S, Bootstrap, Failed, Json, Properties, admin, pairs, settle
 
-app = typer.Typer(no_args_is_help=True, help="List, describe, create, delete and alter topics.")
+app = typer.Typer(
+    no_args_is_help=True, help="List, describe, create, delete and alter topics, and delete records of one."
+)
 
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC...")]
 Configs = Annotated[list[str], typer.Option("--config", metavar="NAME=VALUE", help="A topic option; repeatable")]
@@ -139,6 +144,44 @@ def delete(
     futures = cluster.delete_topics(names, request_timeout=TIMEOUT_S)
     deleted = settle(futures, fine=[KafkaError.UNKNOWN_TOPIC_OR_PART] if if_exists else [])
     report(json, "deleted", list(deleted))
+
+
+@app.command("delete-records")
+def delete_records(
+    name: Annotated[str, typer.Argument(metavar="TOPIC")],
+    before: Annotated[
+        str, typer.Option("--before", help="end, an offset, -N (keep the last N), -5m or an ISO time: those before go")
+    ],
+    partition: Annotated[list[int], typer.Option("--partition", "-p", help="Default: all; repeatable")] = [],  # noqa: B006
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Delete the first records of partitions, up to an offset or a time."""
+    try:
+        limit = moment(before, int(time.time() * 1000))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    consumer = new_consumer(bootstrap, properties)
+    try:
+        bounds = {index: watermarks(consumer, name, index) for index in choose_partitions(consumer, name, partition)}
+        wanted = positions(consumer, name, bounds, limit)
+    finally:
+        consumer.close()
+    if isinstance(limit, Offset) and (past := [index for index, (_, high) in bounds.items() if limit.value > high]):
+        raise Failed(f"--before {limit.value} is beyond the end of partition {past[0]}, which is {bounds[past[0]][1]}")
+    cluster = admin(bootstrap, properties)
+    places = [TopicPartition(name, index, offset) for index, offset in wanted.items()]
+    answers = settle(cluster.delete_records(places, request_timeout=TIMEOUT_S))
+    starts = {place.partition: answer.low_watermark for place, answer in answers.items()}
+    rows = [
+        {"partition": index, "deleted": starts[index] - bounds[index][0], "start": starts[index]}
+        for index in sorted(starts)
+    ]
+    if json:
+        document({"topic": name, "partitions": rows})
+    else:
+        table(("partition", "deleted", "start"), [list(row.values()) for row in rows])
 
 
 @app.command()

@@ -40,7 +40,7 @@ class Filters(NamedTuple):
     pattern: str | None = None
 
 
-def listed(cluster: Cluster, filters: Filters) -> list[dict[str, Any]]:
+def find_transactions(cluster: Cluster, filters: Filters) -> list[dict[str, Any]]:
     """Every transactional id that passes the filters, from every coordinator."""
     request = ListTransactionsRequest(
         state_filters=list(filters.states),
@@ -53,7 +53,7 @@ def listed(cluster: Cluster, filters: Filters) -> list[dict[str, Any]]:
         needed = PATTERN_SINCE if filters.pattern is not None else DURATION_SINCE if filters.duration_ms >= 0 else 0
         if connection.version(LIST) < needed:  # it would leave the filter out, and list too many
             raise Failed(f"the broker at {connection.name} is too old for this filter")
-        answer = answered(cluster, connection, request)
+        answer = ask_for_list(cluster, connection, request)
         if answer.unknown_state_filters:
             raise Failed(f"no such state: {', '.join(answer.unknown_state_filters)}")
         found += [
@@ -68,7 +68,9 @@ def listed(cluster: Cluster, filters: Filters) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: str(row["transactional_id"]))
 
 
-def answered(cluster: Cluster, connection: Connection, request: ListTransactionsRequest) -> ListTransactionsResponse:
+def ask_for_list(
+    cluster: Cluster, connection: Connection, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
     def attempt() -> ListTransactionsResponse:
         answer = connection.ask(request, ListTransactionsResponse)
         check("transactions", answer.error_code)
@@ -158,7 +160,7 @@ def abort_hanging(cluster: Cluster, place: Place, start: int) -> int:
 
 def living(cluster: Cluster, producer_id: int, place: Place) -> str | None:
     """The transactional id whose coordinator still has this partition in a transaction of this producer."""
-    for row in listed(cluster, Filters(producer_ids=[producer_id])):
+    for row in find_transactions(cluster, Filters(producer_ids=[producer_id])):
         name = row["transactional_id"]
         try:
             found = look_up(cluster, name)

@@ -9,7 +9,7 @@ from ottla.client.fencing import fence
 from ottla.tools.moment import duration_ms
 from ottla.tools.output import document, say, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
-from ottla.tools.transaction import Filters, abort_hanging, facts, listed
+from ottla.tools.transaction import Filters, abort_hanging, facts, find_transactions
 from ottla.tools.transaction import producers as producers_of
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions.")
@@ -33,7 +33,7 @@ def list_transactions(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     with wire(bootstrap, properties) as cluster:
-        rows = listed(cluster, Filters(state, producer_id, duration, match))
+        rows = find_transactions(cluster, Filters(state, producer_id, duration, match))
     if json:
         document(rows)
     else:

@@ -54,7 +54,7 @@ def get(path: Path, json: Json = False, zookeeper: Servers = SERVERS) -> None:
     if json:
         facts = {
             "path": clean(path),
-            "data": parsed(text),
+            "data": parse_data(text),
             "version": stat.version,
             "created_ms": stat.ctime,
             "modified_ms": stat.mtime,
@@ -71,7 +71,7 @@ def get(path: Path, json: Json = False, zookeeper: Servers = SERVERS) -> None:
     table(("version", "children", "bytes", "session", "czxid", "mzxid"), rows)
 
 
-def parsed(text: str) -> Any:
+def parse_data(text: str) -> Any:
     try:
         return codec.loads(text)
     except ValueError:

@@ -1,8 +1,8 @@
 """Key → API: its name, its two messages, the versions we can read and write, and the first flexible one.
 
-The table below only says in which file of `messages` an API is declared; the rest is read from there when a key is
-first asked for, so that a broker loads the families its handlers use and no others. Which of these APIs a broker serves
-is said by its handlers, not here.
+The table below only names the file of `messages` in which an API is declared; the rest is read from there when a key is
+first used, so that a broker loads the families that its handlers use and no others. Which of these APIs a broker serves
+is up to its handlers.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""Declared message + version → compiled decoder and encoder, made at first use and kept.
+"""Compiles a decoder and an encoder for a declared message and a version, at first use.
 
     decode = decoder(ProduceRequest, 9)          encode = encoder(ProduceResponse, 9)
     request, end = decode(frame, position)       parts = encode(response)
 
-A decoder takes any bytes: whatever they are it returns a message or raises `DecodeError`, and it holds no more than
-what the bytes that are there can fill (a declared count is compared with the bytes left before anything is made).
-Record bytes come out as a view of the frame. An encoder returns a list, usually of one `bytes`: a record field that
-holds a `Region` (a slice of a file) has its length written and is then put in the list as it is, for the connection to
-send.
+A decoder takes any bytes: it returns a message or raises `DecodeError`, and allocates no more than the bytes can fill
+(a declared count is compared with the bytes that are left before a list is made). Record bytes are returned as a view
+of the frame. An encoder returns a list, usually of one `bytes`. A record field that holds a `Region` (a slice of a
+file) has its length written and is then put in the list as it is, for the connection to send.
 
-`slicing_decoder` and `slicing_encoder` give the same as generators that yield after each element of a list, and return
-what the plain functions return: for messages that take longer than one turn of a loop.
+`slicing_decoder` and `slicing_encoder` are generators that yield after each element of a list, and return what the
+plain functions return: for messages that take longer than one turn of the loop.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _MADE: Final[dict[tuple[str, type, int, bool], Any]] = {}
 
 
 def decoder(cls: type[T], version: int) -> Callable[..., tuple[T, int]]:
-    """The function that reads one `cls` at a position and tells where it ended. It has its text as `.source`.
+    """The function that reads one `cls` at a position and returns it with its end. Its text is in `.source`.
 
     A third argument bounds the elements of all its lists.
     """
@@ -48,7 +47,7 @@ def slicing_decoder(cls: type[T], version: int) -> Callable[..., Generator[None,
 
 
 def encoder(cls: type[T], version: int) -> Callable[[T], list[bytes | Region]]:
-    """The function that writes one `cls`. What the version has no field for is left out without complaint."""
+    """The function that writes one `cls`. Fields that the version does not have are left out."""
     return _make("encode", cls, version, sliced=False)  # type: ignore[no-any-return]
 
 

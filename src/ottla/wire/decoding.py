@@ -20,7 +20,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.wire.schema import FRESH, Field, fields, spec
+from ottla.wire.schema import FRESH, Field, fields
+from ottla.wire.text import FunctionText
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,26 +96,21 @@ def long_string(name: str) -> DecodeError:
 
 def source(cls: type, version: int, *, sliced: bool = False) -> tuple[str, dict[str, Any]]:
     """The text of `decode(buf, pos, left)` and the names it uses."""
-    text = _Text(cls, version, sliced=sliced)
+    text = _DecoderText(cls, version, sliced=sliced)
     text.function(cls)
-    return "\n".join(text.lines) + "\n", text.space
+    return text.source, text.space
 
 
-class _Text:
+class _DecoderText(FunctionText):
     def __init__(self, cls: type, version: int, *, sliced: bool) -> None:
-        self.version = version
-        self.sliced = sliced
-        self.flexible = version >= spec(cls).flexible
-        self.lines: list[str] = []
-        self.depth = 0
-        self.serial = 0
-        self.run: list[tuple[str, str]] = []  # fixed-size reads that wait to be done together: letter, target
-        self.space: dict[str, Any] = {
+        space = {
             "DecodeError": DecodeError, "ELEMENTS_MAX": ELEMENTS_MAX, "count": count, "new": object.__new__,
             "FAILURES": (struct.error, IndexError, UnicodeDecodeError), "null": null, "skip_tags": skip_tags,
             "STRING_SIZE_MAX": STRING_SIZE_MAX, "long_string": long_string,
             "unpack_from": struct.unpack_from, "uvarint": uvarint,
         }  # fmt: skip
+        super().__init__(cls, version, space, sliced=sliced)
+        self.run: list[tuple[str, str]] = []  # fixed-size reads that wait to be done together: letter, target
 
     def function(self, cls: type) -> None:
         self.line("def decode(buf, pos, left=ELEMENTS_MAX):")
@@ -134,13 +130,6 @@ class _Text:
         self.line("if pos > size:")
         self.line(f"    raise DecodeError('{cls.__name__} v{self.version} ends before its last field')")
         self.line(f"return {made}, pos")
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def fresh(self, stem: str) -> str:
-        self.serial += 1
-        return f"{stem}{self.serial}"
 
     def flush(self) -> None:
         """Do the waiting fixed-size reads."""

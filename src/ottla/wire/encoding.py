@@ -12,7 +12,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.wire.schema import FRESH, Field, fields, spec
+from ottla.wire.schema import FRESH, Field, fields
+from ottla.wire.text import FunctionText
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,22 +48,16 @@ _BYTES: Final = (bytes, memoryview, bytearray)
 
 def source(cls: type, version: int, *, sliced: bool = False) -> tuple[str, dict[str, Any]]:
     """The text of `encode(o)` and the names it uses."""
-    text = _Text(cls, version, sliced=sliced)
+    text = _EncoderText(cls, version, sliced=sliced)
     text.function(cls)
-    return "\n".join(text.lines) + "\n", text.space
+    return text.source, text.space
 
 
-class _Text:
+class _EncoderText(FunctionText):
     def __init__(self, cls: type, version: int, *, sliced: bool) -> None:
-        self.version = version
-        self.sliced = sliced
-        self.flexible = version >= spec(cls).flexible
-        self.lines: list[str] = []
-        self.depth = 0
-        self.serial = 0
+        super().__init__(cls, version, {"BYTES": _BYTES, "VARINT": VARINT, "pack": struct.pack}, sliced=sliced)
         self.run: list[tuple[str, str]] = []  # fixed-size values that wait to be packed together: letter, value
         self.pieces: list[str] = []  # expressions that wait to be put out together
-        self.space: dict[str, Any] = {"BYTES": _BYTES, "VARINT": VARINT, "pack": struct.pack}
 
     def function(self, cls: type) -> None:
         self.line("def encode(o):")
@@ -75,13 +70,6 @@ class _Text:
         self.flush()
         self.line("if out or not parts: parts.append(b''.join(out))")
         self.line("return parts")
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
-
-    def fresh(self, stem: str) -> str:
-        self.serial += 1
-        return f"{stem}{self.serial}"
 
     def constant(self, stem: str, value: Any) -> str:
         name = self.fresh(stem)

@@ -73,12 +73,12 @@ def parse_header(frame: Buffer) -> Header:
 
 
 def carries_records(key: int) -> bool:
-    """Whether a request of this API is as large as the records in it; any other one is a list of names and numbers."""
+    """Whether requests of this API carry records. Others are lists of names and numbers, and much smaller."""
     return key in BY_KEY and has_records(BY_KEY[key].request, BY_KEY[key].versions[1])
 
 
 def request_header(key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """What a client, or a broker that calls another, puts in front of a request."""
+    """The header that a client, or a broker that calls another, puts before a request."""
     if key == _CONTROLLED_SHUTDOWN and version == 0:
         return _pack_start(key, version, correlation_id, 0)[:8]
     tags = b"\0" if version >= _FLEXIBLE[key] else b""
@@ -106,7 +106,7 @@ def parse_response_header(key: int, version: int, frame: Buffer) -> tuple[int, i
 
 
 def _bare(frame: Buffer, error: Exception) -> Header:
-    """The one whole header of eight bytes is that of ControlledShutdown v0; any other short one is an error."""
+    """ControlledShutdown v0 has a header of eight bytes; any other short header is an error."""
     if len(frame) >= 8:
         key, version, correlation = _unpack_start(frame, 0)
         if key == _CONTROLLED_SHUTDOWN and version == 0:

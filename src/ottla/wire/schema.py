@@ -45,7 +45,7 @@ ZERO_UUID: Final = bytes(16)
 
 
 class Region(Protocol):
-    """Record bytes that are not in memory, such as a slice of a segment file: counted by the encoder and passed on."""
+    """Record bytes that are not in memory, such as a slice of a segment file. The encoder writes their length only."""
 
     @property
     def size(self) -> int: ...
@@ -160,7 +160,7 @@ Cls = TypeVar("Cls", bound=type)
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(at,))
 def nested(cls: Cls) -> Cls:
-    """A struct inside messages. It has no versions of its own; its fields speak of those of the message around it."""
+    """A struct inside messages. It has no versions of its own; `at()` refers to those of the message around it."""
     return _note(cls, Spec(cls, None, (0, LAST), LAST + 1))
 
 

@@ -1,7 +1,7 @@
 """The page docs/protocol.md: every API that is declared, the versions we can read and write, and those a broker serves.
 
-`make docs` writes the page. Who serves what is known to the handlers, which this package does not import, so it is
-given as a mapping of key → lowest and highest version.
+`make docs` writes the page. The handlers know the served versions. This package does not import them, so the
+versions are a parameter: key → lowest and highest version.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from typing import Any
 
 from ottla.cluster import znodes
 from ottla.cluster.control.departure import depart
-from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.image import Broker
+from ottla.cluster.sqlite_store import MEMORY, SqliteStore
 from ottla.config import load
 from ottla.wire.messages.metadata import ApiVersionsRequest
 from ottla.wire.messages.peers import ControlledShutdownResponse, RemainingPartition
@@ -31,20 +31,20 @@ class Controller:
 
 
 async def departed(controller: Controller, *brokers: int, **options: str) -> bool:
-    keeper, peers = Embedded(MEMORY), controller
-    await keeper.open()
+    store, peers = SqliteStore(MEMORY), controller
+    await store.open()
     for path in znodes.PARENTS:
-        await keeper.create(path)
-    await keeper.create(znodes.CONTROLLER, znodes.encode_controller(brokers[0], 0))
+        await store.create(path)
+    await store.create(znodes.CONTROLLER, znodes.encode_controller(brokers[0], 0))
     for broker in brokers:
         found = Broker(broker, {"PLAINTEXT": ("localhost", 9092)}, None, 0)
-        await keeper.create(znodes.broker_path(broker), znodes.encode_broker(found, 0))
+        await store.create(znodes.broker_path(broker), znodes.encode_broker(found, 0))
     config = load({"controlled.shutdown.retry.backoff.ms": "10", **options})
     try:
         chosen: Any = peers
-        return await depart(config, keeper, chosen, 1, 7)
+        return await depart(config, store, chosen, 1, 7)
     finally:
-        await keeper.close()
+        await store.close()
 
 
 def test_it_asks_until_all_is_taken_over() -> None:

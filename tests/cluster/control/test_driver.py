@@ -10,17 +10,17 @@ import pytest
 from waiting import until
 
 from ottla.cluster import znodes
-from ottla.cluster.alterations import SET, Change
+from ottla.cluster.alterations import SET, OptionChange
 from ottla.cluster.control import engine
 from ottla.cluster.control.channel import Channel, merge
 from ottla.cluster.control.departure import depart
 from ottla.cluster.control.driver import Control
-from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.image import Broker, Partition, Topic
-from ottla.cluster.keeper import Create, KeeperError, SessionEvent, Unavailable
 from ottla.cluster.metadata import Metadata
+from ottla.cluster.metadata_store import Create, SessionEvent, StoreError, Unavailable
 from ottla.cluster.peers import PeerError
 from ottla.cluster.plans import NewTopic
+from ottla.cluster.sqlite_store import MEMORY, SqliteStore
 from ottla.config import load
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.peers import (
@@ -50,8 +50,8 @@ class Clock:
         return 0.0
 
 
-class Store(Embedded):
-    """A keeper whose session and answers the test owns."""
+class Store(SqliteStore):
+    """A metadata store whose session and answers the test owns."""
 
     def __init__(self) -> None:
         super().__init__(MEMORY)
@@ -244,7 +244,7 @@ def test_any_broker_makes_a_missing_topic_and_changes_options() -> None:
     async def work(setup: Setup) -> None:
         topic = await setup.control.auto_create("auto")
         assert topic.partitions[0].leader >= 0
-        changing = asyncio.ensure_future(setup.control.alter_topic("auto", [Change("retention.ms", SET, "7")]))
+        changing = asyncio.ensure_future(setup.control.alter_topic("auto", [OptionChange("retention.ms", SET, "7")]))
         path = znodes.topic_config_path("auto")
         while not znodes.decode_configs((await setup.store.get(path)).data):
             await asyncio.sleep(0.001)
@@ -478,6 +478,6 @@ class Stranger(engine.Office):
     async def seek(self) -> Any:
         try:
             await self._store.get(znodes.CONTROLLER)
-        except KeeperError:
+        except StoreError:
             return await super().seek()
         return None

@@ -12,10 +12,10 @@ from ottla.cluster import znodes
 from ottla.cluster.control import departure
 from ottla.cluster.control.departure import depart
 from ottla.cluster.control.office import Office
-from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.image import Broker
-from ottla.cluster.keeper import Unavailable
-from ottla.cluster.member import Member, Place
+from ottla.cluster.metadata_store import Unavailable
+from ottla.cluster.registration import Place, Registration
+from ottla.cluster.sqlite_store import MEMORY, SqliteStore
 from ottla.config import load
 from ottla.disk import RealDisk
 from ottla.sim.clock import SimClock
@@ -43,7 +43,7 @@ async def be_gone() -> None:
     raise Unavailable("gone")
 
 
-class Store(Embedded):
+class Store(SqliteStore):
     """A store that answers, or not, as the test says."""
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ def test_so_is_the_registration(
 ) -> None:
     async def story() -> None:
         store = await made()
-        member = Member(store, load({"node.id": "1", "log.dirs": str(tmp_path)}), SimClock(loop), RealDisk())
+        member = Registration(store, load({"node.id": "1", "log.dirs": str(tmp_path)}), SimClock(loop), RealDisk())
         await member.register(Place({"IN": ("a", 1)}, {}, None))
         store.first = trouble
         began = loop.time()

@@ -9,9 +9,9 @@ from cluster.control.world import World
 
 from ottla.cluster import znodes
 from ottla.cluster.control import events
-from ottla.cluster.control.context import Deposed, Settings
-from ottla.cluster.control.messages import Versions, versions_of
-from ottla.cluster.keeper import Create, Delete, Set
+from ottla.cluster.control.context import ControlSettings, Deposed
+from ottla.cluster.control.messages import ControlVersions, versions_of
+from ottla.cluster.metadata_store import Create, Delete, Set
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.peers import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 
@@ -290,7 +290,7 @@ def test_deleted_topic_does_not_forget_a_broker_that_is_back_before_the_others_h
 
 def test_topic_that_moves_is_deleted_when_it_has_moved() -> None:
     world = world_with((0, 1))
-    world.run(events.Move({("t", 0): (2, 1)}, True))
+    world.run(events.MovePartitions({("t", 0): (2, 1)}, True))
     world.settle()
     world.tree.do(Create(f"{znodes.DELETED_TOPICS}/t"))
     world.run(events.DeletionsAsked())
@@ -307,7 +307,7 @@ def test_deletion_of_what_is_not_there_or_not_allowed_is_struck_off() -> None:
     world.run(events.DeletionsAsked())
     assert world.tree.children(znodes.DELETED_TOPICS) == []
     assert world.machine is not None
-    world.machine.configure(Settings(deletion=False))
+    world.machine.configure(ControlSettings(deletion=False))
     world.tree.do(Create(f"{znodes.DELETED_TOPICS}/t"))
     world.run(events.DeletionsAsked())
     assert world.tree.children(znodes.DELETED_TOPICS) == []
@@ -447,7 +447,7 @@ def test_balance_is_restored_beyond_the_limit_only() -> None:
     back(world, 0)
     world.propose("t", 0, (1, 0))
     assert world.machine is not None
-    world.machine.configure(Settings(imbalance=100))
+    world.machine.configure(ControlSettings(imbalance=100))
     world.run(events.CheckBalance())
     assert world.lead("t").leader == 1
 
@@ -555,20 +555,20 @@ def test_topic_made_again_behind_our_back_starts_from_nothing() -> None:
 @pytest.mark.parametrize(
     ("release", "versions"),
     [
-        ("2.3", Versions(2, 5, 1)),
-        ("2.8-IV1", Versions(5, 7, 3)),
-        ("3.9-IV0", Versions(7, 8, 4)),
-        ("0.8.2", Versions(0, 0, 0)),
-        ("3.3", Versions(6, 7, 3)),
+        ("2.3", ControlVersions(2, 5, 1)),
+        ("2.8-IV1", ControlVersions(5, 7, 3)),
+        ("3.9-IV0", ControlVersions(7, 8, 4)),
+        ("0.8.2", ControlVersions(0, 0, 0)),
+        ("3.3", ControlVersions(6, 7, 3)),
     ],
 )
-def test_versions_follow_the_release(release: str, versions: Versions) -> None:
+def test_versions_follow_the_release(release: str, versions: ControlVersions) -> None:
     assert versions_of(release) == versions
 
 
 @pytest.mark.parametrize("release", ["0.8.2", "0.10.2", "2.3", "2.5", "2.8"])
 def test_older_releases_are_told_and_answer_the_same(release: str) -> None:
-    world = World(0, 1, settings=Settings(versions=versions_of(release)))
+    world = World(0, 1, settings=ControlSettings(versions=versions_of(release)))
     world.write_topic("t", (0, 1))
     world.elect()
     request = next(one for broker, one in world.sent if isinstance(one, LeaderAndIsrRequest))

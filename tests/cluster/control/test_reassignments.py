@@ -8,7 +8,7 @@ from cluster.control.world import World
 from ottla.cluster import znodes
 from ottla.cluster.control import events
 from ottla.cluster.control.memory import Assignment
-from ottla.cluster.keeper import Create
+from ottla.cluster.metadata_store import Create
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.peers import LeaderAndIsrRequest, StopReplicaRequest
 
@@ -23,7 +23,7 @@ def world_with(*replicas: tuple[int, ...]) -> World:
 
 
 def move(world: World, *target: int) -> None:
-    assert world.run(events.Move({("t", 0): target})) == {("t", 0): None}
+    assert world.run(events.MovePartitions({("t", 0): target})) == {("t", 0): None}
 
 
 def test_move_goes_through_the_nodes_that_kafka_writes() -> None:
@@ -78,11 +78,11 @@ def test_move_can_be_taken_back() -> None:
     move(world, 2, 0)
     assert world.propose("t", 0, (0, 1)) == ErrorCode.NONE
     world.sent.clear()
-    assert world.run(events.Move({("t", 0): None})) == {("t", 0): None}
+    assert world.run(events.MovePartitions({("t", 0): None})) == {("t", 0): None}
     assert world.assignment("t") == Assignment((0, 1))
     assert world.lead("t").isr == (0, 1)
     assert [broker for broker, _ in world.take_sent(StopReplicaRequest)] == [2]
-    error = world.run(events.Move({("t", 0): None}))["t", 0]
+    error = world.run(events.MovePartitions({("t", 0): None}))["t", 0]
     assert error is not None
     assert error.code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
@@ -107,7 +107,7 @@ def test_last_replica_in_sync_is_not_taken_away() -> None:
     world.run(events.BrokersChanged())
     assert (world.lead("t").leader, world.lead("t").isr) == (2, (2,))
     for target in (None, (1, 3)):
-        error = world.run(events.Move({("t", 0): target}))["t", 0]
+        error = world.run(events.MovePartitions({("t", 0): target}))["t", 0]
         assert error.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert (world.lead("t").leader, world.lead("t").isr) == (2, (2,))
 
@@ -123,7 +123,7 @@ def test_leader_that_a_new_target_leaves_out_hands_over() -> None:
     world.run(events.BrokersChanged())
     assert world.propose("t", 0, (2, 1)) == ErrorCode.NONE
     assert world.lead("t").leader == 2
-    assert world.run(events.Move({("t", 0): None})) == {("t", 0): None}
+    assert world.run(events.MovePartitions({("t", 0): None})) == {("t", 0): None}
     assert (world.lead("t").leader, world.lead("t").isr) == (1, (1,))
     assert world.assignment("t") == Assignment((0, 1))
 
@@ -139,15 +139,15 @@ def test_leader_that_a_new_target_leaves_out_hands_over() -> None:
 )
 def test_impossible_targets_are_refused(target: tuple[int, ...], code: ErrorCode) -> None:
     world = world_with((0, 1))
-    error = world.run(events.Move({("t", 0): target}))["t", 0]
+    error = world.run(events.MovePartitions({("t", 0): target}))["t", 0]
     assert error.code == code
     assert world.assignment("t") == Assignment((0, 1))
 
 
 def test_unknown_partitions_and_other_sizes_are_refused() -> None:
     world = world_with((0, 1))
-    assert world.run(events.Move({("t", 9): (0,)}))["t", 9].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    refused = world.run(events.Move({("t", 0): (0, 1, 2)}, resize=False))["t", 0]
+    assert world.run(events.MovePartitions({("t", 9): (0,)}))["t", 9].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    refused = world.run(events.MovePartitions({("t", 0): (0, 1, 2)}, resize=False))["t", 0]
     assert refused.code == ErrorCode.INVALID_REPLICATION_FACTOR
     move(world, 0, 1, 2)
     with pytest.raises(BrokerError) as caught:
@@ -182,7 +182,7 @@ def test_leader_of_an_older_version_finishes_a_move_by_writing_the_state() -> No
     move(world, 2, 0)
     lead = world.lead("t")._replace(isr=(0, 1, 2))
     from ottla.cluster.control import nodes
-    from ottla.cluster.keeper import Set
+    from ottla.cluster.metadata_store import Set
 
     world.tree.do(Set(znodes.state_path("t", 0), nodes.lead_data(lead)))
     notice = znodes.encode_isr_change([("t", 0)])
@@ -212,7 +212,7 @@ def test_topic_that_moves_is_deleted_when_it_has_moved() -> None:
     world.run(events.DeletionsAsked())
     world.settle()
     assert world.lead("t").leader == 0
-    assert world.run(events.Move({("t", 0): (1,)}))["t", 0].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert world.run(events.MovePartitions({("t", 0): (1,)}))["t", 0].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     world.unregister(1)
     world.run(events.BrokersChanged())
     world.register(1)
@@ -225,5 +225,5 @@ def test_topic_that_moves_is_deleted_when_it_has_moved() -> None:
 def test_many_partitions_of_a_topic_move_with_few_writes_of_its_node() -> None:
     world = world_with(*[(0, 1)] * 50)
     before = world.tree.nodes[znodes.topic_path("t")].stat.version
-    assert set(world.run(events.Move({("t", index): (2, 3) for index in range(50)})).values()) == {None}
+    assert set(world.run(events.MovePartitions({("t", index): (2, 3) for index in range(50)})).values()) == {None}
     assert world.tree.nodes[znodes.topic_path("t")].stat.version == before + 1

@@ -7,7 +7,7 @@ from cluster.control.world import World
 
 from ottla.cluster import znodes
 from ottla.cluster.control import events
-from ottla.cluster.keeper import Create
+from ottla.cluster.metadata_store import Create
 from ottla.errors import ErrorCode
 from ottla.wire.messages.peers import LeaderAndIsrRequest, StopReplicaRequest
 
@@ -23,7 +23,7 @@ def moved_while_gone() -> World:
     world.settle()
     world.unregister(0)
     world.run(events.BrokersChanged())
-    assert world.run(events.Move({KEY: (1, 2)})) == {KEY: None}
+    assert world.run(events.MovePartitions({KEY: (1, 2)})) == {KEY: None}
     assert world.propose("t", 0, (1, 2)) == ErrorCode.NONE
     world.settle()
     world.former_logs[0] = {KEY}
@@ -101,7 +101,7 @@ def test_it_may_be_wanted_back() -> None:
     world.unregister(1)
     world.run(events.BrokersChanged())
     world.answers.clear()  # broker 0 is gone before it can answer
-    assert world.run(events.Move({KEY: (2, 0)})) == {KEY: None}
+    assert world.run(events.MovePartitions({KEY: (2, 0)})) == {KEY: None}
     world.unregister(0)
     world.run(events.BrokersChanged())
     world.sent.clear()

@@ -15,13 +15,13 @@ from cluster.control.world import Crashed, World
 from ottla.cluster import znodes
 from ottla.cluster.control import events
 from ottla.cluster.control.memory import Assignment
-from ottla.cluster.keeper import Create, Delete, Set
+from ottla.cluster.metadata_store import Create, Delete, Set
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ottla.cluster.control.memory import Key, Lead
-    from ottla.cluster.keeper import KeeperError, Op
+    from ottla.cluster.metadata_store import Op, StoreError
 
 
 class Watched(World):
@@ -31,7 +31,7 @@ class Watched(World):
         super().__init__(*brokers)
         self._seen: dict[Key, tuple[bytes | None, Lead]] = {}
 
-    def transact(self, ops: Sequence[Op]) -> KeeperError | None:
+    def transact(self, ops: Sequence[Op]) -> StoreError | None:
         error = super().transact(ops)
         leads = self.leads()
         for key, lead in leads.items():
@@ -274,9 +274,9 @@ class Life:
         world, chance = self.world, self.chance
         key = (topic, chance.choice((0, 1)))
         if kind == "move":
-            return events.Move({key: tuple(chance.sample(range(4), chance.choice((1, 2, 3))))})
+            return events.MovePartitions({key: tuple(chance.sample(range(4), chance.choice((1, 2, 3))))})
         if kind == "cancel":
-            return events.Move({key: None})
+            return events.MovePartitions({key: None})
         if kind == "delete" and znodes.deleted_topic_path(topic) not in world.tree.nodes:
             world.tree.do(Create(znodes.deleted_topic_path(topic)))
             return events.DeletionsAsked()

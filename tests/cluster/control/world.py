@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.cluster import znodes
 from ottla.cluster.control import events, nodes
-from ottla.cluster.control.context import Settings, Term
+from ottla.cluster.control.context import ControlSettings, Term
 from ottla.cluster.control.effects import List, Read, Send, Unwatch, Watch, Write
 from ottla.cluster.control.machine import Machine
 from ottla.cluster.control.messages import deletions_in
 from ottla.cluster.image import Broker
-from ottla.cluster.keeper import (
+from ottla.cluster.metadata_store import (
     ANY,
     BadVersion,
     Check,
     Create,
     Delete,
-    KeeperError,
-    Node,
     NodeExists,
     NoNode,
     NotEmpty,
     Op,
     Set,
     Stat,
+    StoreError,
+    Znode,
 )
 from ottla.errors import ErrorCode
 from ottla.wire.messages.peers import (
@@ -72,19 +72,19 @@ class Crashed(Exception):
 
 
 class Tree:
-    """Nodes, versions and transactions, as a keeper has them."""
+    """Nodes, versions and transactions, as a metadata store has them."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {path: Node(b"", Stat(0, 0, False)) for path in EMPTY_NODES}
+        self.nodes: dict[str, Znode] = {path: Znode(b"", Stat(0, 0, False)) for path in EMPTY_NODES}
         self.zxid = 1
         self.written: list[Op] = []
 
-    def multi(self, ops: Sequence[Op]) -> KeeperError | None:
+    def multi(self, ops: Sequence[Op]) -> StoreError | None:
         before, self.zxid = dict(self.nodes), self.zxid + 1
         try:
             for op in ops:
                 self._apply(op)
-        except KeeperError as error:
+        except StoreError as error:
             self.nodes = before
             return error
         self.written += ops
@@ -102,14 +102,14 @@ class Tree:
                 raise NodeExists(op.path)
             if op.path.rpartition("/")[0] and op.path.rpartition("/")[0] not in self.nodes:
                 raise NoNode(op.path)
-            self.nodes[op.path] = Node(op.data, Stat(0, self.zxid, op.ephemeral))
+            self.nodes[op.path] = Znode(op.data, Stat(0, self.zxid, op.ephemeral))
             return
         if node is None:
             raise NoNode(op.path)
         if op.version not in (ANY, node.stat.version):
             raise BadVersion(op.path)
         if isinstance(op, Set):
-            self.nodes[op.path] = Node(op.data, node.stat._replace(version=node.stat.version + 1))
+            self.nodes[op.path] = Znode(op.data, node.stat._replace(version=node.stat.version + 1))
         elif isinstance(op, Delete):
             if self.children(op.path):
                 raise NotEmpty(op.path)
@@ -121,9 +121,9 @@ class Tree:
 
 
 class World:
-    def __init__(self, *brokers: int, settings: Settings | None = None) -> None:
+    def __init__(self, *brokers: int, settings: ControlSettings | None = None) -> None:
         self.tree = Tree()
-        self.settings = settings or Settings()
+        self.settings = settings or ControlSettings()
         self.epoch = 0
         self.machine: Machine | None = None
         self.sent: list[tuple[int, Any]] = []
@@ -216,14 +216,14 @@ class World:
                 self.watched.pop(topic, None)
         return None
 
-    def transact(self, ops: Sequence[Op]) -> KeeperError | None:
+    def transact(self, ops: Sequence[Op]) -> StoreError | None:
         assert isinstance(ops[0], Check), "no write without the check of the epoch"
         assert ops[0].path == znodes.CONTROLLER_EPOCH
         if self.interfere is not None:
             self.interfere(ops)
         error = self.tree.multi(ops)
         if self.unsure is not None and self.unsure():
-            return KeeperError("no answer came")
+            return StoreError("no answer came")
         return error
 
     def is_registered(self, broker: int) -> bool:

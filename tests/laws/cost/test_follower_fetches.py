@@ -22,7 +22,7 @@ FEW, MANY, APPENDS = 5, 150, 20
 def looks(folder: Path, partitions: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """How often the leader looked at a partition, and the follower named one, for a few appends."""
     seen = [0, 0]
-    read, wanted = Reading._read_one, Copy.wanted
+    read, wanted = Reading._read_one, Copy.build_request
 
     def counted_read(self: Reading, *args: Any, **more: Any) -> Any:
         seen[0] += 1
@@ -39,7 +39,7 @@ def looks(folder: Path, partitions: int, monkeypatch: pytest.MonkeyPatch) -> tup
         await until(lambda: len(world.requests(FetchRequest)) > before + 3)
         with monkeypatch.context() as patch:
             patch.setattr(Reading, "_read_one", counted_read)
-            patch.setattr(Copy, "wanted", counted_wanted)
+            patch.setattr(Copy, "build_request", counted_wanted)
             for number in range(APPENDS):
                 append(led[number % FEW])
                 await until(lambda: all(one.high == one.log.end for one in led[:FEW]))

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla.clock import SystemClock
-from ottla.cluster.alterations import SET, Change
-from ottla.cluster.embedded import MEMORY, Embedded
+from ottla.cluster.alterations import SET, OptionChange
 from ottla.cluster.image import EVERY_BROKER, Topic
 from ottla.cluster.metadata import Metadata
 from ottla.cluster.plans import NewTopic
+from ottla.cluster.sqlite_store import MEMORY, SqliteStore
 from ottla.cluster.standalone import Standalone
 from ottla.cluster.versioned import Versioned
 from ottla.config import load, topic_config
 from ottla.coord.groups.coordinator import Groups
 from ottla.disk import RealDisk
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.replica.replicas import Replicas
 from ottla.replica.waits import Waits
 
@@ -65,16 +65,16 @@ def counted() -> Iterator[Calls]:
 
 async def steps(folder: Path, topics: int) -> dict[str, int]:
     """What each kind of change costs when so many topics exist."""
-    keeper, config, clock = Embedded(MEMORY), load({"offsets.topic.num.partitions": "2"}), SystemClock()
-    await keeper.open()
-    controller = Standalone(keeper, Metadata(config, clock), clock)
+    metadata_store, config, clock = SqliteStore(MEMORY), load({"offsets.topic.num.partitions": "2"}), SystemClock()
+    await metadata_store.open()
+    controller = Standalone(metadata_store, Metadata(config, clock), clock)
     await controller.start({"PLAINTEXT": ("127.0.0.1", 9092)})
-    store = Store([folder], RealDisk(), clock, config)
+    store = LogStore([folder], RealDisk(), clock, config)
     store.open(lambda _: topic_config(config, {}))
     replicas = Replicas(controller.metadata, store, Waits(asyncio.get_running_loop()))
     groups = Groups(config, controller.metadata, controller, replicas, clock, lambda: "id")
     controller.metadata.subscribe(replicas.apply)
-    controller.hosted_by(replicas)
+    controller.set_host(replicas)
     controller.metadata.subscribe(groups.apply)
     await groups.ensure()
     made = await controller.create_topics([NewTopic(f"old.topic_{n}", 1, 1) for n in range(topics)])
@@ -87,16 +87,16 @@ async def steps(folder: Path, topics: int) -> dict[str, int]:
         await controller.create_partitions("new.topic", 2)
     costs["grow"] = calls.count
     with counted() as calls:
-        await controller.alter_topic("new.topic", [Change("retention.ms", SET, "5")])
+        await controller.alter_topic("new.topic", [OptionChange("retention.ms", SET, "5")])
     costs["alter a topic"] = calls.count
     with counted() as calls:
-        await controller.alter_group("g", [Change("consumer.session.timeout.ms", SET, "46000")])
+        await controller.alter_group("g", [OptionChange("consumer.session.timeout.ms", SET, "46000")])
     costs["alter a group"] = calls.count
     with counted() as calls:
         await controller.delete_topics(["new.topic"])
     costs["delete"] = calls.count
     await store.close()
-    await keeper.close()
+    await metadata_store.close()
     return costs
 
 
@@ -113,21 +113,21 @@ def test_new_defaults_reach_every_log(tmp_path: Path) -> None:
     """The one change that concerns all topics is for all topics, a turn at a time."""
 
     async def story() -> None:
-        keeper, config, clock = Embedded(MEMORY), load({}), SystemClock()
-        await keeper.open()
-        controller = Standalone(keeper, Metadata(config, clock), clock)
+        metadata_store, config, clock = SqliteStore(MEMORY), load({}), SystemClock()
+        await metadata_store.open()
+        controller = Standalone(metadata_store, Metadata(config, clock), clock)
         await controller.start({"PLAINTEXT": ("127.0.0.1", 9092)})
-        store = Store([tmp_path], RealDisk(), clock, config)
+        store = LogStore([tmp_path], RealDisk(), clock, config)
         store.open(lambda _: topic_config(config, {}))
         replicas = Replicas(controller.metadata, store, Waits(asyncio.get_running_loop()))
         controller.metadata.subscribe(replicas.apply)
-        controller.hosted_by(replicas)
+        controller.set_host(replicas)
         own = {"segment.bytes": "3000"}
         await controller.create_topics([NewTopic("plain", 2, 1), NewTopic("own", 1, 1, configs=own)])
-        await controller.alter_broker(EVERY_BROKER, [Change("log.segment.bytes", SET, "7000")])
+        await controller.alter_broker(EVERY_BROKER, [OptionChange("log.segment.bytes", SET, "7000")])
         sizes = {(one.topic, one.index): one.log.config.segment_bytes for one in replicas}
         assert sizes == {("plain", 0): 7000, ("plain", 1): 7000, ("own", 0): 3000}
         await store.close()
-        await keeper.close()
+        await metadata_store.close()
 
     asyncio.run(story())

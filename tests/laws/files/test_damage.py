@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 OPTIONS = {"segment.bytes": "700", "index.interval.bytes": "150"}
 TOPICS = ("orders", "table", "plain")
@@ -40,7 +40,7 @@ TOPICS = ("orders", "table", "plain")
 KEPT = 1  # the log start offset of all
 
 
-def a_folder(folder: Path) -> Store:
+def a_folder(folder: Path) -> LogStore:
     """A store with three logs, which is not stopped."""
     store = a_store(folder, topic=OPTIONS)
     compacted = {**OPTIONS, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}

@@ -52,6 +52,21 @@ class FullIndexDisk(FaultyDisk):
         return super().open(path, create=create)
 
 
+def test_a_disk_that_takes_a_part_of_a_batch_is_full(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    store = a_store(tmp_path, disk=disk)
+    log = store.create("t", 0, TOPIC_ID, settings(), 0)
+    disk.space_left = 10
+    for _ in range(2):
+        with pytest.raises(BrokerError):
+            append(log, produced(3))
+    assert said(caplog) == ["disk full"]
+    assert log.directory.full
+    disk.space_left = None
+    append(log, produced(3))
+    assert log.end == 3
+
+
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     found = [record.getMessage() for record in caplog.records if record.name == "ottla.log"]
     caplog.clear()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ottla.broker import Broker
-from ottla.cluster import embedded
-from ottla.cluster.alterations import SET, Change
-from ottla.cluster.embedded import Embedded
+from ottla.cluster import sqlite_store
+from ottla.cluster.alterations import SET, OptionChange
 from ottla.cluster.image import Topic
-from ottla.cluster.keeper import Create, Delete, Unavailable
+from ottla.cluster.metadata_store import Create, Delete, Unavailable
 from ottla.cluster.plans import NewTopic
+from ottla.cluster.sqlite_store import SqliteStore
 from ottla.config import load
 from ottla.errors import BrokerError, ErrorCode
 from ottla.founding.alone import METADATA_FILE
@@ -52,20 +52,20 @@ def has_reserve(folder: Path) -> bool:
     return (folder / "metadata-reserve").exists()
 
 
-def fill(keeper: Embedded, path: Path, patch: pytest.MonkeyPatch) -> FullDisk:
+def fill(store: SqliteStore, path: Path, patch: pytest.MonkeyPatch) -> FullDisk:
     """No more room: neither for a transaction nor, once it was given up, for a reserve."""
     reserve = path.with_name(f"{path.name}-reserve")
     assert reserve.stat().st_blocks * 512 >= 1 << 20, "there is room aside"
-    disk = FullDisk(keeper._file._database, reserve)  # type: ignore[arg-type]
-    keeper._file._database = disk  # type: ignore[assignment]
-    genuine = embedded.claim
+    disk = FullDisk(store._file._database, reserve)  # type: ignore[arg-type]
+    store._file._database = disk  # type: ignore[assignment]
+    genuine = sqlite_store.claim
 
     def refuse(descriptor: int, position: int, size: int) -> None:
         if disk.full:
             raise OSError(28, "No space left on device")
         genuine(descriptor, position, size)
 
-    patch.setattr(embedded, "claim", refuse)
+    patch.setattr(sqlite_store, "claim", refuse)
     return disk
 
 
@@ -73,22 +73,22 @@ def test_a_full_disk_takes_deletions_refuses_the_rest_and_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
-        keeper = Embedded(str(tmp_path / "metadata"))
-        await keeper.open()
-        await keeper.multi([Create("/a"), Create("/b"), Create("/c")])
-        disk = fill(keeper, tmp_path / "metadata", monkeypatch)
+        store = SqliteStore(str(tmp_path / "metadata"))
+        await store.open()
+        await store.multi([Create("/a"), Create("/b"), Create("/c")])
+        disk = fill(store, tmp_path / "metadata", monkeypatch)
         for _ in range(3):
             with pytest.raises(Unavailable, match="full"):
-                await keeper.create("/d")
+                await store.create("/d")
         assert has_reserve(tmp_path), "only what makes room may take the reserve"
-        await keeper.multi([Delete("/a")])
+        await store.multi([Delete("/a")])
         assert not has_reserve(tmp_path)
-        await keeper.delete("/b")
+        await store.delete("/b")
         disk.full = False
-        await keeper.create("/d")
+        await store.create("/d")
         assert has_reserve(tmp_path), "taken again"
-        assert await keeper.children("/") == ["c", "d"]
-        await keeper.close()
+        assert await store.children("/") == ["c", "d"]
+        await store.close()
 
     asyncio.run(story())
     said = [record.message for record in caplog.records]
@@ -107,7 +107,7 @@ def test_a_broker_on_a_full_disk_deletes_topics_and_answers_who_wants_a_producer
         assert broker._dispatch is not None
         parts = broker._dispatch._parts
         await parts.controller.create_topics([NewTopic("a", 3, 1), NewTopic("b", 1, 1)])
-        disk = fill(broker._founding.keeper, tmp_path / METADATA_FILE, monkeypatch)
+        disk = fill(broker._founding.metadata_store, tmp_path / METADATA_FILE, monkeypatch)
         call = Call(22, 4, "", "", "PLAINTEXT", ("", 0))
         for name, code in ((None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), ("x", ErrorCode.COORDINATOR_NOT_AVAILABLE)):
             request = InitProducerIdRequest(
@@ -120,7 +120,7 @@ def test_a_broker_on_a_full_disk_deletes_topics_and_answers_who_wants_a_producer
         assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert not [name for name in os.listdir(tmp_path) if name.startswith("c-") and not name.endswith("-delete")]
         with pytest.raises(BrokerError):
-            await parts.controller.alter_topic("a", [Change("retention.ms", SET, "5")])
+            await parts.controller.alter_topic("a", [OptionChange("retention.ms", SET, "5")])
         assert all(isinstance(one, Topic) for one in await parts.controller.delete_topics(["a", "b"]))
         assert not parts.metadata.image.topics
         disk.full = False

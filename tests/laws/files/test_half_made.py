@@ -58,7 +58,7 @@ def fated(folder: Path, fate: Fate) -> Broker:
     broker = made(folder, disk)
     for name in CHANGES:
         setattr(disk, name, fate.around(getattr(disk, name)))
-    file = broker._founding.keeper._file
+    file = broker._founding.metadata_store._file
     file._transact = fate.around(file._transact)  # type: ignore[method-assign]
     return broker
 
@@ -74,10 +74,10 @@ async def forsaken(broker: Broker) -> None:
     await asyncio.gather(*broker._tasks, return_exceptions=True)
     for listener in broker._listeners:
         listener.stop_accepting()
-    database = broker._founding.keeper._file._database
+    database = broker._founding.metadata_store._file._database
     if database is not None:
         database.close()
-    broker._founding.keeper._worker.shutdown()
+    broker._founding.metadata_store._worker.shutdown()
 
 
 def controller(broker: Broker) -> Standalone:

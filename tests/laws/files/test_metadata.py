@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.broker import Broker
-from ottla.cluster.alterations import SET, Change
+from ottla.cluster.alterations import SET, OptionChange
 from ottla.cluster.image import EVERY_BROKER, Topic
-from ottla.cluster.keeper import Unavailable
+from ottla.cluster.metadata_store import Unavailable
 from ottla.cluster.plans import NewTopic
 from ottla.config import load
 from ottla.errors import BrokerError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ottla.handlers.call import Parts
 
-GROUP_CHANGE = [Change("consumer.session.timeout.ms", SET, "46000")]
+GROUP_CHANGE = [OptionChange("consumer.session.timeout.ms", SET, "46000")]
 
 
 @asynccontextmanager
@@ -58,8 +58,8 @@ async def filled(folder: Path) -> tuple[dict[str, Topic], int]:
         )
         await controller.delete_topics(["gone"])
         await controller.create_partitions("plain", 3)
-        await controller.alter_topic("plain", [Change("segment.bytes", SET, "9999")])
-        await controller.alter_broker(EVERY_BROKER, [Change("log.retention.ms", SET, "70000")])
+        await controller.alter_topic("plain", [OptionChange("segment.bytes", SET, "9999")])
+        await controller.alter_broker(EVERY_BROKER, [OptionChange("log.retention.ms", SET, "70000")])
         await controller.alter_group("a/group", GROUP_CHANGE)
         await parts.old_offsets.set("old", "kept", 0, 17)
         last = await parts.producer_ids.take()
@@ -212,7 +212,7 @@ def test_what_is_left_of_a_damaged_journal_is_taken(tmp_path: Path) -> None:
             now_ms = parts.clock.now_ms()
             one = batch.Record(0, now_ms, None, b"", ())
             data = batch.build([one], producer_id=7, producer_epoch=0, base_sequence=0)
-            parts.replicas.led("plain", 0).append(memoryview(data), now_ms, 9)
+            parts.replicas.require_led("plain", 0).append(memoryview(data), now_ms, 9)
 
     asyncio.run(filled(tmp_path))
     asyncio.run(written())

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ottla.clock import SystemClock
-from ottla.cluster.embedded import MEMORY, Embedded
+from ottla.cluster.sqlite_store import MEMORY, SqliteStore
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
 from ottla.errors import BrokerError
 from ottla.founding.member import Joined
 from ottla.log.checkpoints import CorruptCheckpointError, Meta
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.replica.waits import Waits
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def two_folders(tmp_path: Path, first: str, second: str) -> Store:
+def two_folders(tmp_path: Path, first: str, second: str) -> LogStore:
     for name, text in (("a", first), ("b", second)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "meta.properties").write_text(text)
-    return Store([tmp_path / "a", tmp_path / "b"], RealDisk(), SystemClock(), load({}))
+    return LogStore([tmp_path / "a", tmp_path / "b"], RealDisk(), SystemClock(), load({}))
 
 
 @pytest.mark.parametrize("torn", ["", "#\n", "#\nversion=0\n"])
@@ -49,12 +49,12 @@ def test_logs_of_nobody_are_not_put_away_under_a_number_that_was_made_up(tmp_pat
     async def story() -> None:
         options = {"log.dirs": str(tmp_path), "zookeeper.connect": "nowhere:1"}
         config, clock = load(options), SystemClock()
-        before = Store([tmp_path], RealDisk(), clock, config)
+        before = LogStore([tmp_path], RealDisk(), clock, config)
         before.open(lambda _: topic_config(config, {}))
         before.create("t", 0, b"i" * 16, topic_config(config, {}), 0)
         await before.close()
-        store = Store([tmp_path], RealDisk(), clock, config)
-        joined = Joined(config, clock, store, Embedded(MEMORY))
+        store = LogStore([tmp_path], RealDisk(), clock, config)
+        joined = Joined(config, clock, store, SqliteStore(MEMORY))
         with pytest.raises(BrokerError, match=r"set broker\.id"):
             await joined.open({}, Waits(asyncio.get_running_loop()))
         await joined.close()

@@ -11,7 +11,7 @@ from waiting import until
 
 from ottla.cluster import znodes
 from ottla.cluster.control import events
-from ottla.cluster.keeper import KeeperError, Set
+from ottla.cluster.metadata_store import Set, StoreError
 from ottla.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from ottla.cluster.keeper import Op
+    from ottla.cluster.metadata_store import Op
 
 
 def test_a_state_that_may_not_be_written_does_not_stop_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,8 +29,8 @@ def test_a_state_that_may_not_be_written_does_not_stop_its_neighbours(monkeypatc
     world.settle()
     bad, multi = znodes.state_path("t", 1), world.tree.multi
 
-    def refuse(ops: Sequence[Op]) -> KeeperError | None:
-        return KeeperError("not allowed") if any(isinstance(op, Set) and op.path == bad for op in ops) else multi(ops)
+    def refuse(ops: Sequence[Op]) -> StoreError | None:
+        return StoreError("not allowed") if any(isinstance(op, Set) and op.path == bad for op in ops) else multi(ops)
 
     monkeypatch.setattr(world.tree, "multi", refuse)
     world.unregister(0)

@@ -20,7 +20,7 @@ from ottla.wire.messages.transactions import DescribeTransactionsRequest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 WAIT_S = 10.0
 
@@ -46,7 +46,7 @@ def wired(broker: BrokerThread) -> Iterator[Wired]:
         yield connected
 
 
-def store_of(broker: BrokerThread) -> Store:
+def store_of(broker: BrokerThread) -> LogStore:
     root = broker._broker._root
     assert root is not None
     return root._store

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 CALLS = [name for name, _ in inspect.getmembers(Disk, inspect.isfunction) if not name.startswith("_")]
 ERRORS: dict[str, Callable[[], Exception]] = {
@@ -96,7 +96,7 @@ class World:
         store.move("moved", 0, self.target.path)
 
     @staticmethod
-    def _make(store: Store, topic: str, **options: object) -> Log:
+    def _make(store: LogStore, topic: str, **options: object) -> Log:
         return store.create(topic, 0, TOPIC_ID, settings(file_delete_delay_ms=1000, **options), 0)
 
     def undone(self) -> list[str]:
@@ -112,7 +112,7 @@ class World:
         }
         return [work for work, is_done in works.items() if not is_done]
 
-    def check(self, store: Store) -> None:
+    def check(self, store: LogStore) -> None:
         """Nothing is lost, whatever was done already."""
         for topic, whole in self.whole.items():
             assert everything(store.logs[topic, 0]) == whole, f"{topic} after {self.disk.call}"

@@ -10,7 +10,7 @@ from cluster.control.world import World
 from ottla.cluster import znodes
 from ottla.cluster.control import events
 from ottla.cluster.control.context import Deposed
-from ottla.cluster.keeper import Create, Node, Set, Stat
+from ottla.cluster.metadata_store import Create, Set, Stat, Znode
 from ottla.errors import BrokerError
 from ottla.wire import codec
 from ottla.wire.messages.peers import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
@@ -160,7 +160,8 @@ def test_a_notice_that_is_nested_too_deep_is_no_notice() -> None:
 def test_a_starting_broker_is_told_which_topics_are_malformed(data: bytes) -> None:
     good = b'{"partitions":{"0":[0]},"version":3}'
     nodes = {
-        f"/brokers/topics/{name}": Node(content, Stat(0, 0, False)) for name, content in (("bad", data), ("good", good))
+        f"/brokers/topics/{name}": Znode(content, Stat(0, 0, False))
+        for name, content in (("bad", data), ("good", good))
     }
     malformed: set[str] = set()
     assert list(znodes.image_of(nodes, malformed=malformed).topics) == ["good"]

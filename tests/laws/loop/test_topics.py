@@ -11,15 +11,15 @@ from laws.loop.gaps import HELD_MAX, Gaps
 from laws.yardstick import TRIES, least, others_set_aside
 
 from ottla.clock import SystemClock
-from ottla.cluster.embedded import MEMORY, Embedded
 from ottla.cluster.image import Topic
 from ottla.cluster.metadata import Metadata
 from ottla.cluster.plans import NewTopic
+from ottla.cluster.sqlite_store import MEMORY, SqliteStore
 from ottla.cluster.standalone import Standalone
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
 from ottla.handlers.cluster import elect_leaders
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 from ottla.replica.replicas import Replicas
 from ottla.replica.waits import Waits
 from ottla.wire.messages.topics import ElectLeadersRequest, TopicPartitions
@@ -44,18 +44,18 @@ async def held(work: Callable[[], Awaitable[object]]) -> float:
 
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[Standalone]:
-    keeper, config, clock = Embedded(MEMORY), load({}), SystemClock()
-    await keeper.open()
-    controller = Standalone(keeper, Metadata(config, clock), clock)
+    metadata_store, config, clock = SqliteStore(MEMORY), load({}), SystemClock()
+    await metadata_store.open()
+    controller = Standalone(metadata_store, Metadata(config, clock), clock)
     await controller.start({"PLAINTEXT": ("127.0.0.1", 9092)})
-    store = Store([folder], RealDisk(), clock, config)
+    store = LogStore([folder], RealDisk(), clock, config)
     store.open(lambda _: topic_config(config, {}))
     replicas = Replicas(controller.metadata, store, Waits(asyncio.get_running_loop()))
     controller.metadata.subscribe(replicas.apply)
-    controller.hosted_by(replicas)
+    controller.set_host(replicas)
     yield controller
     await store.close()
-    await keeper.close()
+    await metadata_store.close()
 
 
 def test_many_topics_in_one_request_leave_the_loop_to_others(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def test_what_a_client_waited_for_goes_with_the_client(tmp_path: Path) -> None:
         end = host.append(partition).last + 1
         answers = []
         for _ in range(5 * COMMITS_KEPT):
-            waited = partition.committed(end)
+            waited = partition.wait_for_commit(end)
             assert waited is not None
             result = PartitionProduceResponse(index=0, error_code=0, base_offset=0)
             answer = ProduceResponse(responses=[])

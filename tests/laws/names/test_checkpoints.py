@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.log.log import Log
-    from ottla.log.store import Store
+    from ottla.log.store import LogStore
 
 NEW_ID = bytes(range(16, 32))
 COMPACT = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0.01, "file_delete_delay_ms": 60_000}
 
 
-def crash(folder: Path, to: Path) -> Store:
+def crash(folder: Path, to: Path) -> LogStore:
     """The store as a new process finds it after kill -9: the files as they are, nothing closed."""
     shutil.copytree(folder, to)
     places = sorted(path for path in to.iterdir() if path.name in ("a", "b"))
     return a_store(places or to)
 
 
-async def write_checkpoints(store: Store, clock: StillClock) -> None:
+async def write_checkpoints(store: LogStore, clock: StillClock) -> None:
     await store.housekeeping.checkpoint()
     clock.ms += 60_000
     await store.housekeeping.checkpoint()

@@ -57,9 +57,9 @@ def test_a_topic_that_was_made_again_while_nobody_told_this_broker(tmp_path: Pat
             partition = host.assign(ROLES[role], topic_id=NEW_ID, new=False)
             assert (partition.topic_id, partition.log.end, partition.high) == (NEW_ID, 0, 0)
             assert len(strays(host)) == 1
-            assert host.replicas.hosted_by_id(NEW_ID, 0) is partition
+            assert host.replicas.require_hosted_by_id(NEW_ID, 0) is partition
             with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_ID"):
-                host.replicas.hosted_by_id(TOPIC_ID, 0)
+                host.replicas.require_hosted_by_id(TOPIC_ID, 0)
         else:  # the id may be what is wrong, and the log what is needed
             with pytest.raises(BrokerError) as refused:
                 host.assign(ROLES[role], topic_id=NEW_ID, new=False)

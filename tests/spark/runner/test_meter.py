@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 import pytest
@@ -71,6 +71,16 @@ def test_batches_between_two_looks_count_too() -> None:
     query.done(10, {where: 10}, {where: 10})
     assert look().rows == 16
     assert (look().rows, look().lag) == (16, 0), "nothing new"
+
+
+def test_before_the_first_batch_has_ended_it_says_what_spark_does() -> None:
+    class Query:
+        name = "q"
+        lastProgress = None
+        status: ClassVar = {"message": "Processing new data", "isDataAvailable": True, "isTriggerActive": True}
+
+    (found,) = Meter().read([Query()])  # type: ignore[list-item]
+    assert (found.batch, found.doing) == (None, "Processing new data")
 
 
 def test_a_rate_is_not_that_of_a_moment() -> None:

@@ -89,3 +89,12 @@ def test_a_wrong_option_is_found_before_anything_is_planned() -> None:
 def test_other_columns_are_refused(schema: StructType) -> None:
     with pytest.raises(Failed, match="the columns of a topic are fixed"):
         check_schema(schema, SourceOptions.load(GIVEN))
+
+
+def test_a_spark_that_is_too_old_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    for version in ("4.0.5", "4.1.4", "3.5.9.dev0"):
+        monkeypatch.setattr("pyspark.__version__", version)
+        with pytest.raises(Failed, match=f"PySpark {version} is too old"):
+            OttlaDataSource({})
+    monkeypatch.setattr("pyspark.__version__", "4.10.0")
+    assert OttlaDataSource({})

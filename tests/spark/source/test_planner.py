@@ -17,7 +17,7 @@ from waiting import wait_until
 
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Failed
-from ottla.client.groups import Committed, commit, committed, delete_group
+from ottla.client.groups import Committed, commit, delete_group, read_offsets
 from ottla.spark.source import checkpoint, reading
 from ottla.spark.source.options import SourceOptions
 from ottla.spark.source.progress import announce
@@ -334,7 +334,7 @@ def groups(topics: Topics) -> set[str]:
 
 def metadata(topics: Topics, group: str, where: TopicPartition) -> dict[str, Any]:
     with Cluster(topics.bootstrap) as cluster:
-        text = committed(cluster, group, [where])[where].metadata
+        text = read_offsets(cluster, group, [where])[where].metadata
     assert len(text) < 200
     found: dict[str, Any] = json.loads(text)
     return found
@@ -445,7 +445,7 @@ def test_a_query_leaves_the_group_of_its_name_alone(topics: Topics) -> None:
         query.name = name
         assert query.drain() == numbers(0, 100)
         query.planner.stop()
-        assert committed(cluster, name) == {where: Committed(10)}
+        assert read_offsets(cluster, name) == {where: Committed(10)}
     assert lags(topics, f"ottla-spark-{name}") == {(name, 0): (100, 0)}
 
 
@@ -462,7 +462,7 @@ def test_a_group_whose_offsets_are_not_ours_is_refused(
             query = Query(topics, subscribe=name, maxOffsetsPerTrigger="4", **{option: name})
             assert query.drain() == numbers(0, 10)
             query.planner.stop()
-            found = {at: one[:2] for at, one in committed(cluster, name).items()}
+            found = {at: one[:2] for at, one in read_offsets(cluster, name).items()}
             assert found == {elsewhere: (0, metadata)}
     assert f"group {name} is somebody else's: it stands at offset 0 of {elsewhere.topic} partition 0" in caplog.text
 
@@ -484,7 +484,7 @@ def test_a_group_of_consumers_that_are_away_and_never_committed_is_refused(
         assert query.drain() == numbers(0, 10)
         query.planner.stop()
         with Cluster(topics.bootstrap) as cluster:
-            assert committed(cluster, group) == {}
+            assert read_offsets(cluster, group) == {}
         assert f"group {group} is one of consumers (consumer), who are away" in caplog.text
 
 

@@ -24,7 +24,6 @@ from ottla.client.failure import Failed
 from ottla.client.fetching import OutOfRange
 from ottla.errors import ErrorCode
 from ottla.records import native
-from ottla.spark import worker
 from ottla.spark.source import reading
 from ottla.spark.source.data_source import columns
 from ottla.spark.source.options import SourceOptions
@@ -106,7 +105,7 @@ def test_a_worker_without_the_native_part_says_so_once(ottla: Ottla, caplog: pyt
     split = whole(ottla, "read-by-the-twin")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "_crate", lambda: None)
-        worker._say_what_is_missing.cache_clear()
+        native.warn_if_missing.cache_clear()
         for _ in range(2):
             assert [row["value"] for row in rows(split, options(ottla))] == [b"a"]
     assert [record.getMessage() for record in caplog.records] == [native.MISSING]

@@ -1,4 +1,4 @@
-"""Waits until this broker knows of a change: a command is answered when whoever asked can see what came of it."""
+"""Waits until this broker knows of a change, so that a client sees the result when its command is answered."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Awaiting:
         self._metadata = metadata
         self._waiters: dict[asyncio.Future[None], Condition] = {}
         self._by_topic: dict[str, dict[asyncio.Future[None], None]] = {}  # of those who wait for a topic
-        metadata.subscribe(self._changed)
+        metadata.subscribe(self._on_image_change)
 
     async def until(self, condition: Condition, timeout_s: float, topics: Iterable[str] = ()) -> bool:
-        """Whether the condition holds in time: tried when one of the topics changes, or without any at each change."""
+        """Whether the condition holds in time. Checked when one of the topics changes, or at each change."""
         if condition(self._metadata.image):
             return True
         names = list(topics)
@@ -44,7 +44,7 @@ class Awaiting:
                     del self._by_topic[name]
         return True
 
-    def _changed(self, old: Image | None, new: Image) -> None:
+    def _on_image_change(self, old: Image | None, new: Image) -> None:
         if not self._waiters:
             return
         concerned: dict[asyncio.Future[None], None] = {**self._by_topic.get("", {})}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ottla.cluster.control.memory import Key
 
 
-class Batch:
+class RequestBatch:
     def __init__(self) -> None:
         self.leads: dict[int, dict[Key, bool]] = {}  # by broker; whether the replica is new there
         self.news: dict[Key, None] = {}  # partitions that every broker is told about

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 UNKNOWN_EPOCH = -1
 
 
-def registered(context: Context) -> Task[dict[int, Broker]]:
-    """The brokers that are registered now. One whose node cannot be understood is not there."""
+def read_registered(context: Context) -> Task[dict[int, Broker]]:
+    """The brokers that are registered now, without those whose nodes are malformed."""
     names = yield from names_below(znodes.BROKERS)
     ids = sorted(int(name) for name in names if name.isdecimal())
     found = yield from read([znodes.broker_path(broker) for broker in ids])
@@ -38,37 +38,37 @@ def registered(context: Context) -> Task[dict[int, Broker]]:
     return brokers
 
 
-def changed(context: Context) -> Task[None]:
+def refresh(context: Context) -> Task[None]:
     """Compare with what is registered. A broker with another epoch was gone in between, and has lost its memory."""
     memory = context.memory
-    now = yield from registered(context)
+    now = yield from read_registered(context)
     lost = [one for one in memory.brokers.values() if one.id not in now or now[one.id].epoch != one.epoch]
     come = [one for one in now.values() if one.id not in memory.brokers or memory.brokers[one.id].epoch != one.epoch]
     moved = [one for one in now.values() if one not in come and memory.brokers[one.id] != one]
     if lost:
-        yield from gone(context, [one.id for one in lost])
+        yield from remove(context, [one.id for one in lost])
     for broker in moved:
         memory.brokers[broker.id] = broker
     if moved:
         context.batch.announce()
     if come:
-        yield from arrived(context, come)
+        yield from add(context, come)
 
 
-def gone(context: Context, brokers: Iterable[int]) -> Task[None]:
+def remove(context: Context, brokers: Iterable[int]) -> Task[None]:
     memory = context.memory
     lost: list[Replica] = []
     for broker in brokers:
         memory.brokers.pop(broker, None)
         memory.stopping.pop(broker, None)
         memory.broken.pop(broker, None)
-        lost += [(topic, index, broker) for topic, index in memory.hosted_by(broker)]
+        lost += [(topic, index, broker) for topic, index in memory.list_hosted(broker)]
     context.batch.announce()
     yield from lose(context, lost)
 
 
 def lose(context: Context, lost: Sequence[Replica]) -> Task[None]:
-    """These replicas can serve no more: others lead, where any can."""
+    """These replicas are offline: elect other leaders where possible."""
     memory = context.memory
     leaderless: list[Key] = []
     for topic, index, broker in lost:
@@ -84,7 +84,7 @@ def lose(context: Context, lost: Sequence[Replica]) -> Task[None]:
     yield from context.send()
 
 
-def arrived(context: Context, brokers: Sequence[Broker]) -> Task[None]:
+def add(context: Context, brokers: Sequence[Broker]) -> Task[None]:
     memory = context.memory
     hosted: dict[Key, None] = {}
     memory.brokers.update({broker.id: broker for broker in brokers})
@@ -93,12 +93,12 @@ def arrived(context: Context, brokers: Sequence[Broker]) -> Task[None]:
         memory.broken.pop(broker.id, None)
         context.batch.tell_everything(broker.id, memory.leads)
         strays.stop_again(context, broker.id)
-        hosted.update(dict.fromkeys(memory.hosted_by(broker.id)))
+        hosted.update(dict.fromkeys(memory.list_hosted(broker.id)))
     # First who there is: Apache Kafka follows nobody that it has not heard of.
     context.batch.announce()
     yield from context.send()
     for broker in brokers:
-        replicas.bring_online(context, [(topic, index, broker.id) for topic, index in memory.hosted_by(broker.id)])
+        replicas.bring_online(context, [(topic, index, broker.id) for topic, index in memory.list_hosted(broker.id)])
     yield from partitions.bring_online(context, [key for key in hosted if key in memory.leaderless])
     yield from reassignments.proceed(context, hosted)
     yield from context.send()
@@ -118,13 +118,13 @@ def shut_down(context: Context, broker: int, epoch: int) -> Task[list[Key]]:
     memory.stopping[broker] = None
     shared = [
         key
-        for key in memory.hosted_by(broker)
+        for key in memory.list_hosted(broker)
         if len(memory.replicas(key)) > 1 and key in memory.leads and key[0] not in memory.deleting
     ]
 
     def choose(key: Key, lead: Lead) -> Choice:
         online = memory.online(key, stopping=True)
-        return elections.before_stop(memory.replicas(key), lead.isr, online, memory.stopping)
+        return elections.choose_before_stop(memory.replicas(key), lead.isr, online, memory.stopping)
 
     led = [key for key in shared if memory.leads[key].leader == broker]
     yield from partitions.elect(context, led, choose)
@@ -136,7 +136,7 @@ def shut_down(context: Context, broker: int, epoch: int) -> Task[list[Key]]:
     return remaining
 
 
-def folders_notified(context: Context) -> Task[None]:
+def handle_folder_events(context: Context) -> Task[None]:
     """Brokers say that a folder has failed: ask each which of its replicas were in it, by telling it about all."""
     memory = context.memory
     paths = [f"{znodes.LOG_DIR_EVENTS}/{name}" for name in (yield from names_below(znodes.LOG_DIR_EVENTS))]
@@ -144,7 +144,7 @@ def folders_notified(context: Context) -> Task[None]:
     failed = dict.fromkeys(nodes.folder_event_of(node.data) for node in found if node is not None)
     for broker in failed:
         if broker is not None and broker in memory.brokers:
-            hosted = [key for key in memory.hosted_by(broker) if memory.is_online(broker, key, stopping=True)]
+            hosted = [key for key in memory.list_hosted(broker) if memory.is_online(broker, key, stopping=True)]
             replicas.bring_online(context, [(topic, index, broker) for topic, index in hosted])
     yield from context.send()
     yield from ledger.remove(context, paths)
@@ -158,7 +158,7 @@ def retry(context: Context) -> None:
                 context.batch.lead([broker], key)
 
 
-def told(context: Context, event: Answered, errors: dict[Key, int]) -> Task[None]:
+def handle_answer(context: Context, event: Answered, errors: dict[Key, int]) -> Task[None]:
     """A broker has answered who leads: replicas that it cannot serve are offline, and those that it can again are not.
 
     An answer of the broker's former life says nothing.
@@ -175,7 +175,9 @@ def told(context: Context, event: Answered, errors: dict[Key, int]) -> Task[None
     for key in mended:
         del broken[key]
     yield from partitions.bring_online(context, [key for key in mended if key in memory.leaderless])
-    strays.found(context, broker.id, [key for key, code in known.items() if code == ErrorCode.INCONSISTENT_TOPIC_ID])
+    strays.delete_found(
+        context, broker.id, [key for key, code in known.items() if code == ErrorCode.INCONSISTENT_TOPIC_ID]
+    )
     lost = [key for key in failed if key not in memory.broken.get(broker.id, {})]
     if lost:
         memory.broken.setdefault(broker.id, {}).update(dict.fromkeys(lost))

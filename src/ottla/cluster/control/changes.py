@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from ottla.cluster import alterations, plans, znodes
 from ottla.cluster.control.awaiting import Awaiting
 from ottla.cluster.image import EVERY_BROKER
-from ottla.cluster.keeper import Create, Delete, KeeperError, NodeExists, NoNode, Set, Unavailable
+from ottla.cluster.metadata_store import Create, Delete, NodeExists, NoNode, Set, StoreError, Unavailable
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ottla.cluster.alterations import Change
+    from ottla.cluster.alterations import OptionChange
     from ottla.cluster.image import Image, Topic
-    from ottla.cluster.keeper import Keeper, Op
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.metadata_store import MetadataStore, Op
     from ottla.cluster.plans import NewTopic
 
 KNOWN_S = 5.0  # how long an answer waits for this broker to hear of its own change
@@ -29,7 +29,7 @@ LEADER_S = 2.0  # how long a client that had a topic made by asking for it waits
 
 
 class Changes:
-    def __init__(self, store: Keeper, metadata: Metadata, random_bytes: Callable[[int], bytes]) -> None:
+    def __init__(self, store: MetadataStore, metadata: Metadata, random_bytes: Callable[[int], bytes]) -> None:
         self._store = store
         self._metadata = metadata
         self._random_bytes = random_bytes
@@ -45,7 +45,7 @@ class Changes:
     # Options
 
     async def alter_topic(
-        self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, name: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change a topic's options; with `replace` those not mentioned go back to their defaults."""
         async with self._deciding:
@@ -62,7 +62,7 @@ class Changes:
         await self._awaiting.until(is_known, KNOWN_S, [name])
 
     async def alter_broker(
-        self, broker: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, broker: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change options of one broker, or of EVERY_BROKER, while they run."""
         async with self._deciding:
@@ -75,7 +75,7 @@ class Changes:
         await self._awaiting.until(lambda image: image.broker_configs.get(broker, {}) == after, KNOWN_S)
 
     async def alter_group(
-        self, group: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, group: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change options of a group, whether there is one of that name or not."""
         async with self._deciding:
@@ -87,7 +87,7 @@ class Changes:
         await self._awaiting.until(lambda image: image.group_configs.get(group, {}) == after, KNOWN_S)
 
     async def alter_client_metrics(
-        self, name: str, changes: Sequence[Change], *, replace: bool = False, validate_only: bool = False
+        self, name: str, changes: Sequence[OptionChange], *, replace: bool = False, validate_only: bool = False
     ) -> None:
         """Change a subscription to clients' metrics. One without options does not exist."""
         async with self._deciding:
@@ -103,7 +103,7 @@ class Changes:
         async with self._deciding:
             await self._metadata.turns.pause()
             present = self._metadata.image.users.get(name, {})
-            after = alterations.changed_user(present, changes)
+            after = alterations.change_user(present, changes)
             if after == present:
                 return
             path = znodes.user_config_path(name)
@@ -126,7 +126,7 @@ class Changes:
                 continue
             except Unavailable as error:
                 raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata cannot be written: {error}") from error
-            except KeeperError as error:
+            except StoreError as error:
                 raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__} {error.path}") from error
 
     # Topics
@@ -137,7 +137,7 @@ class Changes:
         The leaders are the controller's to choose: LEADER_NOT_AVAILABLE when it takes long, and the client asks again.
         """
         if not self._metadata.image.brokers:
-            # We have only just started. INVALID_REPLICATION_FACTOR would be a client's last word.
+            # We have only just started. After INVALID_REPLICATION_FACTOR a client would not try again.
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "the controller has not said yet which brokers there are")
         wish = wish or plans.NewTopic(name, configs=plans.INTERNAL_CONFIGS.get(name, {}))
         plans.check_total(self._metadata.config, [wish])

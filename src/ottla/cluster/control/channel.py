@@ -1,6 +1,6 @@
 """The controller's requests to one broker, one after the other, each until it is answered or the broker is gone.
 
-A broker that falls behind is not told every state between: what UpdateMetadata says is merged into the newest.
+A broker that falls behind is not sent every state in between: UpdateMetadata requests that wait are merged.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Channel:
 
     def send(self, request: Any, version: int) -> None:
         if isinstance(request, UpdateMetadataRequest) and version >= GROUPED_SINCE and len(self._waiting) >= BEHIND:
-            request = self._merged(request)
+            request = self._merge_waiting(request)
         self._waiting.append((request, version))
         self._more.set()
 
-    def _merged(self, request: UpdateMetadataRequest) -> UpdateMetadataRequest:
-        """The request with what those before it say and it does not; they go.
+    def _merge_waiting(self, request: UpdateMetadataRequest) -> UpdateMetadataRequest:
+        """The request merged with the waiting ones before it, which are removed.
 
         Those that only say which brokers there are stay: what follows may name a leader that is unknown without them.
         """

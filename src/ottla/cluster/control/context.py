@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.cluster.control import messages
-from ottla.cluster.control.batch import Batch
+from ottla.cluster.control.batch import RequestBatch
 from ottla.cluster.control.effects import Pause, Send
 from ottla.cluster.control.memory import Memory
 from ottla.cluster.control.tally import Tally
@@ -32,32 +32,34 @@ class Term(NamedTuple):
     version: int
 
 
-class Settings(NamedTuple):
+class ControlSettings(NamedTuple):
     unclean: bool = False  # whether topics that say nothing may be led by a replica out of sync
     deletion: bool = True  # whether topics may be deleted
     imbalance: int = 10  # per cent of a broker's preferred partitions that others may lead
     listener: str = "PLAINTEXT"
-    versions: messages.Versions = messages.Versions()
+    versions: messages.ControlVersions = messages.ControlVersions()
 
 
 class Context:
     """`settings` may be replaced between two events. `new_id` makes up the id of a topic that has none."""
 
-    def __init__(self, term: Term, settings: Settings, new_id: Callable[[], bytes], tally: Tally | None = None) -> None:
+    def __init__(
+        self, term: Term, settings: ControlSettings, new_id: Callable[[], bytes], tally: Tally | None = None
+    ) -> None:
         self.term = term
         self.tally = tally or Tally()
         self.settings = settings
         self.new_id = new_id
         self.memory = Memory()
-        self.batch = Batch()
+        self.batch = RequestBatch()
 
     def send(self) -> Task[None]:
         """Send what has gathered. Whatever it says must be in the store by now."""
-        batch, self.batch = self.batch, Batch()
+        batch, self.batch = self.batch, RequestBatch()
         if batch.empty:
             return
         memory, settings = self.memory, self.settings
-        header = messages.Header(self.term.controller, self.term.epoch, settings.versions, settings.listener)
+        header = messages.ControlHeader(self.term.controller, self.term.epoch, settings.versions, settings.listener)
         brokers = list(memory.brokers.values())
         for broker in brokers:
             for part in slices(list(batch.leads.get(broker.id, {}).items())):

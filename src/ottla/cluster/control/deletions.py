@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ottla.cluster.control.memory import Key, Replica
 
 
-def asked(context: Context) -> Task[None]:
-    """See which topics are to be deleted."""
+def read_requests(context: Context) -> Task[None]:
+    """Read which topics are to be deleted, and begin with them."""
     memory = context.memory
     names = yield from names_below(znodes.DELETED_TOPICS)
     if not context.settings.deletion:
@@ -35,7 +35,7 @@ def asked(context: Context) -> Task[None]:
 
 
 def resume(context: Context, topics: Iterable[str] | None = None) -> Task[None]:
-    """Go on with these topics, or all, as far as it goes now."""
+    """Continue to delete these topics, or all, as far as possible now."""
     memory = context.memory
     for name in [*memory.deleting, *memory.doomed] if topics is None else sorted(topics):
         if name in memory.doomed and not moves(context, name):
@@ -82,7 +82,7 @@ def fail(context: Context, lost: Iterable[Replica]) -> None:
         memory.set_replica_state(replica, ReplicaState.UNDELETABLE)
 
 
-def answered(context: Context, broker: int, deleted: Iterable[Key], errors: Mapping[Key, int]) -> Task[None]:
+def handle_answer(context: Context, broker: int, deleted: Iterable[Key], errors: Mapping[Key, int]) -> Task[None]:
     """A broker has deleted replicas, or could not."""
     memory = context.memory
     topics: dict[str, None] = {}
@@ -105,7 +105,7 @@ def answered(context: Context, broker: int, deleted: Iterable[Key], errors: Mapp
 
 
 def finish(context: Context, topic: str) -> Task[None]:
-    """Every replica is deleted: so are the nodes. The wish goes last: a successor goes on where this one stopped."""
+    """Every replica is deleted: delete the nodes. The request goes last, so that a successor can continue."""
     indexes = yield from names_below(znodes.partitions_path(topic))
     keys = [(topic, int(name)) for name in indexes if name.isdecimal()]
     yield from ledger.remove(context, [znodes.state_path(*key) for key in keys])

@@ -2,9 +2,8 @@
 
 It asks again, as often as `controlled.shutdown.max.retries` says, when the controller cannot be reached or nobody could
 take over yet. After that it stops all the same; and at once when no other broker is left to take over. Without the
-store nobody can be elected: when that has not answered for some seconds the broker does not wait any longer, either.
-Nor does it wait for a controller that answers nothing at all: one that is busy has a word for ApiVersions. Somebody
-who stops a broker expects that to take seconds.
+store nobody can be elected: when it has not answered for some seconds, the broker does not wait any longer. Nor does it
+wait for a controller that answers nothing at all: even a busy one answers ApiVersions. A stop should take seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
 from ottla.cluster.control.nodes import MALFORMED
-from ottla.cluster.keeper import KeeperError, Unavailable
+from ottla.cluster.metadata_store import StoreError, Unavailable
 from ottla.cluster.peers import PeerError
 from ottla.errors import ErrorCode
 from ottla.wire.messages.metadata import ApiVersionsRequest
@@ -24,7 +23,7 @@ from ottla.wire.messages.peers import ControlledShutdownRequest
 
 if TYPE_CHECKING:
     from ottla.cluster.image import Broker
-    from ottla.cluster.keeper import Keeper
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.cluster.peers import Peers
     from ottla.config import BrokerConfig
 
@@ -38,13 +37,16 @@ LEAVE_S_MAX = 30.0  # how long all of it may take
 LOOK_S = 0.2
 
 
-async def depart(config: BrokerConfig, store: Keeper, peers: Peers, node_id: int, epoch: int) -> bool:
+async def depart(config: BrokerConfig, store: MetadataStore, peers: Peers, node_id: int, epoch: int) -> bool:
     """Whether others have taken over everything that is led here."""
     if not config.controlled_shutdown_enable:
         return False
     loop = asyncio.get_running_loop()
     asking = loop.create_task(_ask_often(config, store, peers, node_id, epoch))
-    away, deaf = loop.create_task(_be_away(store)), loop.create_task(_be_deaf(store, peers))
+    away, deaf = (
+        loop.create_task(_wait_for_silent_store(store)),
+        loop.create_task(_wait_for_silent_controller(store, peers)),
+    )
     try:
         await asyncio.wait((asking, away, deaf), timeout=LEAVE_S_MAX, return_when=asyncio.FIRST_COMPLETED)
         if asking.done():
@@ -60,46 +62,46 @@ async def depart(config: BrokerConfig, store: Keeper, peers: Peers, node_id: int
         await asyncio.gather(asking, away, deaf, return_exceptions=True)
 
 
-async def _be_away(store: Keeper) -> None:
+async def _wait_for_silent_store(store: MetadataStore) -> None:
     """Done when the store has not answered for a while."""
     with suppress(TimeoutError):
         while True:
             async with asyncio.timeout(AWAY_S):
-                await _be_answered(store)
+                await _wait_for_answer(store)
             await asyncio.sleep(LOOK_S)
 
 
-async def _be_deaf(store: Keeper, peers: Peers) -> None:
+async def _wait_for_silent_controller(store: MetadataStore, peers: Peers) -> None:
     """Done when the controller has not answered for a while, although it can be dialled."""
     with suppress(TimeoutError):
         while True:
             await asyncio.sleep(LOOK_S)
-            with suppress(KeeperError, PeerError, *MALFORMED):  # that is no silence
+            with suppress(StoreError, PeerError, *MALFORMED):  # that is no silence
                 broker = await _controller(store)
                 async with asyncio.timeout(DEAF_S):
                     await peers.ask(broker, ApiVersionsRequest(), version=0, channel=LOOK_CHANNEL)
 
 
-async def _be_answered(store: Keeper) -> None:
+async def _wait_for_answer(store: MetadataStore) -> None:
     while True:
         try:
             await store.get(znodes.CONTROLLER)
         except Unavailable:
             await asyncio.sleep(LOOK_S)
-        except KeeperError:  # that is an answer
+        except StoreError:  # that is an answer
             return
         else:
             return
 
 
-async def _ask_often(config: BrokerConfig, store: Keeper, peers: Peers, node_id: int, epoch: int) -> bool:
+async def _ask_often(config: BrokerConfig, store: MetadataStore, peers: Peers, node_id: int, epoch: int) -> bool:
     tries = max(1, config.controlled_shutdown_max_retries)
     for attempt in range(tries):
         try:
             remaining = await _ask(
                 config, store, peers, ControlledShutdownRequest(broker_id=node_id, broker_epoch=epoch)
             )
-        except (KeeperError, PeerError, *MALFORMED) as error:
+        except (StoreError, PeerError, *MALFORMED) as error:
             log.info("the controller cannot be asked to take over", extra={"reason": str(error)})
         else:
             if not remaining:
@@ -110,10 +112,10 @@ async def _ask_often(config: BrokerConfig, store: Keeper, peers: Peers, node_id:
     return False
 
 
-async def _wait(store: Keeper, node_id: int, seconds: float) -> bool:
+async def _wait(store: MetadataStore, node_id: int, seconds: float) -> bool:
     """Wait before asking again; False as soon as there is nobody to take over."""
     while seconds > 0:
-        with suppress(KeeperError):  # it may be back in a moment
+        with suppress(StoreError):  # it may be back in a moment
             if await store.children(znodes.BROKERS) == [str(node_id)]:
                 return False
         await asyncio.sleep(min(seconds, LOOK_S))
@@ -121,7 +123,7 @@ async def _wait(store: Keeper, node_id: int, seconds: float) -> bool:
     return True
 
 
-async def _ask(config: BrokerConfig, store: Keeper, peers: Peers, request: ControlledShutdownRequest) -> int:
+async def _ask(config: BrokerConfig, store: MetadataStore, peers: Peers, request: ControlledShutdownRequest) -> int:
     """How many partitions are still led by the sender."""
     response = await peers.ask(await _controller(store), request, client_id=str(request.broker_id), channel=CHANNEL)
     if response.error_code != ErrorCode.NONE:
@@ -129,7 +131,7 @@ async def _ask(config: BrokerConfig, store: Keeper, peers: Peers, request: Contr
     return len(response.remaining_partitions)
 
 
-async def _controller(store: Keeper) -> Broker:
+async def _controller(store: MetadataStore) -> Broker:
     controller = znodes.decode_controller((await store.get(znodes.CONTROLLER)).data)
     node = await store.get(znodes.broker_path(controller))
     return znodes.decode_broker(controller, node.data, node.stat.czxid)

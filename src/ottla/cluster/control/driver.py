@@ -13,7 +13,7 @@ from ottla.cluster.control import events
 from ottla.cluster.control.changes import Changes, is_led
 from ottla.cluster.control.engine import Engine
 from ottla.cluster.image import EMPTY, Topic
-from ottla.cluster.keeper import NodeExists, Unavailable
+from ottla.cluster.metadata_store import NodeExists, Unavailable
 from ottla.cluster.topic_names import collision_key
 from ottla.errors import BrokerError, ErrorCode
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.cluster.control.memory import Key, KnownTopic
     from ottla.cluster.image import Image, Partition
-    from ottla.cluster.keeper import Keeper
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.cluster.peers import Peers
     from ottla.cluster.plans import NewTopic
     from ottla.wire.messages.peers import AlterPartitionRequest, AlterPartitionResponse
@@ -37,7 +37,7 @@ TIMED_OUT = BrokerError(ErrorCode.REQUEST_TIMED_OUT)
 class Control(Changes):
     def __init__(
         self,
-        store: Keeper,
+        store: MetadataStore,
         peers: Peers,
         metadata: Metadata,
         clock: Clock,
@@ -133,13 +133,15 @@ class Control(Changes):
         self._engine.push(events.DeletionsAsked())
         going = {one.name: one for one in results if isinstance(one, Topic)}
 
-        def gone(image: Image) -> bool:
+        def are_gone(image: Image) -> bool:
             return not any(is_known(image, topic) for topic in going.values())
 
-        await self._awaiting.until(gone, timeout_ms / 1000, going)
+        await self._awaiting.until(are_gone, timeout_ms / 1000, going)
         if going and timeout_ms > 0:
             # Who makes the topic again at once finds its name free, unless a broker that is down still has it.
-            await asyncio.wait([self._engine.deleted(name) for name in going], timeout=min(GONE_S, timeout_ms / 1000))
+            await asyncio.wait(
+                [self._engine.wait_for_deletion(name) for name in going], timeout=min(GONE_S, timeout_ms / 1000)
+            )
         image = self._metadata.image
         return [TIMED_OUT if isinstance(one, Topic) and is_known(image, one) else one for one in results]
 
@@ -189,10 +191,10 @@ class Control(Changes):
         leads = (await self._engine.memory()).leads
         wanted = {key: leads[key] for key, error in results.items() if error is None and key in leads}
 
-        def known(image: Image) -> bool:
+        def are_told(image: Image) -> bool:
             return all(is_told(image, key, lead.leader_epoch) for key, lead in wanted.items())
 
-        await self._awaiting.until(known, timeout_ms / 1000, {topic for topic, _ in wanted})
+        await self._awaiting.until(are_told, timeout_ms / 1000, {topic for topic, _ in wanted})
         image = self._metadata.image
         late = [key for key, lead in wanted.items() if not is_told(image, key, lead.leader_epoch)]
         return {**results, **dict.fromkeys(late, TIMED_OUT)}
@@ -201,7 +203,7 @@ class Control(Changes):
         self, wishes: Mapping[Key, Sequence[int] | None], *, resize: bool = True
     ) -> Mapping[Key, BrokerError | None]:
         """Begin to move partitions, None to take a move back; the error of each. `resize` lets their number change."""
-        results: Mapping[Key, BrokerError | None] = await self._engine.ask(events.Move(wishes, resize))
+        results: Mapping[Key, BrokerError | None] = await self._engine.ask(events.MovePartitions(wishes, resize))
         return results
 
     def moving_partitions(self, keys: Sequence[Key] | None) -> Mapping[Key, Partition]:
@@ -211,7 +213,7 @@ class Control(Changes):
         return {
             key: state
             for key in wanted
-            if (state := memory.described(key)) is not None and (state.adding or state.removing)
+            if (state := memory.describe(key)) is not None and (state.adding or state.removing)
         }
 
     # Brokers

@@ -2,7 +2,7 @@
 
 Read      the nodes at some paths, None for each that is missing
 List      the names below a path, None when there is no such path
-Write     transactions, each on its own: None for each that was done, or the KeeperError of the op that failed
+Write     transactions, each on its own: None for each that was done, or the StoreError of the op that failed
 Send      a request to a broker, behind those sent before; its answer comes as an event, if anybody wants it
 Pause     let others have the loop for a moment
 Watch     have an event for every later change of these topics' nodes; Unwatch ends it
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ottla.cluster.keeper import Node, Op
+    from ottla.cluster.metadata_store import Op, Znode
 
 
 class Read(NamedTuple):
@@ -54,15 +54,15 @@ T = TypeVar("T")
 Task: TypeAlias = Generator[Effect, Any, T]
 
 
-def read(paths: Sequence[str]) -> Task[list[Node | None]]:
+def read(paths: Sequence[str]) -> Task[list[Znode | None]]:
     if not paths:
         return []
-    nodes: list[Node | None] = yield Read(paths)
+    nodes: list[Znode | None] = yield Read(paths)
     return nodes
 
 
-def read_one(path: str) -> Task[Node | None]:
-    nodes: list[Node | None] = yield Read((path,))
+def read_one(path: str) -> Task[Znode | None]:
+    nodes: list[Znode | None] = yield Read((path,))
     return nodes[0]
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 Choice = tuple[int, tuple[int, ...]] | None  # the leader and the in-sync replicas
 
 
-def after_loss(replicas: Sequence[int], isr: Sequence[int], online: Container[int], *, unclean: bool) -> Choice:
+def choose_after_loss(replicas: Sequence[int], isr: Sequence[int], online: Container[int], *, unclean: bool) -> Choice:
     """The leader is gone. Without one in sync, an `unclean` election takes any: what only others hold is lost."""
     for broker in replicas:
         if broker in isr and broker in online:
@@ -25,7 +25,7 @@ def after_loss(replicas: Sequence[int], isr: Sequence[int], online: Container[in
     return None
 
 
-def among(target: Sequence[int], isr: Sequence[int], online: Container[int]) -> Choice:
+def choose_among(target: Sequence[int], isr: Sequence[int], online: Container[int]) -> Choice:
     """The first of the target replicas of a move that is in sync."""
     for broker in target:
         if broker in isr and broker in online:
@@ -33,11 +33,11 @@ def among(target: Sequence[int], isr: Sequence[int], online: Container[int]) -> 
     return None
 
 
-def preferred(replicas: Sequence[int], isr: Sequence[int], online: Container[int]) -> Choice:
-    return among(replicas[:1], isr, online)
+def choose_preferred(replicas: Sequence[int], isr: Sequence[int], online: Container[int]) -> Choice:
+    return choose_among(replicas[:1], isr, online)
 
 
-def before_stop(
+def choose_before_stop(
     replicas: Sequence[int], isr: Sequence[int], online: Container[int], stopping: Container[int]
 ) -> Choice:
     """The leader is about to stop: it hands over to a replica that stays. `online` has the stopping ones as well."""

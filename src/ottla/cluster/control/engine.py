@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ottla.cluster import znodes
 from ottla.cluster.control import events
 from ottla.cluster.control.channel import Channel
-from ottla.cluster.control.context import Deposed, Settings
+from ottla.cluster.control.context import ControlSettings, Deposed
 from ottla.cluster.control.effects import Pause, Send, Unwatch, Watch
 from ottla.cluster.control.machine import Machine
 from ottla.cluster.control.messages import versions_of
 from ottla.cluster.control.office import Office
 from ottla.cluster.control.performer import Performer
 from ottla.cluster.control.tally import Tally
-from ottla.cluster.keeper import KeeperError, SessionEvent
+from ottla.cluster.metadata_store import SessionEvent, StoreError
 from ottla.errors import BrokerError, ErrorCode
 from ottla.steps import Steps
 from ottla.wire.messages.peers import LeaderAndIsrRequest, StopReplicaRequest
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.cluster.control.memory import Memory
     from ottla.cluster.image import Broker, Image
-    from ottla.cluster.keeper import Keeper
     from ottla.cluster.metadata import Metadata
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.cluster.peers import Peers
 
 log = logging.getLogger("ottla.controller")
@@ -62,15 +62,15 @@ class Seek(NamedTuple):
     """Look who is controller, and try to be."""
 
 
-class Written(NamedTuple):
+class ReadWritten(NamedTuple):
     """The nodes of some topics were written; `Engine` knows which."""
 
 
 class Queued(NamedTuple):
-    event: events.Event | Seek | Written
+    event: events.Event | Seek | ReadWritten
     answer: asyncio.Future[Any] | None
 
-    def says_the_same(self, other: Queued) -> bool:
+    def is_same_event(self, other: Queued) -> bool:
         """Tuples without fields are all equal, whatever they are called."""
         return self == other and type(self.event) is type(other.event)
 
@@ -79,7 +79,7 @@ class Engine:
     """`new_id` makes up the id of a topic that an old tool has written without one."""
 
     def __init__(
-        self, store: Keeper, peers: Peers, metadata: Metadata, clock: Clock, new_id: Callable[[], bytes]
+        self, store: MetadataStore, peers: Peers, metadata: Metadata, clock: Clock, new_id: Callable[[], bytes]
     ) -> None:
         self._store = store
         self._peers = peers
@@ -119,9 +119,9 @@ class Engine:
 
     async def start(self) -> None:
         """Begin to run for the office. Nobody has to wait for the outcome."""
-        self._cancels.append(self._store.subscribe(self._session_changed))
+        self._cancels.append(self._store.subscribe(self._on_session_event))
         self._cancels.append(self._store.watch(znodes.CONTROLLER, lambda _: self.push(Seek())))
-        self._metadata.subscribe(self._image_changed)
+        self._metadata.subscribe(self._on_image_change)
         self._task = asyncio.get_running_loop().create_task(self._run())
         self.push(Seek())
 
@@ -139,9 +139,9 @@ class Engine:
 
     # Events
 
-    def push(self, event: events.Event | Seek | Written, answer: asyncio.Future[Any] | None = None) -> None:
+    def push(self, event: events.Event | Seek | ReadWritten, answer: asyncio.Future[Any] | None = None) -> None:
         one = Queued(event, answer)
-        if answer is None and not isinstance(event, events.Answered) and any(map(one.says_the_same, self._queue)):
+        if answer is None and not isinstance(event, events.Answered) and any(map(one.is_same_event, self._queue)):
             return
         if isinstance(event, Seek):
             self._queue.appendleft(one)
@@ -178,7 +178,7 @@ class Engine:
                 self._more.clear()
                 await self._more.wait()
             event, answer = self._queue.popleft()
-            if isinstance(event, Written):
+            if isinstance(event, ReadWritten):
                 event = events.TopicsWritten(list(self._written))
                 self._written.clear()
             attempt = self._steps.attempt("a step of the controller")
@@ -199,7 +199,7 @@ class Engine:
     async def _seek(self) -> None:
         try:
             term = await self._office.seek()
-        except KeeperError as error:
+        except StoreError as error:
             # When the store is back, the session says so. It may also be there and refuse.
             asyncio.get_running_loop().call_later(RETRY_S, self.push, Seek())
             log.info("who is controller cannot be told now", extra={"reason": str(error)})
@@ -239,7 +239,7 @@ class Engine:
         self._queue = deque(queued for queued in self._queue if isinstance(queued.event, Seek))
         self._release_deletions(everything=True)
 
-    def _session_changed(self, event: SessionEvent) -> None:
+    def _on_session_event(self, event: SessionEvent) -> None:
         if event is SessionEvent.LOST:
             self._resign("the session with the store has expired")
         elif event is SessionEvent.CONNECTED:
@@ -276,7 +276,7 @@ class Engine:
                 answer.set_result(value)
             if isinstance(event, events.Elected):
                 self._read.set()
-            self._close_channels_of_the_gone(machine)
+            self._close_old_channels(machine)
             self._release_deletions()
         finally:
             self._current = None
@@ -311,12 +311,12 @@ class Engine:
         if path in self._watches:
             return
 
-        def written(_: object) -> None:
+        def on_write(_: object) -> None:
             # A connection that is back has one event for every topic there is: they are read together.
             self._written[topic] = None
-            self.push(Written())
+            self.push(ReadWritten())
 
-        self._watches[path] = self._store.watch(path, written)
+        self._watches[path] = self._store.watch(path, on_write)
 
     # Brokers
 
@@ -327,17 +327,17 @@ class Engine:
             self._close_channel(broker.id)
             channel = None
         if channel is None:
-            channel = Channel(broker, self._peers, str(self._metadata.node_id), self._answered)
+            channel = Channel(broker, self._peers, str(self._metadata.node_id), self._on_answer)
             self._channels[broker.id] = channel
         channel.send(effect.request, effect.version)
 
-    def _answered(self, broker: Broker, request: Any, response: Any) -> None:
+    def _on_answer(self, broker: Broker, request: Any, response: Any) -> None:
         if response.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self.push(Seek())
         elif isinstance(request, LeaderAndIsrRequest | StopReplicaRequest):
             self.push(events.Answered(broker.id, broker.epoch, request, response))
 
-    def _close_channels_of_the_gone(self, machine: Machine) -> None:
+    def _close_old_channels(self, machine: Machine) -> None:
         for broker in [one for one in self._channels if one not in machine.memory.brokers]:
             self._close_channel(broker)
 
@@ -348,9 +348,9 @@ class Engine:
 
     # Options and time
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> ControlSettings:
         config = self._metadata.config
-        return Settings(
+        return ControlSettings(
             unclean=config.unclean_leader_election_enable,
             deletion=config.delete_topic_enable,
             imbalance=config.leader_imbalance_per_broker_percentage,
@@ -366,7 +366,7 @@ class Engine:
             self.push(events.CheckBalance())
         self._set_timer(self._metadata.config.leader_imbalance_check_interval_seconds)
 
-    def _image_changed(self, old: Image | None, new: Image) -> None:
+    def _on_image_change(self, old: Image | None, new: Image) -> None:
         """Options that let a partition be led again."""
         if self._machine is None or old is None:
             return
@@ -381,7 +381,7 @@ class Engine:
 
     # Deletions that somebody waits for
 
-    def deleted(self, topic: str) -> asyncio.Future[None]:
+    def wait_for_deletion(self, topic: str) -> asyncio.Future[None]:
         """Done when the topic is gone from the store, or this broker is no longer controller."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deletions.setdefault(topic, []).append(future)

@@ -93,7 +93,7 @@ class Elect(NamedTuple):
     kind: int
 
 
-class Move(NamedTuple):
+class MovePartitions(NamedTuple):
     """Replicas wanted for each partition, None to cancel. Answer: the error of each.
 
     Without `resize` a partition keeps its number of replicas.
@@ -134,7 +134,7 @@ Event: TypeAlias = (
     | AlterPartition
     | Shutdown
     | Elect
-    | Move
+    | MovePartitions
     | Grow
     | TakeProducerIds
 )

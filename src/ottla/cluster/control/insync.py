@@ -44,7 +44,7 @@ def alter(context: Context, request: AlterPartitionRequest, version: int) -> Tas
         for partition in topic.partitions if name is not None else ():
             key = (name or "", partition.partition_index)
             try:
-                wanted[key] = proposed(context, key, request.broker_id, partition, version)
+                wanted[key] = check_proposal(context, key, request.broker_id, partition, version)
             except BrokerError as error:
                 errors[key] = error.code
     changes = {key: lead for key, lead in wanted.items() if lead != memory.leads[key]}
@@ -68,7 +68,7 @@ def alter(context: Context, request: AlterPartitionRequest, version: int) -> Tas
     return answer
 
 
-def proposed(
+def check_proposal(
     context: Context, key: Key, sender: int, partition: AlterPartitionRequestPartitionData, version: int
 ) -> Lead:
     """The state that the leader wants; BrokerError when it may not have it."""
@@ -146,7 +146,7 @@ def result(
     )
 
 
-def notified(context: Context) -> Task[None]:
+def handle_notices(context: Context) -> Task[None]:
     """Leaders of older versions have written states: read them, and let everybody know."""
     paths = [f"{znodes.ISR_CHANGES}/{name}" for name in (yield from names_below(znodes.ISR_CHANGES))]
     found = yield from read(paths)

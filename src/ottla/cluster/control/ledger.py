@@ -13,7 +13,7 @@ from ottla.cluster import znodes
 from ottla.cluster.control import nodes
 from ottla.cluster.control.context import Deposed
 from ottla.cluster.control.effects import Write, read, read_one
-from ottla.cluster.keeper import ANY, BadVersion, Check, Create, Delete, KeeperError, NodeExists, NoNode, Set
+from ottla.cluster.metadata_store import ANY, BadVersion, Check, Create, Delete, NodeExists, NoNode, Set, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ottla.cluster.control.context import Context
     from ottla.cluster.control.effects import Task
     from ottla.cluster.control.memory import Assignment, Key, Lead
-    from ottla.cluster.keeper import Op
+    from ottla.cluster.metadata_store import Op
 
 DECISIONS_AT_ONCE = 2000  # before the store is asked, so that nobody waits long for the loop
 STATES_AT_ONCE = 200  # in one transaction: well below ZooKeeper's limit of a megabyte
@@ -29,12 +29,12 @@ TRIES_TOGETHER = 3  # then each state is written on its own: one may be refused 
 TRIES_MAX = 100  # after which a state that somebody else keeps writing is left to the next event
 
 
-def write(context: Context, transactions: Sequence[Sequence[Op]]) -> Task[list[KeeperError | None]]:
+def write(context: Context, transactions: Sequence[Sequence[Op]]) -> Task[list[StoreError | None]]:
     """Carry out each transaction if this broker is still controller."""
     if not transactions:
         return []
     check = Check(znodes.CONTROLLER_EPOCH, context.term.version)
-    results: list[KeeperError | None] = yield Write([(check, *ops) for ops in transactions])
+    results: list[StoreError | None] = yield Write([(check, *ops) for ops in transactions])
     for error in results:
         if isinstance(error, BadVersion | NoNode) and error.path == znodes.CONTROLLER_EPOCH:
             raise Deposed(f"the controller epoch is no longer {context.term.epoch}")

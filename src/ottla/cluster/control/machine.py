@@ -23,10 +23,10 @@ from ottla.cluster.control import (
     strays,
     topics,
 )
-from ottla.cluster.control.context import Context, Settings, Term
+from ottla.cluster.control.context import Context, ControlSettings, Term
 from ottla.cluster.control.effects import names_below, read_one
 from ottla.cluster.control.states import PartitionState, ReplicaState
-from ottla.cluster.keeper import Create, Set
+from ottla.cluster.metadata_store import Create, Set
 from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.messages.peers import LeaderAndIsrRequest, StopReplicaRequest
 
@@ -42,7 +42,9 @@ PRODUCER_IDS_BLOCK = 1000
 
 
 class Machine:
-    def __init__(self, term: Term, settings: Settings, new_id: Callable[[], bytes], tally: Tally | None = None) -> None:
+    def __init__(
+        self, term: Term, settings: ControlSettings, new_id: Callable[[], bytes], tally: Tally | None = None
+    ) -> None:
         self._new_id = new_id
         self._context = Context(term, settings, new_id, tally)
 
@@ -54,7 +56,7 @@ class Machine:
     def term(self) -> Term:
         return self._context.term
 
-    def configure(self, settings: Settings) -> None:
+    def configure(self, settings: ControlSettings) -> None:
         self._context.settings = settings
 
     def handle(self, event: Event) -> Task[Any]:
@@ -71,35 +73,35 @@ class Machine:
 def _handle(context: Context, event: Event) -> Task[Any]:
     match event:
         case events.BrokersChanged():
-            yield from brokers.changed(context)
+            yield from brokers.refresh(context)
         case events.TopicsChanged():
-            yield from topics.changed(context)
+            yield from topics.refresh(context)
         case events.TopicsWritten(names):
-            yield from topics.written(context, names)
+            yield from topics.handle_writes(context, names)
         case events.DeletionsAsked():
-            yield from deletions.asked(context)
+            yield from deletions.read_requests(context)
         case events.MovesAsked():
-            yield from reassignments.asked_by_znode(context)
+            yield from reassignments.move_from_znode(context)
         case events.PreferredAsked():
-            yield from preferred.asked_by_znode(context)
+            yield from preferred.elect_from_znode(context)
         case events.InSyncNotified():
-            yield from insync.notified(context)
+            yield from insync.handle_notices(context)
         case events.FoldersNotified():
-            yield from brokers.folders_notified(context)
+            yield from brokers.handle_folder_events(context)
         case events.CheckBalance():
             brokers.retry(context)
             yield from preferred.balance(context)
         case events.UncleanAllowed(topic):
-            yield from preferred.unclean_allowed(context, topic)
+            yield from preferred.retry_leaderless(context, topic)
         case events.Answered():
-            yield from answered(context, event)
+            yield from handle_answer(context, event)
         case events.AlterPartition(request, version):
             return (yield from insync.alter(context, request, version))
         case events.Shutdown(broker, epoch):
             return (yield from brokers.shut_down(context, broker, epoch))
         case events.Elect(keys, kind):
             return (yield from preferred.elect(context, keys, kind))
-        case events.Move(wishes, resize):
+        case events.MovePartitions(wishes, resize):
             return (yield from reassignments.move(context, wishes, resize=resize))
         case events.Grow(topic, first, added):
             yield from topics.grow(context, topic, first, added)
@@ -108,17 +110,17 @@ def _handle(context: Context, event: Event) -> Task[Any]:
     return None
 
 
-def answered(context: Context, event: events.Answered) -> Task[None]:
+def handle_answer(context: Context, event: events.Answered) -> Task[None]:
     memory = context.memory
     errors = messages.errors_in(memory, event.response)
     if isinstance(event.request, LeaderAndIsrRequest):
-        yield from brokers.told(context, event, errors)
+        yield from brokers.handle_answer(context, event, errors)
     elif isinstance(event.request, StopReplicaRequest) and event.response.error_code == ErrorCode.NONE:
         broker = memory.brokers.get(event.broker)
         if broker is not None and broker.epoch == event.epoch:
             deleted = messages.deletions_in(event.request)
-            strays.answered(context, event.broker, deleted, errors)
-            yield from deletions.answered(context, event.broker, deleted, errors)
+            strays.handle_answer(context, event.broker, deleted, errors)
+            yield from deletions.handle_answer(context, event.broker, deleted, errors)
 
 
 def take_office(context: Context) -> Task[None]:
@@ -127,7 +129,7 @@ def take_office(context: Context) -> Task[None]:
     # What these say is part of what is read below.
     for path in (znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS):
         yield from ledger.remove(context, [f"{path}/{name}" for name in (yield from names_below(path))])
-    memory.brokers = yield from brokers.registered(context)
+    memory.brokers = yield from brokers.read_registered(context)
     yield from topics.load(context, (yield from names_below(znodes.TOPICS)))
     yield from ledger.refresh(context, list(memory.partitions()))
     if context.settings.deletion:
@@ -177,15 +179,15 @@ def go_on(context: Context) -> Task[None]:
     """Moves, deletions and elections that are asked for or half done."""
     memory = context.memory
     halves = {key: memory.assignment(key) for key in memory.moving}
-    for topic, indexes in reassignments.grouped(halves).items():
+    for topic, indexes in reassignments.group_by_topic(halves).items():
         assignments = {index: one for index in indexes if (one := halves[topic, index]) is not None}
         yield from reassignments.begin(context, topic, assignments)
     yield from context.send()
     yield from reassignments.proceed(context, list(halves))
-    yield from reassignments.asked_by_znode(context)
-    yield from deletions.asked(context)
+    yield from reassignments.move_from_znode(context)
+    yield from deletions.read_requests(context)
     yield from deletions.resume(context)
-    yield from preferred.asked_by_znode(context)
+    yield from preferred.elect_from_znode(context)
     yield from context.send()
 
 

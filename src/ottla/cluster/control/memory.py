@@ -84,14 +84,14 @@ class KnownTopic:
             self.name,
             self.id,
             tuple(
-                described(index, assignment, (leads or {}).get((self.name, index)))
+                describe_partition(index, assignment, (leads or {}).get((self.name, index)))
                 for index, assignment in sorted(self.assignments.items())
             ),
             {},
         )
 
 
-def described(index: int, assignment: Assignment, lead: Lead | None) -> Partition:
+def describe_partition(index: int, assignment: Assignment, lead: Lead | None) -> Partition:
     lead = lead or Lead(NO_LEADER, NO_LEADER, (), NO_LEADER, NO_LEADER)
     return Partition(
         index,
@@ -167,15 +167,15 @@ class Memory:
         """Whether the topic is to be deleted, now or later."""
         return topic in self.deleting or topic in self.doomed
 
-    def described(self, key: Key) -> Partition | None:
+    def describe(self, key: Key) -> Partition | None:
         assignment = self.assignment(key)
-        return None if assignment is None else described(key[1], assignment, self.leads.get(key))
+        return None if assignment is None else describe_partition(key[1], assignment, self.leads.get(key))
 
     def replicas(self, key: Key) -> tuple[int, ...]:
         assignment = self.assignment(key)
         return () if assignment is None else assignment.replicas
 
-    def hosted_by(self, broker: int) -> list[Key]:
+    def list_hosted(self, broker: int) -> list[Key]:
         return list(self._hosted.get(broker, ()))
 
     def is_online(self, broker: int, key: Key, *, stopping: bool = False) -> bool:

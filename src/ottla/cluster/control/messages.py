@@ -41,45 +41,47 @@ UNKNOWN, FULL = 0, 2
 PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
-class Versions(NamedTuple):
+class ControlVersions(NamedTuple):
     leader_and_isr: int = 7
     update_metadata: int = 8
     stop_replica: int = 4
 
 
 # The first release of Kafka that speaks them, newest first.
-RELEASES: tuple[tuple[tuple[int, ...], Versions], ...] = (
-    ((3, 4), Versions()),
-    ((3, 2), Versions(6, 7, 3)),
-    ((2, 8), Versions(5, 7, 3)),
-    ((2, 6), Versions(4, 6, 3)),
-    ((2, 4), Versions(4, 6, 2)),
-    ((2, 2), Versions(2, 5, 1)),
-    ((1, 0), Versions(1, 4, 0)),
-    ((0, 10, 2), Versions(0, 3, 0)),
-    ((0, 10, 0), Versions(0, 2, 0)),
-    ((0, 9), Versions(0, 1, 0)),
-    ((0,), Versions(0, 0, 0)),
+RELEASES: tuple[tuple[tuple[int, ...], ControlVersions], ...] = (
+    ((3, 4), ControlVersions()),
+    ((3, 2), ControlVersions(6, 7, 3)),
+    ((2, 8), ControlVersions(5, 7, 3)),
+    ((2, 6), ControlVersions(4, 6, 3)),
+    ((2, 4), ControlVersions(4, 6, 2)),
+    ((2, 2), ControlVersions(2, 5, 1)),
+    ((1, 0), ControlVersions(1, 4, 0)),
+    ((0, 10, 2), ControlVersions(0, 3, 0)),
+    ((0, 10, 0), ControlVersions(0, 2, 0)),
+    ((0, 9), ControlVersions(0, 1, 0)),
+    ((0,), ControlVersions(0, 0, 0)),
 )
 
 
-def versions_of(release: str) -> Versions:
+def versions_of(release: str) -> ControlVersions:
     """By `inter.broker.protocol.version`, such as 2.3 or 3.9-IV0. ValueError for what is no version."""
     number = tuple(int(part) for part in release.partition("-")[0].split("."))
     return next((versions for first, versions in RELEASES if number >= first), RELEASES[-1][1])
 
 
-class Header(NamedTuple):
+class ControlHeader(NamedTuple):
     controller: int
     epoch: int
-    versions: Versions
+    versions: ControlVersions
     listener: str  # over which brokers talk to each other
 
 
 Outgoing = tuple[Any, int]  # a request and its version
 
 
-def leader_and_isr(header: Header, memory: Memory, broker: Broker, keys: Mapping[Key, bool]) -> Iterator[Outgoing]:
+def leader_and_isr(
+    header: ControlHeader, memory: Memory, broker: Broker, keys: Mapping[Key, bool]
+) -> Iterator[Outgoing]:
     version = header.versions.leader_and_isr
     grouped: dict[str, list[LeaderAndIsrPartitionState]] = {}
     leaders: dict[int, None] = {}
@@ -127,11 +129,11 @@ def leader_and_isr(header: Header, memory: Memory, broker: Broker, keys: Mapping
 class News:
     """UpdateMetadata for many brokers: the states, which are the same for all, are made once."""
 
-    def __init__(self, header: Header, memory: Memory, *, full: bool = False) -> None:
+    def __init__(self, header: ControlHeader, memory: Memory, *, full: bool = False) -> None:
         self._header = header
         self._full = full
         self._version = header.versions.update_metadata
-        self._brokers = [described_broker(one, header, self._version) for one in memory.brokers.values()]
+        self._brokers = [describe_broker(one, header, self._version) for one in memory.brokers.values()]
         self._memory = memory
         self._grouped: dict[str, list[UpdateMetadataPartitionState]] = {}
         self._topics: list[UpdateMetadataTopicState] = []
@@ -182,7 +184,7 @@ def partition_state(memory: Memory, key: Key, version: int) -> UpdateMetadataPar
     )
 
 
-def described_broker(broker: Broker, header: Header, version: int) -> UpdateMetadataBroker:
+def describe_broker(broker: Broker, header: ControlHeader, version: int) -> UpdateMetadataBroker:
     if version == 0:
         where = address(broker, header.listener)
         return UpdateMetadataBroker(id=broker.id, v0_host=where["host_name"], v0_port=where["port"])
@@ -198,7 +200,7 @@ def described_broker(broker: Broker, header: Header, version: int) -> UpdateMeta
     return UpdateMetadataBroker(id=broker.id, endpoints=endpoints, rack=broker.rack)
 
 
-def stop_replica(header: Header, memory: Memory, broker: Broker, keys: Mapping[Key, bool]) -> Iterator[Outgoing]:
+def stop_replica(header: ControlHeader, memory: Memory, broker: Broker, keys: Mapping[Key, bool]) -> Iterator[Outgoing]:
     """Before version 3 a request either deletes or does not, so that there may be two."""
     version = header.versions.stop_replica
     if version >= 3:
@@ -232,7 +234,7 @@ def stop_replica(header: Header, memory: Memory, broker: Broker, keys: Mapping[K
             )
 
 
-def stop_states(header: Header, memory: Memory, broker: Broker, keys: Mapping[Key, bool]) -> StopReplicaRequest:
+def stop_states(header: ControlHeader, memory: Memory, broker: Broker, keys: Mapping[Key, bool]) -> StopReplicaRequest:
     grouped: dict[str, list[StopReplicaPartitionState]] = {}
     for (topic, index), delete in keys.items():
         lead = memory.leads.get((topic, index))

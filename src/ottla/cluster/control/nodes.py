@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
-from ottla.cluster.control.memory import Assignment, Key, KnownTopic, Lead, described
+from ottla.cluster.control.memory import Assignment, Key, KnownTopic, Lead, describe_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ottla.cluster.keeper import Node
+    from ottla.cluster.metadata_store import Znode
 
 MALFORMED = znodes.MALFORMED
 
 
-def topic_of(node: Node) -> tuple[bytes | None, dict[int, Assignment]] | None:
+def topic_of(node: Znode) -> tuple[bytes | None, dict[int, Assignment]] | None:
     """The id, unless an old tool wrote the node, and the assignments; None for what is no topic."""
     try:
         topic_id, replicas, adding, removing = znodes.decode_topic(node.data)
@@ -31,7 +31,7 @@ def topic_data(name: str, topic_id: bytes, assignments: Mapping[int, Assignment]
     return znodes.encode_topic(KnownTopic(name, topic_id, 0, dict(assignments)).as_image())
 
 
-def lead_of(node: Node) -> Lead | None:
+def lead_of(node: Znode) -> Lead | None:
     try:
         state = znodes.decode_state(0, (), node)
         return Lead(
@@ -42,10 +42,10 @@ def lead_of(node: Node) -> Lead | None:
 
 
 def lead_data(lead: Lead) -> bytes:
-    return znodes.encode_state(described(0, Assignment(()), lead), lead.controller_epoch)
+    return znodes.encode_state(describe_partition(0, Assignment(()), lead), lead.controller_epoch)
 
 
-def configs_of(node: Node | None) -> dict[str, str]:
+def configs_of(node: Znode | None) -> dict[str, str]:
     try:
         return {} if node is None else znodes.decode_configs(node.data)
     except MALFORMED:

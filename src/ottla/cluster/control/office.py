@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
 from ottla.cluster.control.context import Term
-from ottla.cluster.keeper import FAREWELL_S, BadVersion, Create, NodeExists, NoNode, Set, Unavailable
+from ottla.cluster.metadata_store import FAREWELL_S, BadVersion, Create, NodeExists, NoNode, Set, Unavailable
 
 if TYPE_CHECKING:
     from ottla.clock import Clock
-    from ottla.cluster.keeper import Keeper, Node
+    from ottla.cluster.metadata_store import MetadataStore, Znode
 
 
 class Office:
-    def __init__(self, store: Keeper, node_id: int, clock: Clock) -> None:
+    def __init__(self, store: MetadataStore, node_id: int, clock: Clock) -> None:
         self._store = store
         self._node_id = node_id
         self._clock = clock
@@ -64,7 +64,7 @@ class Office:
         except (NoNode, BadVersion, Unavailable, TimeoutError):
             return  # it goes with the session
 
-    async def _get(self, path: str) -> Node | None:
+    async def _get(self, path: str) -> Znode | None:
         try:
             return await self._store.get(path)
         except NoNode:

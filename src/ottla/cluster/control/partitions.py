@@ -48,7 +48,7 @@ def bring_online(context: Context, keys: Iterable[Key], *, unclean: bool = False
 
     def choose(key: Key, lead: Lead) -> Choice:
         any_will_do = unclean or allowed.get(key[0], False)
-        return elections.after_loss(memory.replicas(key), lead.isr, memory.online(key), unclean=any_will_do)
+        return elections.choose_after_loss(memory.replicas(key), lead.isr, memory.online(key), unclean=any_will_do)
 
     wanted = [key for key in dict.fromkeys(keys) if key[0] not in memory.deleting]
     yield from open_new(context, [key for key in wanted if key not in memory.leads])
@@ -59,12 +59,12 @@ def bring_online(context: Context, keys: Iterable[Key], *, unclean: bool = False
         for key in left:
             memory.set_partition_state(key, PartitionState.OFFLINE)
         unknown = [] if unclean else [key for key in left if key[0] not in allowed]
-        allowed.update((yield from unclean_allowed(context, {topic for topic, _ in unknown})))
+        allowed.update((yield from read_unclean_options(context, {topic for topic, _ in unknown})))
         pending = [key for key in unknown if allowed[key[0]]]
     return [key for key in wanted if memory.partition_state(key) is not PartitionState.ONLINE]
 
 
-def unclean_allowed(context: Context, topics: Iterable[str]) -> Task[dict[str, bool]]:
+def read_unclean_options(context: Context, topics: Iterable[str]) -> Task[dict[str, bool]]:
     """Which of the topics may be led by a replica out of sync: their own option, or the broker's default."""
     names = sorted(topics)
     found = yield from read([znodes.topic_config_path(name) for name in names])

@@ -11,12 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cluster.control.effects import List, Read, Write
-from ottla.cluster.keeper import KeeperError, NoNode, Unavailable
+from ottla.cluster.metadata_store import NoNode, StoreError, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ottla.cluster.keeper import Keeper, Node, Op
+    from ottla.cluster.metadata_store import MetadataStore, Op, Znode
 
 T = TypeVar("T")
 RETRY_S = 0.1
@@ -24,7 +24,7 @@ READS_AT_ONCE = 1000
 
 
 class Performer:
-    def __init__(self, store: Keeper) -> None:
+    def __init__(self, store: MetadataStore) -> None:
         self._store = store
 
     async def perform(self, effect: Read | List | Write) -> object:
@@ -34,14 +34,14 @@ class Performer:
             return await self._again(partial(self._children, effect.path))
         return await asyncio.gather(*(self._multi(ops) for ops in effect.transactions))
 
-    async def _read(self, paths: Sequence[str]) -> list[Node | None]:
-        found: list[Node | None] = []
+    async def _read(self, paths: Sequence[str]) -> list[Znode | None]:
+        found: list[Znode | None] = []
         for start in range(0, len(paths), READS_AT_ONCE):
             some = paths[start : start + READS_AT_ONCE]
             found += await asyncio.gather(*(self._again(partial(self._get, path)) for path in some))
         return found
 
-    async def _get(self, path: str) -> Node | None:
+    async def _get(self, path: str) -> Znode | None:
         try:
             return await self._store.get(path)
         except NoNode:
@@ -53,13 +53,13 @@ class Performer:
         except NoNode:
             return None
 
-    async def _multi(self, ops: Sequence[Op]) -> KeeperError | None:
+    async def _multi(self, ops: Sequence[Op]) -> StoreError | None:
         try:
             await self._store.multi(ops)
         except Unavailable as error:
-            await self._reconnected()
+            await self._wait_for_connection()
             return error
-        except KeeperError as error:
+        except StoreError as error:
             return error
         return None
 
@@ -68,9 +68,9 @@ class Performer:
             try:
                 return await call()
             except Unavailable:
-                await self._reconnected()
+                await self._wait_for_connection()
 
-    async def _reconnected(self) -> None:
+    async def _wait_for_connection(self) -> None:
         while True:
             await asyncio.sleep(RETRY_S)
             if self._store.connected:

@@ -63,10 +63,10 @@ def refusal(context: Context, key: Key, kind: int) -> BrokerError | None:
 
 
 def first(context: Context, key: Key, lead: Lead) -> Choice:
-    return elections.preferred(context.memory.replicas(key), lead.isr, context.memory.online(key))
+    return elections.choose_preferred(context.memory.replicas(key), lead.isr, context.memory.online(key))
 
 
-def asked_by_znode(context: Context) -> Task[None]:
+def elect_from_znode(context: Context) -> Task[None]:
     node = yield from read_one(znodes.PREFERRED_ELECTION)
     if node is None:
         return
@@ -76,10 +76,10 @@ def asked_by_znode(context: Context) -> Task[None]:
 
 def balance(context: Context) -> Task[None]:
     """Give leadership back where a broker leads too few of the partitions that it should."""
-    yield from elect(context, list(imbalanced(context)), PREFERRED)
+    yield from elect(context, list(list_imbalanced(context)), PREFERRED)
 
 
-def imbalanced(context: Context) -> Iterable[Key]:
+def list_imbalanced(context: Context) -> Iterable[Key]:
     memory = context.memory
     by_broker: dict[int, list[Key]] = {}
     for key in memory.partitions():
@@ -93,7 +93,7 @@ def imbalanced(context: Context) -> Iterable[Key]:
                     yield key
 
 
-def unclean_allowed(context: Context, topic: str | None) -> Task[None]:
+def retry_leaderless(context: Context, topic: str | None) -> Task[None]:
     """An option has changed: partitions without a leader are tried again."""
     waiting = [key for key in context.memory.leaderless if topic is None or key[0] == topic]
     yield from partitions.bring_online(context, waiting)

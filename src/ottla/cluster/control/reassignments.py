@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.cluster.control.memory import Key, Lead, Replica
 
 
-def asked_by_znode(context: Context) -> Task[None]:
+def move_from_znode(context: Context) -> Task[None]:
     """An old tool has written what it wants moved. What cannot be is struck off."""
     node = yield from read_one(znodes.REASSIGNMENT)
     if node is None:
@@ -54,7 +54,7 @@ def move(
             results[key] = None
         except BrokerError as error:
             results[key] = error
-    for topic, indexes in grouped(wanted).items():
+    for topic, indexes in group_by_topic(wanted).items():
         yield from begin(context, topic, {index: wanted[topic, index] for index in indexes})
     yield from context.send()
     yield from proceed(context, wanted)
@@ -72,7 +72,7 @@ def plan(context: Context, key: Key, target: Sequence[int] | None, *, resize: bo
     if target is None:
         if not before.moving:
             raise BrokerError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-        return checked(context, key, before.towards(before.origin))
+        return check_in_sync(context, key, before.towards(before.origin))
     if not target:
         raise BrokerError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Empty replica list specified in partition reassignment."
@@ -94,10 +94,10 @@ def plan(context: Context, key: Key, target: Sequence[int] | None, *, resize: bo
             f"live broker list: {sorted(memory.brokers)}"
         )
         raise BrokerError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
-    return checked(context, key, after)
+    return check_in_sync(context, key, after)
 
 
-def checked(context: Context, key: Key, after: Assignment) -> Assignment:
+def check_in_sync(context: Context, key: Key, after: Assignment) -> Assignment:
     """Refuse what would delete every replica in sync: one that an earlier move brought may be the last of them."""
     lead = context.memory.leads.get(key)
     if lead is not None and not any(broker in after.replicas for broker in lead.isr):
@@ -119,7 +119,7 @@ def begin(context: Context, topic: str, assignments: Mapping[int, Assignment]) -
         unwanted += [(topic, index, one) for one in before[index].replicas if one not in after.replicas]
 
     def choose(key: Key, lead: Lead) -> Choice:
-        return elections.among(memory.replicas(key), lead.isr, memory.online(key))
+        return elections.choose_among(memory.replicas(key), lead.isr, memory.online(key))
 
     led = [one[:2] for one in unwanted if one[:2] in memory.leads and memory.leads[one[:2]].leader == one[2]]
     yield from partitions.elect(context, led, choose)
@@ -157,12 +157,12 @@ def proceed(context: Context, keys: Iterable[Key]) -> Task[None]:
     def choose(key: Key, lead: Lead) -> Choice:
         if lead.leader in memory.replicas(key) and memory.is_online(lead.leader, key):
             return lead.leader, lead.isr
-        return elections.among(memory.replicas(key), lead.isr, memory.online(key))
+        return elections.choose_among(memory.replicas(key), lead.isr, memory.online(key))
 
     for key in (yield from partitions.elect(context, ready, choose)):
         memory.assign(key, ready.pop(key))  # nobody of the target can lead now: when one is back
     yield from withdraw(context, [(*key, broker) for key, one in ready.items() for broker in one.removing])
-    for topic, indexes in grouped(ready).items():
+    for topic, indexes in group_by_topic(ready).items():
         finished = {index: Assignment(ready[topic, index].target) for index in indexes}
         if any(ready[topic, index].moving for index in indexes):
             yield from ledger.write_topic(context, topic, finished)
@@ -173,7 +173,7 @@ def proceed(context: Context, keys: Iterable[Key]) -> Task[None]:
     yield from deletions.resume(context, dict.fromkeys(topic for topic, _ in ready if topic in memory.doomed))
 
 
-def grouped(keys: Iterable[Key]) -> dict[str, list[int]]:
+def group_by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
     by_topic: dict[str, list[int]] = {}
     for topic, index in keys:
         by_topic.setdefault(topic, []).append(index)

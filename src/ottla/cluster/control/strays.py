@@ -40,7 +40,7 @@ def stop_again(context: Context, broker: int) -> None:
             del known[key]
 
 
-def found(context: Context, broker: int, inconsistent: Iterable[Key]) -> None:
+def delete_found(context: Context, broker: int, inconsistent: Iterable[Key]) -> None:
     """The broker has logs of other topics of these names: those that are left over go."""
     memory = context.memory
     known = memory.strays.get(broker, {})
@@ -50,7 +50,7 @@ def found(context: Context, broker: int, inconsistent: Iterable[Key]) -> None:
             known[key] = id_of(memory, key[0])  # once: what is there after that may be a replica of the new topic
 
 
-def answered(context: Context, broker: int, deleted: Iterable[Key], errors: Mapping[Key, int]) -> None:
+def handle_answer(context: Context, broker: int, deleted: Iterable[Key], errors: Mapping[Key, int]) -> None:
     """The broker has deleted replicas. Where it is to hold others of the same names, it may begin now."""
     memory = context.memory
     known = memory.strays.get(broker, {})

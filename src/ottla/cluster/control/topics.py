@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ottla.cluster.control.memory import Key
 
 
-def changed(context: Context) -> Task[None]:
+def refresh(context: Context) -> Task[None]:
     """Compare with the topics that there are."""
     memory = context.memory
     names = yield from names_below(znodes.TOPICS)
@@ -39,7 +39,7 @@ def changed(context: Context) -> Task[None]:
         context, [key for name in fresh if name in memory.topics for key in memory.topics[name].partitions()]
     )
     if fresh:
-        yield from deletions.asked(context)
+        yield from deletions.read_requests(context)
 
 
 def load(context: Context, names: Sequence[str]) -> Task[None]:
@@ -94,7 +94,7 @@ def grow(context: Context, name: str, first: int, added: Sequence[tuple[int, ...
     yield from open_partitions(context, [(name, index) for index in assignments])
 
 
-def written(context: Context, names: Sequence[str]) -> Task[None]:
+def handle_writes(context: Context, names: Sequence[str]) -> Task[None]:
     """The nodes of topics were written: by ourselves, or by somebody who adds partitions."""
     found = yield from read([znodes.topic_path(name) for name in names])
     unknown = False
@@ -109,12 +109,12 @@ def written(context: Context, names: Sequence[str]) -> Task[None]:
             unknown = True
         elif (node.stat.version, read_as[0]) != (topic.version, topic.id):  # not by ourselves
             topic.version = node.stat.version
-            yield from rewritten(context, topic, *read_as)
+            yield from handle_rewrite(context, topic, *read_as)
     if unknown:
-        yield from changed(context)
+        yield from refresh(context)
 
 
-def rewritten(
+def handle_rewrite(
     context: Context, topic: KnownTopic, topic_id: bytes | None, assignments: Mapping[int, Assignment]
 ) -> Task[None]:
     """Somebody has written a topic that we know: partitions may be added to it, and nothing else."""

@@ -76,11 +76,11 @@ class Mistake(Failed):
     """The filter makes no sense; says where and what was expected."""
 
 
-def compiled(text: str) -> Test:
+def compile_filter(text: str) -> Test:
     """A test of records; an empty filter lets all pass."""
     if len(text) > LENGTH_MAX:
         raise Mistake(f"the filter has {len(text):,} characters, at most {LENGTH_MAX:,} are taken")
-    tokens = tokenized(text)
+    tokens = tokenize(text)
     if not tokens:
         return lambda seen: True
     parser = Parser(tokens)
@@ -90,7 +90,7 @@ def compiled(text: str) -> Test:
     return test
 
 
-def tokenized(text: str) -> list[tuple[str, str]]:
+def tokenize(text: str) -> list[tuple[str, str]]:
     tokens, position = [], 0
     text = text.rstrip()
     while position < len(text):
@@ -178,10 +178,10 @@ def field(name: str) -> Callable[[Seen], Any]:
     if not rest:
         return lambda seen: seen.key if head == "key" else seen.value
     steps = [int(step[1:-1]) if step.startswith("[") else step[1:] for step in re.findall(r"\.[\w-]+|\[\d+\]", name)]
-    return lambda seen: walked(seen.json(head), steps)
+    return lambda seen: walk(seen.json(head), steps)
 
 
-def walked(value: Any, steps: list[int | str]) -> Any:
+def walk(value: Any, steps: list[int | str]) -> Any:
     for step in steps:
         if isinstance(value, dict) and isinstance(step, str):
             value = value.get(step, MISSING)
@@ -196,7 +196,7 @@ def comparison(read: Callable[[Seen], Any], sign: str, wanted: Any) -> Test:
     if sign in SIGNS:
         compare = SIGNS[sign]
 
-        def ordered(seen: Seen) -> bool:
+        def holds(seen: Seen) -> bool:
             value = read(seen)
             if value is MISSING:
                 return False
@@ -205,9 +205,9 @@ def comparison(read: Callable[[Seen], Any], sign: str, wanted: Any) -> Test:
             except TypeError:  # a text and a number have no order
                 return sign == "!="
 
-        return ordered
+        return holds
     pattern = matcher(sign, str(wanted))
-    return lambda seen: (value := read(seen)) is not MISSING and pattern(shown(value)[:TEXT_MAX])
+    return lambda seen: (value := read(seen)) is not MISSING and pattern(to_text(value)[:TEXT_MAX])
 
 
 def alike(value: Any, wanted: Any) -> tuple[Any, Any]:
@@ -220,7 +220,7 @@ def alike(value: Any, wanted: Any) -> tuple[Any, Any]:
     return value, wanted
 
 
-def shown(value: Any) -> str:
+def to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -234,7 +234,7 @@ def matcher(sign: str, wanted: str) -> Callable[[str], bool]:
     options = re2.Options()
     options.max_mem = MEMORY_MAX
     options.log_errors = False
-    pattern = globbed(wanted) if sign == "matches" else wanted
+    pattern = translate_glob(wanted) if sign == "matches" else wanted
     try:
         found = re2.compile(pattern, options=options)
     except re2.error as error:
@@ -242,6 +242,6 @@ def matcher(sign: str, wanted: str) -> Callable[[str], bool]:
     return lambda text: found.search(text) is not None
 
 
-def globbed(glob: str) -> str:
+def translate_glob(glob: str) -> str:
     inner = "".join(".*" if sign == "*" else "." if sign == "?" else re.escape(sign) for sign in glob)
     return f"(?s)^{inner}$"

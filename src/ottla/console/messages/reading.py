@@ -205,7 +205,7 @@ def matches(query: Query, record: Message) -> bool:
 def records(cluster: Cluster, where: TopicPartition, start: int, stop: int, reading: Reading) -> Iterator[Message]:
     try:
         for piece in fetch(cluster, where, start=start, stop=stop, committed=True, bytes_max=FETCH_BYTES):
-            for record in decoded(where.partition, piece, reading):
+            for record in decode(where.partition, piece, reading):
                 if start <= record.offset < stop:
                     reading.scanned += 1
                     yield record
@@ -215,7 +215,7 @@ def records(cluster: Cluster, where: TopicPartition, start: int, stop: int, read
         return
 
 
-def decoded(partition: int, piece: Piece, reading: Reading) -> Iterator[Message]:
+def decode(partition: int, piece: Piece, reading: Reading) -> Iterator[Message]:
     """The records of whole batches, without control records and those of aborted transactions."""
     data = bytes(piece.data)
     aborted = sorted(piece.aborted or (), key=lambda one: one[1])

@@ -34,14 +34,14 @@ class Decoder:
             raise Failed(f"the schema has more than {SCHEMA_MAX:,} characters")
         self._registry = registry
         self._known: dict[int, Callable[[bytes], str]] = {}
-        self._decode = self._chosen(kind, schema, message)
+        self._decode = self._choose(kind, schema, message)
 
-    def _chosen(self, kind: str, schema: str, message: str) -> Callable[[bytes], str]:
+    def _choose(self, kind: str, schema: str, message: str) -> Callable[[bytes], str]:
         if kind == "avro":
             return self._avro(schema)
         if kind == "protobuf":
             return self._protobuf(schema, message)
-        return {"text": text, "json": as_json, "hex": hexadecimal}.get(kind, guessed)
+        return {"text": text, "json": as_json, "hex": hexadecimal}.get(kind, guess)
 
     def __call__(self, data: bytes | None) -> str:
         if data is None:
@@ -55,21 +55,21 @@ class Decoder:
 
     def _avro(self, schema: str) -> Callable[[bytes], str]:
         given = read_avro(schema) if schema.strip() else None
-        return lambda data: given(data) if given else self._registered(data)
+        return lambda data: given(data) if given else self._read_registered(data)
 
     def _protobuf(self, schema: str, message: str) -> Callable[[bytes], str]:
         made: list[Callable[[bytes], str]] = []
 
         def decode(data: bytes) -> str:
             if not schema.strip():
-                return self._registered(data)
+                return self._read_registered(data)
             if not made:
                 made.append(read_protobuf(schema, message))
             return made[0](data)
 
         return decode
 
-    def _registered(self, data: bytes) -> str:
+    def _read_registered(self, data: bytes) -> str:
         """By the id in front of the value."""
         if self._registry is None:
             raise Failed("give a schema, or start the console with --registry")
@@ -113,7 +113,7 @@ def hexadecimal(data: bytes) -> str:
     return data[:HEX_MAX].hex(" ") + more
 
 
-def guessed(data: bytes) -> str:
+def guess(data: bytes) -> str:
     try:
         found = data[:SHOWN_MAX].decode()
     except UnicodeDecodeError:
@@ -204,8 +204,8 @@ def message_reader(files: tuple[bytes, ...], name: str, message_type: Any) -> Ca
 
 
 def plain(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2, default=spelled)[:SHOWN_MAX]
+    return json.dumps(value, ensure_ascii=False, indent=2, default=spell)[:SHOWN_MAX]
 
 
-def spelled(value: Any) -> str:
+def spell(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -33,12 +33,12 @@ class Latest:
 
 def findings(snapshot: Snapshot) -> list[Finding]:
     if Latest.snapshot is not snapshot:
-        Latest.found = tuple(looked(snapshot))
+        Latest.found = tuple(find_all(snapshot))
         Latest.snapshot = snapshot
     return list(Latest.found)
 
 
-def looked(snapshot: Snapshot) -> list[Finding]:
+def find_all(snapshot: Snapshot) -> list[Finding]:
     found = [*broker_findings(snapshot), *topic_findings(snapshot), *group_findings(snapshot), *others(snapshot)]
     return sorted(found, key=lambda one: (BAD, WARN, NOTE).index(one.level))
 
@@ -55,7 +55,7 @@ def health(snapshot: Snapshot) -> tuple[str, str]:
     worst = [one for one in found if one.level != NOTE]
     if not worst:
         return "good", f"All is well: {size}, every partition is led and fully replicated."
-    more = f", and {len(worst) - 1} more below" if len(worst) > 1 else ""
+    more = f", and {len(worst) - 1} more" if len(worst) > 1 else ""
     return worst[0].level, f"{worst[0].what}{more}."
 
 

@@ -7,32 +7,28 @@ cluster is asked less often: rounds take at most a quarter of the time.
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from concurrent.futures import wait
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.cluster import TopicPartition, places
-from ottla.client.failure import Failed, Unreachable
-from ottla.console.watch import asking, peeking
+from ottla.client.failure import Failed
+from ottla.console.watch import asking
 from ottla.console.watch.arrivals import Arrivals
 from ottla.console.watch.lag import lags
 from ottla.console.watch.links import TIMEOUT_S, Link
+from ottla.console.watch.question import BrokerAnswers, ask_broker
 from ottla.console.watch.rates import Rates
 from ottla.console.watch.snapshot import Broker, Group, Partition, Snapshot, Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import Future
 
     from ottla.client.connection import Address
     from ottla.client.security import Security
     from ottla.console.watch.snapshot import Disk, Move, Transaction
     from ottla.wire.messages.metadata import MetadataResponse
-
-log = logging.getLogger("ottla.console")
 
 EVERY_S: Final = 2.0
 SHARE: Final = 4  # a round takes at most one part of so many of the time
@@ -42,23 +38,6 @@ LONG_S: Final = 8.0  # of silence, where a broker may be busy with what it was a
 WAIT_S: Final = 5.0  # for the answers of one round
 TOPICS_A_SECOND: Final = 500  # that a very busy broker tells of
 PEEKS_MAX: Final = 2000  # remembered
-
-
-@dataclass
-class Found:
-    """What one broker answered in one round."""
-
-    ends: dict[TopicPartition, int] = field(default_factory=dict)
-    starts: dict[TopicPartition, int] | None = None
-    disks: tuple[Disk, ...] | None = None
-    sizes: dict[TopicPartition, int] = field(default_factory=dict)
-    groups: list[asking.GroupFacts] | None = None
-    transactions: list[Transaction] = field(default_factory=list)
-    moves: tuple[Move, ...] | None = None
-    asked: dict[TopicPartition, int] = field(default_factory=dict)  # offsets whose times are wanted
-    times: dict[TopicPartition, int] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
-    moment: float = 0.0
 
 
 class Gathering:
@@ -71,7 +50,7 @@ class Gathering:
         self._security = security
         self._links: dict[Address, Link] = {}  # for what is short
         self._long: dict[Address, Link] = {}  # for what takes its time in a large cluster
-        self._pending: dict[int, Future[Found]] = {}
+        self._pending: dict[int, Future[BrokerAnswers]] = {}
         self._addresses: dict[int, tuple[Address, str | None]] = {}
         self._rounds = 0
         self._metadata: MetadataResponse | None = None
@@ -100,7 +79,7 @@ class Gathering:
         said = self._ask_metadata()
         if isinstance(said, str):
             self.snapshot = replace(
-                self.snapshot, version=self.snapshot.version + 1, problem=said, brokers=self._silenced()
+                self.snapshot, version=self.snapshot.version + 1, problem=said, brokers=self._mark_silence()
             )
             return self.snapshot
         self._learn(said)
@@ -113,7 +92,7 @@ class Gathering:
             missing |= self._ask_options(said)
         self._rounds += 1
         took = time.monotonic() - began
-        self.snapshot = self._assembled(said, took, missing)
+        self.snapshot = self._assemble(said, took, missing)
         return self.snapshot
 
     @property
@@ -165,7 +144,7 @@ class Gathering:
         self._ids = ids
         self._topic_rates.keep(ids.keys() - changed)
 
-    def _ask_all(self, said: MetadataResponse, slow: bool) -> dict[int, Found]:
+    def _ask_all(self, said: MetadataResponse, slow: bool) -> dict[int, BrokerAnswers]:
         led: dict[int, list[TopicPartition]] = {}
         for topic in said.topics:
             for part in topic.partitions:
@@ -176,7 +155,7 @@ class Gathering:
                 mine = led.get(one.node_id, [])
                 times = {where: self._wanted[where] for where in mine if where in self._wanted}
                 controls = one.node_id == said.controller_id
-                ask = question(one.node_id, mine, times, slow=slow, controls=controls)
+                ask = ask_broker(one.node_id, mine, times, slow=slow, controls=controls)
                 self._pending[one.node_id] = link.run(ask)
         for node, (address, _) in self._addresses.items():  # those that the cluster has given up may come back
             link = self._link(address)
@@ -193,7 +172,7 @@ class Gathering:
                 raise error
         return answers
 
-    def _take(self, node: int, found: Found) -> dict[str, str]:
+    def _take(self, node: int, found: BrokerAnswers) -> dict[str, str]:
         self._ends.update(found.ends)
         for where, end in found.ends.items():
             if where in self._arrivals:
@@ -231,7 +210,7 @@ class Gathering:
 
     # ------------------------------------------------------------------ putting together
 
-    def _assembled(self, said: MetadataResponse, took: float, missing: dict[str, str]) -> Snapshot:
+    def _assemble(self, said: MetadataResponse, took: float, missing: dict[str, str]) -> Snapshot:
         now = time.monotonic()
         topics = {topic.name: topic for topic in sorted(self._topics(said, now), key=lambda topic: topic.name)}
         groups = {group.name: group for group in sorted(self._read_groups(topics, now), key=lambda group: group.name)}
@@ -386,7 +365,7 @@ class Gathering:
             return f"the broker at {address[0][0]}:{address[0][1]} does not answer"
         return None if listed else "the cluster does not list it: it is starting, or was cut off"
 
-    def _silenced(self) -> dict[int, Broker]:
+    def _mark_silence(self) -> dict[int, Broker]:
         return {
             node: one._replace(silence=self._silence(node, one.listed)) for node, one in self.snapshot.brokers.items()
         }
@@ -406,109 +385,8 @@ class Gathering:
             link.close()
 
 
-def question(
-    node: int, led: list[TopicPartition], times: dict[TopicPartition, int], *, slow: bool, controls: bool
-) -> Callable[[Link], Found]:
-    """All that one broker is asked in a round. One refusal leaves the rest as it is; silence ends the round."""
-
-    def ask(link: Link) -> Found:
-        found = Found(asked=times)
-
-        def attempt(what: str, work: Callable[[], None]) -> None:
-            try:
-                work()
-            except Failed as error:
-                if isinstance(error, Unreachable):
-                    raise
-                found.missing[f"{what} of broker {node}"] = str(error)
-
-        def offsets() -> None:
-            found.ends = asking.ends(link, led)
-            found.moment = time.monotonic()
-
-        def logs() -> None:
-            found.disks, found.sizes = asking.disks(link)
-
-        def starts() -> None:
-            found.starts = asking.ends(link, led, asking.EARLIEST)
-
-        def groups() -> None:
-            found.groups = asking.groups(link)
-            found.transactions = asking.transactions(link, node)
-
-        def moves() -> None:
-            found.moves = asking.moves(link)
-
-        def peeks() -> None:
-            found.times = peeking.times(link, times)
-
-        attempt("offsets", offsets)
-        attempt("groups", groups)
-        if controls:
-            attempt("reassignments", moves)
-        if times:
-            attempt("record times", peeks)
-        if slow:
-            attempt("starts", starts)
-            attempt("log folders", logs)
-        return found
-
-    return ask
-
-
 def number(text: str | None, otherwise: int | None) -> int | None:
     try:
         return otherwise if text is None else int(text)
     except ValueError:
         return otherwise
-
-
-class Watch:
-    """Rounds in a thread of their own, until closed; whoever wants every snapshot is told of each."""
-
-    def __init__(
-        self,
-        bootstrap: str,
-        security: Security,
-        *,
-        every_s: float = EVERY_S,
-        told: Callable[[Snapshot], None] | None = None,
-    ) -> None:
-        self._gathering = Gathering(bootstrap, security, every_s)
-        self._told = told
-        self._stop = threading.Event()
-        self._soon = threading.Event()
-        self._thread = threading.Thread(target=self._live, name="console-watch", daemon=True)
-        self._failures = 0
-
-    def start(self) -> None:
-        self._thread.start()
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return self._gathering.snapshot
-
-    def hurry(self) -> None:
-        """Look again at once: something was changed from the page."""
-        self._soon.set()
-
-    def _live(self) -> None:
-        while not self._stop.is_set():
-            try:
-                snapshot = self._gathering.round()
-                if self._told is not None:
-                    self._told(snapshot)
-                self._failures = 0
-            except Exception:
-                self._failures += 1
-                if self._failures == 1:
-                    log.exception("a round of the console failed; trying again")
-            self._soon.wait(self._gathering.pause_s)
-            self._soon.clear()
-
-    def close(self) -> None:
-        self._stop.set()
-        self._soon.set()
-        if self._thread.is_alive():
-            self._thread.join(WAIT_S + 1)
-        self._gathering.close()

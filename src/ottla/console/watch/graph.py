@@ -48,7 +48,7 @@ def queries(snapshot: Snapshot) -> list[Query]:
 def query(group: Group) -> Query | None:
     best: dict[str, Any] | None = None
     for lag in group.lags:
-        said = understood(lag.metadata)
+        said = parse_metadata(lag.metadata)
         if said is not None and (best is None or said["batch"] >= best["batch"]):
             best = {**(best or {}), **said}
     if best is None:
@@ -66,7 +66,7 @@ def query(group: Group) -> Query | None:
     )
 
 
-def understood(metadata: str) -> dict[str, Any] | None:
+def parse_metadata(metadata: str) -> dict[str, Any] | None:
     if not metadata.startswith("{") or len(metadata) > METADATA_MAX:
         return None
     try:

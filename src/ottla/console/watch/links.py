@@ -48,11 +48,11 @@ class Link:
         """Do this in the link's thread. Only for a link that is not busy: nothing may pile up behind a silence."""
         assert not self.busy, "the broker has not answered the last call"
         self._since = time.monotonic()
-        future = self._pool.submit(self._done, work)
+        future = self._pool.submit(self._attempt, work)
         self._work = future  # type: ignore[assignment]
         return future
 
-    def _done(self, work: Callable[[Link], T]) -> T:
+    def _attempt(self, work: Callable[[Link], T]) -> T:
         try:
             result = work(self)
         except Unreachable as error:

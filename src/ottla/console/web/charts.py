@@ -54,7 +54,7 @@ class Plot:
         if points is None:
             return
         for series, (_, value) in zip(self.chart.options["series"], self._lines, strict=True):
-            series["data"] = [[point.at * 1000, rounded(value(point))] for point in points]
+            series["data"] = [[point.at * 1000, round_value(value(point))] for point in points]
         self._nothing.set_visibility(len(points) < 2)
         self.chart.update()
 
@@ -112,5 +112,5 @@ class Plot:
         }
 
 
-def rounded(value: float | None) -> float | None:
+def round_value(value: float | None) -> float | None:
     return None if value is None else round(value, 2)

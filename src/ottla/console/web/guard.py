@@ -88,7 +88,7 @@ class Keys:
             return "token"
         return None
 
-    def locked(self) -> bool:
+    def is_locked(self) -> bool:
         now = time.monotonic()
         self._wrong = [moment for moment in self._wrong if moment > now - 60]
         return len(self._wrong) >= ATTEMPTS_MAX
@@ -111,7 +111,7 @@ class Keys:
         if until > time.monotonic():
             return name
         kind, _, rest = headers.get("authorization", "").partition(" ")
-        if not rest or self.locked():
+        if not rest or self.is_locked():
             return None
         found = None
         if kind.lower() == "bearer":
@@ -154,7 +154,7 @@ class Guard:
                 await refuse(scope, receive, send, 401, "log in first")
             return
         scope["ottla_user"] = who
-        await self.app(scope, bounded(receive), secured(send) if scope["type"] == "http" else send)
+        await self.app(scope, limit_body(receive), add_headers(send) if scope["type"] == "http" else send)
 
     def _problem(self, scope: Scope, headers: dict[str, str]) -> str | None:
         host = headers.get("host", "")
@@ -192,7 +192,7 @@ class Guard:
         if scope["method"] == "GET":
             await answer(send, 200, self._page(""), HTML)
             return
-        if self._keys.locked():
+        if self._keys.is_locked():
             await answer(send, 429, self._page("Too many attempts: wait a minute."), HTML)
             return
         fields = parse_qs((await body(receive)).decode("latin-1"), max_num_fields=4)
@@ -236,7 +236,7 @@ async def body(receive: Receive) -> bytes:
     return data[: 1 << 14]
 
 
-def bounded(receive: Receive) -> Receive:
+def limit_body(receive: Receive) -> Receive:
     """Hand on what comes, up to the limit: a length that was not declared is counted."""
     taken = 0
 
@@ -252,7 +252,7 @@ def bounded(receive: Receive) -> Receive:
     return take
 
 
-def secured(send: Send) -> Send:
+def add_headers(send: Send) -> Send:
     async def pass_on(message: Message) -> None:
         if message["type"] == "http.response.start":
             message["headers"] = [*message.get("headers", []), *HEADERS]

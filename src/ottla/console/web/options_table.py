@@ -46,19 +46,20 @@ class OptionsTable:
         self.table: Paged[Option] = Paged(
             [
                 Column("Option", lambda one: one.name, lambda one: one.name),
-                Column("Value", shown, shown, tone=lambda one: "o-mono"),
+                Column("Value", show_value, show_value, tone=lambda one: "o-mono"),
                 Column("Comes from", source, source, tone=lambda one: "o-note" if one.config_source in LIVE else ""),
                 Column(
                     "Can change", lambda one: "no" if one.read_only else "yes", lambda one: one.read_only, wide=True
                 ),
                 Column(
                     "Meaning",
-                    lambda one: units.brief(one.documentation or "", 90),
+                    lambda one: units.brief(one.documentation or "", 200),
                     wide=True,
+                    grow=True,
                     tone=lambda one: "o-soft",
                 ),
             ],
-            self._listed,
+            self._list_options,
             key=lambda one: one.name,
             find=lambda one: f"{one.name} {one.value}",
             size=25,
@@ -90,7 +91,7 @@ class OptionsTable:
         self._only_set = not self._only_set
         self.table.update()
 
-    def _listed(self) -> list[Option]:
+    def _list_options(self) -> list[Option]:
         return [one for one in self._options if not self._only_set or one.config_source != 5]
 
     async def _edit(self, one: Option) -> None:
@@ -123,7 +124,7 @@ class OptionsTable:
             await self.load()
 
 
-def shown(one: Option) -> str:
+def show_value(one: Option) -> str:
     return "••••••" if one.is_sensitive else units.brief(one.value or "", 60)
 
 

@@ -198,6 +198,6 @@ def describe(place: int, column: Column[Any]) -> dict[str, Any]:
         "label": column.label,
         "sortable": column.sort is not None,
         "align": "right" if column.right else "left",
-        "classes": "o-wide" if column.wide else "o-grow" if column.grow else "",
+        "classes": "o-wide " * column.wide + "o-grow" * column.grow,
         "headerClasses": "o-wide" if column.wide else "",
     }

@@ -125,9 +125,7 @@ def refuse_commit(
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=one.partition_index,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                        if (topic.name, one.partition_index) in missing
-                        else code,
+                        error_code=unless_missing(code, topic.name, one.partition_index, missing),
                     )
                     for one in topic.partitions
                 ],
@@ -135,6 +133,10 @@ def refuse_commit(
             for topic in request.topics
         ]
     )
+
+
+def unless_missing(code: ErrorCode, topic: str, index: int, missing: Collection[tuple[str, int]]) -> ErrorCode:
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (topic, index) in missing else code
 
 
 def commit_in_transaction(
@@ -193,9 +195,7 @@ def refuse_in_transaction(
                 partitions=[
                     TxnOffsetCommitResponsePartition(
                         partition_index=one.partition_index,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                        if (topic.name, one.partition_index) in missing
-                        else code,
+                        error_code=unless_missing(code, topic.name, one.partition_index, missing),
                     )
                     for one in topic.partitions
                 ],

@@ -60,11 +60,11 @@ class MarkerWriter:
 
         None when it is committed, else a future that is done then; see `Partition.committed`.
         """
-        partition = self._replicas.led(topic, index)
+        partition = self._replicas.require_led(topic, index)
         append(partition, marker, self._clock.now_ms())
         for listener in self._listeners:
             listener(partition, marker.producer_id, marker.commits)
-        return partition.committed(partition.log.end)
+        return partition.wait_for_commit(partition.log.end)
 
 
 def append(partition: Partition, marker: Marker, now_ms: int) -> None:

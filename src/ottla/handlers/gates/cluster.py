@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode, description
 from ottla.handlers.gates.gate import Reply, guards
-from ottla.security.acl import Operation
+from ottla.wire.access import Operation
 from ottla.wire.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from ottla.wire.messages.auth import (
     AlterUserScramCredentialsRequest,

@@ -8,7 +8,7 @@ from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.handlers.gates.gate import Reply, extend, guards, sift
 from ottla.records.batch import TRANSACTIONAL
 from ottla.replica.sessions import EPOCH_FINAL, EPOCH_INITIAL
-from ottla.security.acl import Operation, ResourceType
+from ottla.wire.access import Operation, ResourceType
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from ottla.wire.messages.offsets import (
     EpochEndOffset,

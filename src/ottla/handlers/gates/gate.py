@@ -19,8 +19,9 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ottla.errors import BrokerError, ErrorCode, Hangup
-from ottla.security.acl import CLUSTER_NAME, Operation, ResourceType
+from ottla.security.acl import CLUSTER_NAME
 from ottla.wire import apis
+from ottla.wire.access import Operation, ResourceType
 from ottla.wire.schema import fields
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode, description
 from ottla.handlers.gates.gate import REFUSED, Reply, extend, guards, sift
-from ottla.security.acl import CLUSTER_NAME, Operation, ResourceType
+from ottla.security.acl import CLUSTER_NAME
+from ottla.wire.access import Operation, ResourceType
 from ottla.wire.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.gates.gate import Reply, extend, guards, sift
-from ottla.security.acl import Operation, ResourceType
+from ottla.wire.access import Operation, ResourceType
 from ottla.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnPartitionResult,

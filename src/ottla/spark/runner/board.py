@@ -21,7 +21,7 @@ LINE_S: Final = 5.0
 
 
 class Board:
-    """Called by `Run.wait` again and again; does something when it is time to."""
+    """Called often by `Run.wait`; writes and draws at fixed intervals."""
 
     def __init__(self, tenure: Tenure, state: RunState) -> None:
         self.state = state
@@ -45,14 +45,14 @@ class Board:
             print(format_line(self.state.progress), file=sys.stderr, flush=True)
 
     def end(self, run: "Run", state: str, reason: str = "") -> None:
-        """The last words: what was counted, and how it ended."""
+        """Write the final state: the counts, and how the run ended."""
         if self._live:
             self._live.stop()
         self.state = replace(self.state, state=state, reason=reason, since=time.time())
         self._tenure.write(self.state)
 
     def last_look(self, run: "Run") -> None:
-        """While Spark still answers: batches that ended since the last look."""
+        """Read the last batches while Spark still answers."""
         self.state = replace(self.state, progress=self._meter.read(run.queries))
 
     def _draw(self) -> None:
@@ -70,9 +70,11 @@ def format_line(progress: "Sequence[QueryProgress]") -> str:
 
 
 def format_query(one: QueryProgress) -> str:
+    if one.batch is None:
+        return f"{one.query}: {format_batch(one)}"
     aside = f", {one.aside:,} put aside" if one.aside else ""
-    batch, lag = format_number(one.batch), format_number(one.lag)
-    return f"{one.query}: batch {batch}, {one.rows:,} rows, {one.rows_per_second:,.0f}/s, lag {lag}{aside}"
+    lag = format_number(one.lag)
+    return f"{one.query}: batch {one.batch:,}, {one.rows:,} rows, {one.rows_per_second:,.0f}/s, lag {lag}{aside}"
 
 
 def draw_table(progress: "Sequence[QueryProgress]") -> "Table":
@@ -86,7 +88,7 @@ def draw_table(progress: "Sequence[QueryProgress]") -> "Table":
         here.add_column(column, justify="right")
     for one in progress:
         cells = (
-            format_number(one.batch),
+            format_batch(one),
             f"{one.rows:,}",
             f"{one.rows_per_second:,.0f}",
             format_number(one.lag),
@@ -94,6 +96,13 @@ def draw_table(progress: "Sequence[QueryProgress]") -> "Table":
         )
         here.add_row(one.query, *cells[: len(columns)])
     return here
+
+
+def format_batch(one: QueryProgress) -> str:
+    """The number of the last batch; while the first is on its way, what happens meanwhile."""
+    if one.batch is not None:
+        return format_number(one.batch)
+    return f"first batch, {one.doing[:1].lower()}{one.doing[1:]}" if one.doing else "first batch"
 
 
 def format_number(number: int | None) -> str:

@@ -23,7 +23,7 @@ class Record(NamedTuple):
 
 
 def send(run: "Run", records: Iterable[Record]) -> int:
-    """Produce records until they end, until `run.count`, or until the run is told to stop; how many it were."""
+    """Produce records until they end, until `run.count`, or until the run is stopped; returns how many."""
     producer = new_producer(run)
     failures: list[Any] = []
 

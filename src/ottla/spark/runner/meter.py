@@ -10,7 +10,7 @@ from ottla.spark.runner.state import QueryProgress
 from ottla.spark.source.checkpoint import Position, load
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -53,7 +53,8 @@ class Count:
             self.batch = last["batchId"]
             self.lag = lag(last["sources"])
         rate = self._rate.at(time.monotonic(), self.rows)
-        return QueryProgress(self.name, self.batch, self.rows, rate, self.lag, self.aside)
+        doing = describe_status(query) if self.batch is None else ""
+        return QueryProgress(self.name, self.batch, self.rows, rate, self.lag, self.aside, doing)
 
 
 class Rate:
@@ -68,6 +69,12 @@ class Rate:
             self._marks.popleft()
         began, first = self._marks[0]
         return max(0.0, (count - first) / (now - began)) if now - began >= SHORTEST_S else 0.0
+
+
+def describe_status(query: "StreamingQuery") -> str:
+    """Spark's words, such as `Processing new data`; queries that are not Spark's have none."""
+    status: Mapping[str, Any] = getattr(query, "status", None) or {}
+    return str(status.get("message") or "")
 
 
 def count_records(progress: Any) -> int:
@@ -106,7 +113,7 @@ def behind(end: Position | None, latest: Position | None) -> int | None:
 
 
 def position(offset: str | None) -> Position | None:
-    """Where a source of ours stands; others count in their own way."""
+    """The position of our source; None for other sources."""
     try:
         return load(json.loads(offset)) if offset else None
     except (Failed, ValueError):

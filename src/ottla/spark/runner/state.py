@@ -45,6 +45,7 @@ class QueryProgress:
     rows_per_second: float = 0.0
     lag: int | None = None  # records that were there and not read when the last batch ended
     aside: int = 0  # records that a pipeline could not use, since this run began
+    doing: str = ""  # before the first batch has ended: Spark's words for what it does meanwhile
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def read(folder: Path) -> RunState | None:
 
 
 def status(folder: Path) -> RunState | None:
-    """What is true: a run that has not said how it ended, and whose lock is free, was killed."""
+    """The true state: a run that calls itself running, and whose lock is free, was killed."""
     state = read(folder)
     if state is None or state.state != RUNNING or is_held(folder):
         return state

@@ -146,7 +146,7 @@ def _cut(where: TopicPartition, position: int, high: int, begin: int) -> Loss:
 
 
 def _find_vanished(start: Position, seen: Seen, wanted: Callable[[TopicPartition], bool]) -> list[Loss]:
-    """What the options still ask for and nobody has; a topic that they no longer name is no loss."""
+    """Requested partitions that no longer exist; a topic that the options no longer name is no loss."""
     if _elsewhere(start, seen):
         return []
     losses = []

@@ -10,8 +10,10 @@ the first job runs; what depends on batch or stream is checked by the reader.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
+import pyspark
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import (
     ArrayType,
@@ -29,6 +31,8 @@ from ottla.spark.sink.options import SinkOptions
 from ottla.spark.source.options import SourceOptions
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     )
 
 NAME: Final = "ottla"
+SPARK_LEAST: Final = (4, 2)  # the first whose sources in Python can limit a micro-batch
 COLUMNS: Final = StructType(
     [
         StructField("key", BinaryType()),
@@ -59,6 +64,10 @@ def columns(*, headers: bool) -> StructType:
 
 
 class OttlaDataSource(DataSource):
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        require_spark()
+        super().__init__(options)
+
     @classmethod
     def name(cls) -> str:
         return NAME
@@ -89,6 +98,13 @@ class OttlaDataSource(DataSource):
         from ottla.spark.sink.writers import OttlaStreamWriter
 
         return OttlaStreamWriter(SinkOptions.load(self.options), schema, overwrite)
+
+
+def require_spark() -> None:
+    """Refuse in a sentence what would fail deep inside: pip keeps the version, but a cluster may bring its own."""
+    major, minor = re.findall(r"\d+", pyspark.__version__)[:2]
+    if (int(major), int(minor)) < SPARK_LEAST:
+        raise Failed(f"PySpark {pyspark.__version__} is too old: Ottla's source and sink need 4.2 or newer")
 
 
 def check_schema(schema: StructType, options: SourceOptions) -> StructType:

@@ -67,7 +67,7 @@ def recent(samples: Sequence[PartitionSample]) -> list[PartitionSample]:
 
 
 def time_left_s(samples: Sequence[PartitionSample], kept: Retention) -> float | None:
-    """Seconds until a record may be gone before it is read; None if that is not to be expected."""
+    """Seconds until retention may delete an unread record; None if none is in danger."""
     found = recent(samples)
     if len(found) < 2 or found[-1].at_s - found[0].at_s < SPAN_S_MIN:
         return None
@@ -109,7 +109,7 @@ def _falling(samples: Sequence[PartitionSample]) -> float:
 
 
 def alarming(left_s: float | None, kept: Retention, warning_ms: int) -> bool:
-    """Is it time to warn? Where records live for minutes, an hour would always be."""
+    """Is it time to warn? A fixed hour would always warn where records live for minutes."""
     if left_s is None:
         return False
     return left_s * 1000 < (warning_ms if kept.ms is None else min(warning_ms, kept.ms / PART))

@@ -26,7 +26,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.client.failure import Failed, Refused
-from ottla.client.groups import Committed, commit, committed, delete_group
+from ottla.client.groups import Committed, commit, delete_group, read_offsets
 from ottla.errors import ErrorCode
 from ottla.spark.groups import QUERY, Foreign, check
 
@@ -105,7 +105,7 @@ def announce(cluster: Cluster, where: TopicPartition, offset: int, told: Announc
 
 
 def explain(error: Failed) -> str:
-    """With the fix for what the cluster cannot know: that nobody meant to join that group."""
+    """The error, with a fix if consumers use the group."""
     if isinstance(error, Refused) and error.code in MEMBERS:
         return f"{error}; consumers use this group, set ottla.group to another name"
     if isinstance(error, Foreign):
@@ -223,7 +223,7 @@ class Progress:
         log.warning("the lag of this query cannot be shown for now, its records are safe: %s", explain(error))
 
     def stop(self) -> None:
-        """Nothing more comes. A run of one batch hears its name only now."""
+        """End of the query. A run of one batch learns its name only now."""
         with self._lock:
             self.forget()  # it may be a signal that called, in the middle of anything
             self._say(last=True)
@@ -240,7 +240,7 @@ class Progress:
         if self._waiting is None:
             return
         where, told = self._waiting
-        found = committed(self._client(), told.group, [where]).get(where)
+        found = read_offsets(self._client(), told.group, [where]).get(where)
         heard = understood(found.metadata, told.nonce) if found else None
         self._identity = heard or self._identity
         if heard or last:

@@ -219,7 +219,7 @@ class Shape:
         return pa.RecordBatch.from_arrays(made, schema=self.schema)
 
     def _timestamps(self, found: pa.RecordBatch) -> pa.TimestampArray:
-        """A record that has none gets null: Spark's own source would say a millisecond before 1970."""
+        """A record without a timestamp gets null; Spark's own source gives a millisecond before 1970."""
         times = found.column(3)
         if len(times) and pc.min(times).as_py() < 0:  # a look at all of them costs a third of a nanosecond each
             times = pc.if_else(pc.equal(times, NO_TIMESTAMP), pa.scalar(None, pa.int64()), times)
@@ -251,7 +251,7 @@ def _same_topic(cluster: Cluster, split: Split, options: SourceOptions) -> bool:
 
 
 def _look_again(cluster: Cluster, topic: str) -> Topic | None:
-    """A broker that has just started, or a topic that has: one answer does not tell that there is none."""
+    """Ask again: a broker that has just started may not know the topic yet."""
     try:
         return cluster.retrying(lambda: cluster.topic(topic), what=f"topic {topic}")
     except Refused as error:

@@ -181,7 +181,7 @@ class Planner:
         return end
 
     def _advance(self, start: Position, *, limited: bool) -> tuple[Seen, Position, list[Loss]]:
-        """Losses are looked at again before they are believed: a broker that has just started may know too little."""
+        """Check losses a second time: a broker that has just started may not know everything yet."""
         limit = self._options.max_offsets_per_trigger if limited else None
         attempts = self._options.retries + 1
         while True:
@@ -199,7 +199,7 @@ class Planner:
             log.warning("%s", loss.warning())
 
     def _too_early(self, start: Position, seen: Seen) -> bool:
-        """By all that is there, however much of it a batch may take."""
+        """Judged by all pending records, not by one batch's share."""
         if self._target is not None:  # nothing more will come
             return False
         size = pending(start, advance(start, seen, self._lookout.wants)[0])
@@ -258,7 +258,7 @@ class Planner:
         self._watch.stands(position.offsets)
 
     def stop(self) -> None:
-        """Also from within a signal, in the middle of anything."""
+        """May be called by a signal handler at any time."""
         if self._watch is not None:
             self._watch.stop()
         if self._progress is not None:
@@ -274,7 +274,7 @@ _speaking: dict[tuple[object, ...], Cluster] = {}  # a worker serves many batche
 
 
 def say(options: SourceOptions, split: Split, told: Announcement) -> None:
-    """In a task: the announcement. Nothing that goes wrong with it goes wrong with the read."""
+    """In a task: the announcement. Its failures do not fail the read."""
     from pyspark import TaskContext
 
     task = TaskContext.get()

@@ -146,7 +146,7 @@ class Store:
             self._fs.delete_file(self._at(name))
 
     def remove_folder(self, name: str) -> None:
-        """As far as it can be: what is left of it is in nobody's way."""
+        """Best effort: what cannot be removed does no harm."""
         if self.local is not None:
             shutil.rmtree(self.path(name), ignore_errors=True)
             return
@@ -244,7 +244,7 @@ def put_new(location: Location, name: str, data: bytes) -> bool:
 
 @contextmanager
 def explain_errors(store: Store, what: str) -> Iterator[None]:
-    """Trouble of a store in a sentence. On this machine it stays what it is: callers know its codes."""
+    """Errors of a remote store become a sentence. Those of the local disk stay OSErrors: callers check their codes."""
     try:
         yield
     except FileNotFoundError:

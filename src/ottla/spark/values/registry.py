@@ -45,7 +45,7 @@ class Missing(Failed):
 
 
 class Unfit(Failed):
-    """A schema that is none, or none for what is asked of it."""
+    """The schema is invalid, or does not fit the request."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ class Registry:
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """None is followed: whoever answers there would be shown our password, and his schemas would be believed."""
+    """Follows no redirect: another host would get our password, and we would trust its schemas."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -275,7 +275,7 @@ FETCHED: dict[tuple[Registry, int], Registered] = {}
 
 
 def redact_url(url: str) -> str:
-    """Without user, password and query, even where a sign in one of them makes it no url."""
+    """Without user, password and query, even if the URL is malformed."""
     scheme, sign, rest = url.partition("://")
     return (scheme + sign if sign else "") + (rest or scheme).rpartition("@")[2].partition("?")[0]
 
@@ -289,7 +289,7 @@ def is_lasting(error: Exception) -> bool:
 
 
 def schema_text(schema: Any, kind: str | None = None) -> tuple[str, str]:
-    """The text and the kind of a schema given as a file, as text, or as JSON values; Avro is what needs no saying."""
+    """The text and the kind of a schema given as a file, as text, or as JSON values; Avro is the default kind."""
     if isinstance(schema, dict | list):
         return json.dumps(schema), kind or AVRO
     if isinstance(schema, Path) or (isinstance(schema, str) and Path(schema).suffix in SUFFIXES and "\n" not in schema):

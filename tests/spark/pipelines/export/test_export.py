@@ -20,7 +20,7 @@ from spark.launching import OTTLA, Launched, finished
 
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Failed
-from ottla.client.groups import committed
+from ottla.client.groups import read_offsets
 from ottla.client.offsets import latest
 from ottla.spark.pipelines.export.pipeline import PIPELINE
 from ottla.spark.runner import Run
@@ -99,8 +99,8 @@ def lag(broker: Broker, topic: str) -> None:
     with Cluster(broker.bootstrap) as cluster:
         wheres = [TopicPartition(topic, index) for index in range(filling.PARTITIONS)]
         ends = latest(cluster, wheres)
-        assert committed(cluster, "export") == {}, "a group of that name may be a consumer's"
-        found = committed(cluster, "ottla-export-export")
+        assert read_offsets(cluster, "export") == {}, "a group of that name may be a consumer's"
+        found = read_offsets(cluster, "ottla-export-export")
         assert {where: found[where].offset for where in wheres} == ends
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from process import Ottla
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(1200)
+
 
 def made_up(count: int, topic: str, bootstrap: str = "nowhere", folder: Path = Path()) -> tuple[Run, list[Any]]:
     options = {"topic": topic, "start": "2026-01-31T20:00:00", "hosts": "2"}

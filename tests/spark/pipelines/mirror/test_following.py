@@ -45,7 +45,7 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stands, self.now, self.target = 150, 0.0, Target()
         monkeypatch.setattr(following, "list_groups", lambda source: ["readers", "ottla-mirror-eu", "ottla-spark-q"])
-        monkeypatch.setattr(following, "committed", self._committed)
+        monkeypatch.setattr(following, "read_offsets", self._committed)
         monkeypatch.setattr(following, "commit", lambda cluster, group, offsets: cluster.commit(offsets))
         monkeypatch.setattr(following.offsets, "earliest", lambda cluster, wheres: dict.fromkeys(wheres, 0))
         monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: self.now))

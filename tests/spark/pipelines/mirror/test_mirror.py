@@ -23,7 +23,7 @@ from waiting import wait_until
 
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.failure import Failed
-from ottla.client.groups import committed
+from ottla.client.groups import read_offsets
 from ottla.spark.pipelines.mirror import loop
 from ottla.spark.pipelines.mirror.endpoint import Endpoint
 from ottla.spark.pipelines.mirror.mirroring import KEPT_S, CopyOutcome, Job
@@ -171,7 +171,7 @@ def test_groups_go_on_at_the_target(mirrors: Mirrors, ottla: Ottla, east: Ottla,
     consumer.close()
     mirrors.run(ottla, east, topics=topic, name=topic)
     with Cluster(east.bootstrap) as cluster:
-        assert committed(cluster, group)[TopicPartition(topic, 1)].offset == 1
+        assert read_offsets(cluster, group)[TopicPartition(topic, 1)].offset == 1
 
 
 def test_a_group_with_members_at_the_target_is_left_alone(
@@ -189,11 +189,11 @@ def test_a_group_with_members_at_the_target_is_left_alone(
     wait_until(lambda: member.consume(1, 0.1) and bool(member.assignment()), "the member to have its partition")
     mirrors.run(ottla, east, topics=topic, name=topic)
     with Cluster(east.bootstrap) as cluster:
-        assert not committed(cluster, group)
+        assert not read_offsets(cluster, group)
     member.close()
     mirrors.run(ottla, east, topics=topic, name=topic)
     with Cluster(east.bootstrap) as cluster:
-        assert committed(cluster, group)[TopicPartition(topic, 0)].offset == 4
+        assert read_offsets(cluster, group)[TopicPartition(topic, 0)].offset == 4
 
 
 def test_topics_and_partitions_are_picked_up_while_it_runs(

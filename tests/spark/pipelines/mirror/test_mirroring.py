@@ -16,7 +16,7 @@ from waiting import wait_until
 from ottla.client import offsets
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.fetching import fetch
-from ottla.client.groups import Committed, commit, committed
+from ottla.client.groups import Committed, commit, read_offsets
 from ottla.client.transaction import end, enlist, identify
 from ottla.spark.pipelines.mirror import mirroring
 from ottla.spark.pipelines.mirror.copying import Copier
@@ -77,7 +77,7 @@ def test_the_position_goes_where_the_records_go(bench: Bench) -> None:
     outcome = bench.copy()
     assert (outcome.error, outcome.records) == ("", 3)
     with Cluster(bench.target.bootstrap) as cluster:
-        found = committed(cluster, bench.job.group)[bench.where]
+        found = read_offsets(cluster, bench.job.group)[bench.where]
     position = MirrorPosition.parse(found.offset, found.metadata)
     assert position == outcome.position
     assert position is not None
@@ -155,7 +155,7 @@ def test_a_task_of_the_version_before_is_fenced_by_its_own_id(bench: Bench) -> N
     assert bench.copy().records == 1
     older, metadata = bench.job.older_id(bench.where), ""
     with Cluster(bench.target.bootstrap) as target:
-        found = committed(target, bench.job.group)[bench.where]
+        found = read_offsets(target, bench.job.group)[bench.where]
         metadata = found.metadata.replace('"ids":2,', "")
         commit(target, bench.job.group, {bench.where: Committed(found.offset, metadata)})
         before = identify(target, older, timeout_ms=60_000)

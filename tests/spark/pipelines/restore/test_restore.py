@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from process import Ottla
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(1200)
+
 
 START_MS = 1_769_860_800_000  # 2026-01-31T12:00:00Z
 COUNT = 2000

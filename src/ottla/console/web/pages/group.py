@@ -137,7 +137,7 @@ def member_table(console: Console, name: str) -> Paged[Member]:
         group = console.watch.snapshot.groups.get(name)
         return list(group.members) if group else []
 
-    def assigned(one: Member) -> str:
+    def list_assigned(one: Member) -> str:
         topics: dict[str, list[int]] = {}
         for topic, index in one.partitions:
             topics.setdefault(topic, []).append(index)
@@ -148,7 +148,7 @@ def member_table(console: Console, name: str) -> Paged[Member]:
         [
             Column("Client", lambda one: units.brief(one.client, 50), lambda one: one.client),
             Column("Host", lambda one: one.host, lambda one: one.host, wide=True),
-            Column("Assigned", assigned, lambda one: len(one.partitions)),
+            Column("Assigned", list_assigned, lambda one: len(one.partitions)),
             Column("Fixed name", lambda one: one.instance or "—", lambda one: one.instance or "", wide=True),
             Column(
                 "Member id",
@@ -209,7 +209,7 @@ async def reset(console: Console, name: str) -> None:
         async def look() -> None:
             chosen = {one.where: one.committed for one in group.lags if topic.value in (ALL, one.where.topic)}
             try:
-                value = meant(str(way.value), str(amount.value or ""))
+                value = parse_amount(str(way.value), str(amount.value or ""))
             except Failed as error:
                 ui.notify(str(error), type="negative")
                 return
@@ -243,7 +243,7 @@ def difference(group: Group, where: TopicPartition, then: int) -> str:
     return "—" if found is None else "same" if found == then else f"{then - found:+,}"
 
 
-def meant(way: str, text: str) -> int:
+def parse_amount(way: str, text: str) -> int:
     if way in ("earliest", "latest"):
         return 0
     if way == "time":

@@ -10,7 +10,7 @@ from nicegui import run, ui
 
 from ottla.client.failure import Failed
 from ottla.console.messages import reading as reader
-from ottla.console.messages.filter import LENGTH_MAX, compiled
+from ottla.console.messages.filter import LENGTH_MAX, compile_filter
 from ottla.console.messages.reading import Message, Query, Reading
 from ottla.console.messages.values import KINDS, SCHEMA_MAX, Decoder
 from ottla.console.web import units
@@ -149,7 +149,7 @@ class Page:
             moment(start, amount),
             int(partition) if partition else None,
             int(self._limit.value or 50),
-            compiled(str(self._filter.value or "")),
+            compile_filter(str(self._filter.value or "")),
         )
 
     async def read(self) -> None:
@@ -179,7 +179,7 @@ class Page:
         self._table.descending = query.start == reader.NEWEST
         self._table.page = 1
         self._table.update()
-        self._status.set_text(ended(reading) if done else "Nothing was read.")
+        self._status.set_text(describe_end(reading) if done else "Nothing was read.")
 
     def _read(self, query: Query, reading: Reading) -> None:
         with self._console.actions.cluster() as cluster:
@@ -361,7 +361,7 @@ def pretty(text: str) -> str:
         return text
 
 
-def ended(reading: Reading) -> str:
+def describe_end(reading: Reading) -> str:
     found = f"{len(reading.found):,} records found, {reading.scanned:,} looked at"
     why = {"all": ": that is all there is.", "enough": ".", "stopped": ": stopped."}
     return found + why.get(reading.ended, f": {reading.ended}. Narrow the time or the partition to look further.")

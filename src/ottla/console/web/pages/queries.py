@@ -122,7 +122,7 @@ def graph(drawn: list[Edge]) -> tuple[dict[str, Any], int]:
         "edgeSymbol": ["none", "arrow"],
         "edgeSymbolSize": 8,
         "label": {"show": True, "color": "#8a94a6", "fontSize": 12},
-        "edgeLabel": {"color": "#8a94a6", "fontSize": 12, "opacity": 1},
+        "edgeLabel": {"color": "#8a94a6", "fontSize": 12, "opacity": 1, "padding": [0, 14]},
         "lineStyle": {"color": "rgba(127,140,160,.6)", "curveness": 0.03},
     }
     hidden = {"show": False, "type": "value", "min": 0}

@@ -32,12 +32,12 @@ def add(console: Console) -> None:
     @ui.page("/reassignment")
     def reassignment() -> None:
         with frame(console, "Reassignment", "/reassignment"):
-            running(console)
+            show_running(console)
             Proposal(console)
-            elections(console)
+            show_elections(console)
 
 
-def running(console: Console) -> None:
+def show_running(console: Console) -> None:
     with ui.element("div").classes("o-card") as card:
         with ui.row().classes("items-center w-full q-mb-xs"):
             ui.label("Under way").classes("o-head")
@@ -51,14 +51,14 @@ def running(console: Console) -> None:
         table: Paged[Move] = Paged(
             [
                 Column("Partition", lambda one: f"{one.where.topic} / {one.where.partition}", lambda one: one.where),
-                Column("Replicas", lambda one: listed(one.replicas), wide=True),
-                Column("Adding", lambda one: listed(one.adding), tone=lambda one: "o-good" if one.adding else "o-soft"),
+                Column("Replicas", lambda one: join(one.replicas), wide=True),
+                Column("Adding", lambda one: join(one.adding), tone=lambda one: "o-good" if one.adding else "o-soft"),
                 Column(
                     "Removing",
-                    lambda one: listed(one.removing),
+                    lambda one: join(one.removing),
                     tone=lambda one: "o-warn" if one.removing else "o-soft",
                 ),
-                Column("Copied", lambda one: copied(console.watch.snapshot, one), right=True),
+                Column("Copied", lambda one: show_progress(console.watch.snapshot, one), right=True),
             ],
             lambda: console.watch.snapshot.moves,
             key=lambda one: str(one.where),
@@ -88,14 +88,14 @@ def progress(snapshot: Snapshot) -> tuple[int, int]:
     return done, total
 
 
-def copied(snapshot: Snapshot, move: Move) -> str:
+def show_progress(snapshot: Snapshot, move: Move) -> str:
     part = snapshot.partition(move.where)
     size = max(0, part.size) if part else 0
     have = [snapshot.sizes.get(node, {}).get(move.where, 0) for node in move.adding]
     return f"{units.size(min(have, default=0))} of {units.size(size)}"
 
 
-def listed(nodes: tuple[int, ...]) -> str:
+def join(nodes: tuple[int, ...]) -> str:
     return ", ".join(map(str, nodes)) or "—"
 
 
@@ -143,8 +143,8 @@ class Proposal:
                 self._table: Paged[ReplicaChange] = Paged(
                     [
                         Column("Partition", lambda one: f"{one.place[0]} / {one.place[1]}", lambda one: one.place),
-                        Column("Now", lambda one: listed(one.old)),
-                        Column("Then", lambda one: listed(one.new), tone=lambda one: "o-note"),
+                        Column("Now", lambda one: join(one.old)),
+                        Column("Then", lambda one: join(one.new), tone=lambda one: "o-note"),
                         Column(
                             "To copy",
                             lambda one: units.size(one.bytes_to_copy),
@@ -178,7 +178,7 @@ class Proposal:
             ui.notify("Which broker is to be drained?", type="warning")
             return
         try:
-            found = await run.io_bound(planned, *plain(snapshot), patterns, leaving, copies, way == "spread")
+            found = await run.io_bound(plan_moves, *planner_input(snapshot), patterns, leaving, copies, way == "spread")
         except Failed as error:
             ui.notify(str(error), type="negative", multi_line=True)
             return
@@ -214,7 +214,7 @@ class Proposal:
             self._said.set_text("The moves have begun; the throttle goes when they are done.")
 
 
-def plain(snapshot: Snapshot) -> tuple[dict[Any, Any], dict[int, str | None], dict[Any, int]]:
+def planner_input(snapshot: Snapshot) -> tuple[dict[Any, Any], dict[int, str | None], dict[Any, int]]:
     """What the planner needs."""
     current, sizes = {}, {}
     for topic in snapshot.topics.values():
@@ -226,7 +226,7 @@ def plain(snapshot: Snapshot) -> tuple[dict[Any, Any], dict[int, str | None], di
     return current, brokers, sizes
 
 
-def planned(
+def plan_moves(
     current: dict[Place, Replicas],
     brokers: dict[int, str | None],
     sizes: dict[Place, int],
@@ -250,7 +250,7 @@ def planned(
     return changes(chosen, plan, sizes)[:AT_ONCE_MAX]
 
 
-def elections(console: Console) -> None:
+def show_elections(console: Console) -> None:
     def items() -> list[tuple[TopicPartition, Partition]]:
         return [
             (TopicPartition(topic.name, part.number), part)
@@ -275,7 +275,7 @@ def elections(console: Console) -> None:
                 Column("Partition", lambda one: f"{one[0].topic} / {one[0].partition}", lambda one: one[0]),
                 Column("Led by", lambda one: str(one[1].leader), lambda one: one[1].leader, right=True),
                 Column("Preferred", lambda one: str(one[1].replicas[0]), lambda one: one[1].replicas[0], right=True),
-                Column("In sync", lambda one: listed(one[1].isr), wide=True),
+                Column("In sync", lambda one: join(one[1].isr), wide=True),
             ],
             items,
             key=lambda one: f"{one[0].topic}/{one[0].partition}",

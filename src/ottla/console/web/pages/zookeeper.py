@@ -64,12 +64,12 @@ class Browser:
         here["children"] = []
         for name in node.children:
             child = path.rstrip("/") + "/" + name
-            self._known[child] = self._known.get(child) or {"id": child, "label": name, "children": unopened(child)}
+            self._known[child] = self._known.get(child) or {"id": child, "label": name, "children": placeholder(child)}
             here["children"].append(self._known[child])
         if node.more:
             here["children"].append({"id": f"{path}#more", "label": f"… {node.more:,} more"})
         self._opened.add(path)
-        self._view.props["nodes"] = [copied(self._known["/"])]
+        self._view.props["nodes"] = [copy_tree(self._known["/"])]
         self._view.update()
         if path == "/":
             self._view.expand(["/"])
@@ -95,10 +95,10 @@ class Browser:
         self._data.set_text(node.data or "(empty)")
 
 
-def unopened(path: str) -> list[dict[str, Any]]:
+def placeholder(path: str) -> list[dict[str, Any]]:
     """What stands for children that nobody has asked for yet."""
     return [{"id": f"{path}#", "label": "…"}]
 
 
-def copied(node: dict[str, Any]) -> dict[str, Any]:
-    return {**node, "children": [copied(one) for one in node.get("children", ())]}
+def copy_tree(node: dict[str, Any]) -> dict[str, Any]:
+    return {**node, "children": [copy_tree(one) for one in node.get("children", ())]}

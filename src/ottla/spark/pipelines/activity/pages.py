@@ -2,10 +2,11 @@
 
     render(tables, changed, store)     tables: name → rows as dictionaries, as activity.py describes them
 
-Pages are replaced whole, so a reader never sees half of one, and a page written twice is the same.
+Pages are replaced whole, so a reader never sees half of one. Each says when it was made.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 
@@ -20,14 +21,17 @@ body { background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sa
 main { max-width: 800px; margin: 0 auto; padding: 24px 20px 60px; }
 h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 18px; margin: 36px 0 10px; }
 p { color: var(--soft); margin: 0 0 14px; } a { color: var(--bar); }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(120px, 1fr)); gap: 10px; margin: 18px 0; }
+.figures { display: grid; grid-template-columns: repeat(4, 1fr); gap: 10px; margin: 18px 0; }
+@media (max-width: 560px) { .figures { grid-template-columns: repeat(2, 1fr); } }
 .figures div { background: var(--card); border-radius: 8px; padding: 10px 14px; }
 .figures b { display: block; font-size: 22px; font-variant-numeric: tabular-nums; }
 .figures span { color: var(--soft); font-size: 14px; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: 5px 8px; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: normal; } th:first-child, td:first-child { text-align: left; }
+footer { color: var(--soft); font-size: 14px; margin-top: 40px; }
 """
+# Cards stand in rows of four, on small screens of two: with eight of them none stands alone.
 FIGURES: Final = ("visits", "users", "views", "clicks", "searches", "bounces", "broken", "ahead")
 EXPLAINED: Final = {
     "visits": "A visit ends after a pause, and at midnight (UTC).",
@@ -107,7 +111,8 @@ def page(title: str, parts: Sequence[str]) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{plots.STYLE}{STYLE}</style>\n</head>\n"
-        f"<body>\n<main>\n{inside}\n</main>\n</body>\n</html>\n"
+        f"<body>\n<main>\n{inside}\n<footer>Made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC</footer>\n"
+        "</main>\n</body>\n</html>\n"
     )
 
 

@@ -54,7 +54,7 @@ def from_feeds(run: Run) -> Iterator[Record]:
 
 
 def items(run: Run, place: str) -> list[dict[str, Any]]:
-    """Of one feed, as it is now. One that fails is a warning: others are well, and it may be itself the next time."""
+    """The items of one feed, now. A feed that fails is a warning, and is tried again the next time."""
     try:
         return list(feed_items(place, fetch(place)))
     except Failed as error:
@@ -87,7 +87,7 @@ def open_feed(place: str) -> Any:
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Python's own would go on to ftp, and read whatever is said along with a redirection."""
+    """Redirects to http and https only. Python's own handler would follow one to ftp, and read its whole body."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         fp.close()

@@ -209,7 +209,7 @@ def sweep(store: Store, *, locked: bool) -> None:
 
 
 def check_staged(store: Store, run: str, files: Sequence[File]) -> None:
-    """What is committed must be there, or the offsets would say that it is."""
+    """Files must exist before they are committed: the offsets would claim their rows."""
     there = {one.name for one in store.files(f"{STAGING}/{run}")} if files else set()
     if gone := [file.staged for file in files if f"{STAGING}/{run}/{file.staged}" not in there]:
         raise Failed(
@@ -219,7 +219,7 @@ def check_staged(store: Store, run: str, files: Sequence[File]) -> None:
 
 
 def _sync(store: Store, folder: str) -> None:
-    """Make names in a folder outlive a power cut; a store has done so when it answers."""
+    """Sync a folder, so that its names survive a power cut. An object store has done so when it answers."""
     if store.local is None:
         return
     descriptor = os.open(store.path(folder), os.O_RDONLY)

@@ -159,7 +159,7 @@ class Export:
             self._run.report(self._run)
 
     def _round(self) -> bool:
-        """Write and commit what is new, up to so much; whether there is more."""
+        """Write and commit new records, up to a limit; returns whether there are more."""
         ids, ends = self._ends()
         reached = self._ledger.read_progress({where: ids[where.topic] for where in ends})
         ranges = self._ranges(reached, ids, ends)

@@ -223,10 +223,10 @@ class DeltaArchive:
         self._layout = layout
 
     def own(self, query: str) -> None:
-        """Any may: Delta keeps the numbers of each, and its writers do not disturb each other."""
+        """Every query may: Delta keeps the batch number of each, and its writers do not disturb each other."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """There is no lock to release."""
 
     def add(self, rows: DataFrame, batch: int) -> None:
         name = f"ottla:{query_of(rows)}"  # of this checkpoint: in another, the numbers begin again

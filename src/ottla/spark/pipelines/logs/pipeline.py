@@ -122,7 +122,7 @@ def store(run: Run) -> None:
 
 
 def tidy(run: Run, table: Archive, query: str, files: int) -> None:
-    """At the end of a run that ended by itself no batch can come again."""
+    """Merge small files. After a run that ended by itself, no batch can come again."""
     if files and not run.stopping:
         table.own(query)
         table.compact()

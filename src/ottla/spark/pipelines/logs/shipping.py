@@ -109,7 +109,7 @@ def fingerprint(file: BinaryIO, size: int) -> str:
 
 
 def identify(path: str) -> Key | None:
-    """Which file this is; None if it is none, or none any more."""
+    """Device and inode of a file; None if it is not a regular file, or gone."""
     try:
         found = os.stat(path)
     except OSError:
@@ -188,7 +188,7 @@ class Files:
         return found
 
     def gone(self) -> list[Place]:
-        """Places that nobody will ask for: of files that are long gone, or known by another device since."""
+        """Places no longer needed: of files that are long gone, or known under another device since."""
         old = [place for place in self._known.values() if self._now() - place.at > KEPT_S]
         return [place for place in old if place.key not in self._here and (self._again(place) or is_removed(place))]
 
@@ -263,7 +263,7 @@ class Shipper(threading.Thread):
         self._files = Files(chosen, self._read())
 
     def all(self) -> int:
-        """Send what the files have now, and not what they get meanwhile; how many lines it were."""
+        """Send what the files have now, not what is added meanwhile; returns the number of lines."""
         total, sizes = 0, self._files.sizes()
         while not self._run.stopping and (sent := self.round(sizes)):
             total += sent

@@ -1,4 +1,4 @@
-"""Groups of the source, put where they would be at the target: so that consumers can change over and miss nothing.
+"""Translates the offsets of groups from the source to the target, so that consumers can move and miss nothing.
 
 Every now and then each group's committed offsets of mirrored topics are translated (see `translation`) and committed at
 the target under the same name. A group that has members at the target is left alone: the broker itself refuses our
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.client import offsets
 from ottla.client.failure import Failed, Refused
 from ottla.client.group_list import list_groups
-from ottla.client.groups import Committed, commit, committed
+from ottla.client.groups import Committed, commit, read_offsets
 from ottla.errors import ErrorCode
 from ottla.spark.groups import PREFIXES
 from ottla.spark.pipelines.mirror.mirroring import GROUP, KEPT_S
@@ -67,7 +67,7 @@ class Followed:
         starts = offsets.earliest(target, [to for to, _ in positions.values()])
         for group in self._choose(list_groups(source)):
             try:
-                stands = {where: one.offset for where, one in committed(source, group).items() if where in positions}
+                stands = {where: one.offset for where, one in read_offsets(source, group).items() if where in positions}
                 moved += bool(stands) and self._move(group, stands, target, positions, starts)
             except Refused as error:
                 if error.code not in ACTIVE:
@@ -95,7 +95,7 @@ class Followed:
         at, done = self._done.get(group, (0.0, None))
         if done == now and time.monotonic() - at <= KEPT_S:
             return False
-        there = committed(target, group, [positions[where][0] for where in stands])
+        there = read_offsets(target, group, [positions[where][0] for where in stands])
         changes: dict[TopicPartition, Committed] = {}
         for where, offset in stands.items():
             to, position = positions[where]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.client import offsets
 from ottla.client.failure import Failed, Refused, passes
 from ottla.client.fetching import OutOfRange, fetch
-from ottla.client.groups import Committed, committed
+from ottla.client.groups import Committed, read_offsets
 from ottla.client.transaction import Identity, add_offsets, end, enlist, identify
 from ottla.errors import ErrorCode
 from ottla.spark.pipelines.mirror.copying import Copier, DamagedError, writable
@@ -149,7 +149,7 @@ def _outcome(
 
 
 class Passage:
-    """One partition on its way, in one task."""
+    """The copying of one partition, in one task."""
 
     def __init__(self, job: Job, part: PartitionTask, source: Cluster, target: Cluster, progress: _Progress) -> None:
         self._job = job
@@ -237,7 +237,7 @@ class Passage:
         return identity, position
 
     def _read_position(self) -> MirrorPosition | None:
-        found = committed(self._target, self._job.group, [self._part.to]).get(self._part.to)
+        found = read_offsets(self._target, self._job.group, [self._part.to]).get(self._part.to)
         return None if found is None else MirrorPosition.parse(found.offset, found.metadata)
 
     def _loss(self, offset: int, first: int) -> Failed:
@@ -331,7 +331,7 @@ class Transaction:
             )
 
     def _note(self, one: Copied) -> None:
-        """A batch with gaps is one record in the map, for those after it do not lie where counting would have them."""
+        """A batch with gaps counts as one record in the map: offsets after a gap cannot be found by counting."""
         at = self._target_end + self.records
         dense = one.next - one.first == one.count
         self._copied.append(OffsetRun(one.first, at, one.count if dense else 1))

@@ -91,7 +91,7 @@ class Pusher:
         self._flying.append(data)
 
     def _answer(self) -> None:
-        """Of the oldest request on its way."""
+        """Handle the answer to the oldest request in flight."""
         assert self._connection is not None, "an answer is awaited where a request was sent"
         answer = self._connection.receive(ProduceResponse)
         data = self._flying.popleft()

@@ -265,7 +265,7 @@ def replace(fresh: Path, path: Path) -> None:
 
 
 def tell(run: Run, place: Location, parts: list[WrittenFile], frame: "DataFrame", spans: dict[int, Span]) -> int:
-    """Show the table and say what it is made of; how many records that were."""
+    """Print rows of the table and a summary; returns the number of records read."""
     table = read_files(run.spark, place, [part.name for part in parts], frame.schema)
     table.orderBy("key").show(run.integer("show"), truncate=60)
     records, uncertain = between(run, spans, later=False).count(), 0

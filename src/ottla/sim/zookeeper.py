@@ -1,7 +1,7 @@
 """A model of ZooKeeper: one tree for all, a session for each client, and a way between them that can fail.
 
-    SimStore     the ensemble: applies writes one after the other, and lets sessions expire that it does not hear of
-    SimKeeper    a client: the `Keeper` port of one broker
+    SimZooKeeper       the ensemble: applies writes one after the other, and ends sessions that are silent
+    SimMetadataStore   a client: the `MetadataStore` port of one broker
 
 Each call travels to the store and its answer travels back. Where the way is cut the call is lost, or it was carried out
 and the answer is lost: the caller gets `Unknown` either way. Answers and events of one session arrive in the order in
@@ -19,29 +19,29 @@ from collections import deque
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.cluster.keeper import (
+from ottla.cluster.metadata_store import (
     ANY,
     BadVersion,
     Create,
     Delete,
     Event,
-    KeeperError,
-    Node,
     NodeExists,
     NoNode,
     NotEmpty,
     SessionEvent,
     Set,
     Stat,
+    StoreError,
     Unavailable,
     Unknown,
+    Znode,
 )
 from ottla.sim.loop import PROCESS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ottla.cluster.keeper import Op
+    from ottla.cluster.metadata_store import Op
     from ottla.sim.loop import SimLoop
     from ottla.sim.net import Network
 
@@ -53,7 +53,7 @@ SIGNS = 6  # signs of life in the time of a session
 STALL_S = 0.05  # how often a cut connection tries again
 
 
-class Znode:
+class SimZnode:
     __slots__ = ("czxid", "data", "names", "owner", "sequence", "version")
 
     def __init__(self, data: bytes, czxid: int, owner: int) -> None:
@@ -64,21 +64,21 @@ class Znode:
         self.sequence = 0
         self.names: dict[str, None] = {}
 
-    def node(self) -> Node:
-        return Node(self.data, Stat(self.version, self.czxid, bool(self.owner), self.owner))
+    def node(self) -> Znode:
+        return Znode(self.data, Stat(self.version, self.czxid, bool(self.owner), self.owner))
 
 
 class Session:
     """What the store knows of a client."""
 
-    def __init__(self, number: int, timeout_s: float, client: SimKeeper, now: float) -> None:
+    def __init__(self, number: int, timeout_s: float, client: SimMetadataStore, now: float) -> None:
         self.number = number
         self.timeout_s = timeout_s
         self.client = client
         self.heard = now
 
 
-class SimStore:
+class SimZooKeeper:
     """The ensemble, seen as one."""
 
     def __init__(self, loop: SimLoop, network: Network) -> None:
@@ -89,8 +89,8 @@ class SimStore:
         self.lives = 1
         self.slow_s = 0.0
         self.sessions: dict[int, Session] = {}
-        self.changes: list[Callable[[int, str, Znode | None], None]] = []  # told of every change: zxid, path, node
-        self._tree: dict[str, Znode] = {"/": Znode(b"", 0, 0)}
+        self.changes: list[Callable[[int, str, SimZnode | None], None]] = []  # told of every change: zxid, path, node
+        self._tree: dict[str, SimZnode] = {"/": SimZnode(b"", 0, 0)}
         self.writer = 0  # the session whose write is being told
         self._numbers = 0
         self._touched: dict[str, str] = {}
@@ -129,7 +129,7 @@ class SimStore:
 
     # Sessions.
 
-    def begin(self, client: SimKeeper) -> Session:
+    def begin(self, client: SimMetadataStore) -> Session:
         self._numbers += 1
         session = Session(self._numbers, client.timeout_s, client, self.loop.time())
         self.sessions[session.number] = session
@@ -162,7 +162,7 @@ class SimStore:
         node = self._tree.get(path)
         return 0 if node is None else node.owner
 
-    def get(self, path: str) -> Node:
+    def get(self, path: str) -> Znode:
         if path not in self._tree:
             raise NoNode(path)
         return self._tree[path].node()
@@ -172,7 +172,7 @@ class SimStore:
             raise NoNode(path)
         return sorted(self._tree[path].names)
 
-    def tree(self, path: str) -> dict[str, Node]:
+    def tree(self, path: str) -> dict[str, Znode]:
         below = path.rstrip("/") + "/"
         return {one: node.node() for one, node in sorted(self._tree.items()) if one == path or one.startswith(below)}
 
@@ -229,7 +229,7 @@ class SimStore:
             if op.sequential:
                 path = f"{path}{above.sequence:010d}"
                 above.sequence += 1
-            self._tree[path] = Znode(op.data, self.zxid, session if op.ephemeral else 0)
+            self._tree[path] = SimZnode(op.data, self.zxid, session if op.ephemeral else 0)
             above.names[path.rpartition("/")[2]] = None
             self._touched[path] = "created"
             self._touched.setdefault(parent_of(path), "children")
@@ -250,7 +250,7 @@ class SimStore:
 class Way:
     """One direction of a connection to the store: in order, and while it is cut nothing gets through."""
 
-    def __init__(self, store: SimStore, source: str, target: str) -> None:
+    def __init__(self, store: SimZooKeeper, source: str, target: str) -> None:
         self._store = store
         self._source = source
         self._target = target
@@ -283,10 +283,10 @@ class Way:
             loop.call_later(STALL_S, self._arrive, context=loop.outside_context)
 
 
-class SimKeeper:
+class SimMetadataStore:
     """The store as one process sees it."""
 
-    def __init__(self, store: SimStore, host: str, *, timeout_s: float = 6.0) -> None:
+    def __init__(self, store: SimZooKeeper, host: str, *, timeout_s: float = 6.0) -> None:
         self.host = host
         self.timeout_s = timeout_s
         self.rebuilt = False
@@ -331,13 +331,13 @@ class SimKeeper:
 
     # Calls.
 
-    async def get(self, path: str) -> Node:
+    async def get(self, path: str) -> Znode:
         return await self._call(path, lambda: self._store.get(path))
 
     async def children(self, path: str) -> list[str]:
         return await self._call(path, lambda: self._store.children(path))
 
-    async def tree(self, path: str) -> Mapping[str, Node]:
+    async def tree(self, path: str) -> Mapping[str, Znode]:
         return await self._call(path, lambda: self._store.tree(path))
 
     async def set(self, path: str, data: bytes, version: int = ANY) -> Stat:
@@ -369,7 +369,7 @@ class SimKeeper:
                 return  # expired: the client will hear of it
             try:
                 result = work()
-            except KeeperError as error:
+            except StoreError as error:
                 self._reply(self._answer, future, None, error)
             else:
                 self._reply(self._answer, future, result, None)
@@ -380,7 +380,7 @@ class SimKeeper:
         finally:
             self._pending.pop(future, None)
 
-    def _answer(self, future: asyncio.Future[Any], result: Any, error: KeeperError | None) -> None:
+    def _answer(self, future: asyncio.Future[Any], result: Any, error: StoreError | None) -> None:
         self._heard = self._loop.time()
         if future.done():
             return

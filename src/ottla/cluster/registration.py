@@ -1,4 +1,4 @@
-"""A broker's membership in a cluster: who it is, its registration in the store, and what becomes of that.
+"""This broker's registration in a cluster: its id, its node in the metadata store, and how it is kept.
 
     identify    the nodes that every cluster has, the cluster's id, and this broker's id
     register    /brokers/ids/N, an ephemeral node: while it is there, the controller counts on this broker
@@ -8,9 +8,9 @@ is lost the node is gone, and the controller has moved this broker's partitions 
 new session with a new epoch, and whoever has subscribed is told. So it does when somebody has removed the node.
 
 A broker that was killed is still registered until its session expires. Its next life need not wait for that: the file
-`ottla-session` beside the logs says which session the former life had. Who holds the lock of the folder knows that this
-life is over, and removes its registration. The file also says in which folder it was written, by the number that the
-file system has given it: in a copy of the folder it says nothing, since the broker of the original may be alive.
+`ottla-session` beside the logs says which session the former life had. The broker that holds the lock of the folder
+knows that this life is over, and removes its registration. The file also has the inode number of the folder it was
+written in: in a copy of the folder it is ignored, since the broker of the original may be alive.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster import znodes
 from ottla.cluster.image import Broker
-from ottla.cluster.keeper import FAREWELL_S, Create, KeeperError, NodeExists, NoNode, SessionEvent
+from ottla.cluster.metadata_store import FAREWELL_S, Create, NodeExists, NoNode, SessionEvent, StoreError
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ottla.clock import Clock
-    from ottla.cluster.keeper import Keeper
+    from ottla.cluster.metadata_store import MetadataStore
     from ottla.config import BrokerConfig
     from ottla.disk import Disk
 
@@ -48,12 +48,12 @@ class Place(NamedTuple):
     rack: str | None
 
 
-class Member:
+class Registration:
     """`node_id` and `cluster_id` are known after `identify`, `broker_epoch` after `register`."""
 
     def __init__(
         self,
-        store: Keeper,
+        store: MetadataStore,
         config: BrokerConfig,
         clock: Clock,
         disk: Disk,
@@ -73,7 +73,7 @@ class Member:
         self._place: Place | None = None
         self._subscribers: list[Callable[[int], None]] = []
         self._registering: asyncio.Task[None] | None = None
-        self._wanted = asyncio.Event()  # somebody should look whether the registration stands
+        self._wanted = asyncio.Event()  # set when the registration should be checked
         self._stop_listening: Callable[[], None] | None = None
         self._stop_watching: Callable[[], None] | None = None
 
@@ -89,7 +89,7 @@ class Member:
         self.node_id = known if known is not None else await self._take_id()
 
     async def _make_parents(self) -> None:
-        """In one go where there is nothing yet; otherwise whichever are missing."""
+        """All in one transaction where there is nothing yet; otherwise those that are missing."""
         try:
             await self._store.multi([Create(path) for path in znodes.PARENTS])
         except NodeExists:
@@ -101,8 +101,8 @@ class Member:
     async def _agree(self, cluster_id: str | None) -> str:
         """The cluster's id; the first broker makes it up. Folders of another cluster are refused.
 
-        So are used folders where no cluster is: more likely than a new beginning is that the path is wrong, and there
-        every log would be one of no topic.
+        Used folders are also refused where there is no cluster yet: then the path in `zookeeper.connect` is probably
+        wrong, and every log would belong to no topic.
         """
         try:
             found = znodes.decode_cluster_id((await self._store.get(znodes.CLUSTER_ID)).data)
@@ -130,7 +130,7 @@ class Member:
         return self._config.reserved_broker_max_id + taken.version
 
     async def register(self, place: Place) -> int:
-        """Make this broker known; the broker epoch. BrokerError when another one has its number."""
+        """Register this broker and return its epoch. BrokerError when another broker has its id."""
         self._place = place
         epoch = await self._register_at_last()
         self._stop_listening = self._store.subscribe(self._listen)
@@ -205,7 +205,7 @@ class Member:
             self._wanted.set()
 
     async def _stay(self) -> None:
-        """Look after each connection and change whether the registration is still there, and register again if not."""
+        """After each connection and each change, check that the registration is there, and register again if not."""
         said = ""
         while True:
             await self._wanted.wait()
@@ -241,7 +241,7 @@ class Member:
         while True:
             try:
                 return await self._register()
-            except KeeperError as error:
+            except StoreError as error:
                 reason = f"{type(error).__name__} {error}"
                 if reason != said:
                     logger.warning("the registration waits for ZooKeeper", extra={"reason": reason})
@@ -270,7 +270,7 @@ class Member:
             logger.warning("a killed broker would come back late", extra={"reason": str(error)})
 
     async def close(self) -> None:
-        """Give the registration back, so that nobody has to wait for the session to end."""
+        """Delete the registration, so that nobody has to wait for the session to end."""
         if self._stop_listening is not None:
             self._stop_listening()
         if self._stop_watching is not None:
@@ -283,5 +283,5 @@ class Member:
                 async with asyncio.timeout(FAREWELL_S):
                     if (await self._store.get(path)).stat.owner == self._store.session:
                         await self._store.delete(path)
-            except (KeeperError, TimeoutError) as error:
+            except (StoreError, TimeoutError) as error:
                 logger.info("the registration ends with the session", extra={"reason": str(error)})

@@ -1,14 +1,14 @@
-"""The store of a cluster's metadata, as a port: a tree of small nodes, after ZooKeeper's.
+"""The metadata store of a cluster, as a port: a tree of small nodes, after ZooKeeper's.
 
     path        /brokers/topics/orders, each with data, a version and perhaps children
     version     0 at creation, one more with each set; a write may demand the version it has read
     ephemeral   gone when the session that created it ends
     sequential  the name gets a ten-digit number that only grows
     multi       several writes that happen together or not at all
-    session     a client's life in the store: it outlives a lost connection for a while, and then it expires
+    session     of a client with the store: it survives a lost connection for a while, then it expires
 
-What lies at which path is in `znodes.py`. `embedded.py` keeps the tree in a local file for one node; `zookeeper.py` is
-a client of a real ZooKeeper, shared by all brokers of a cluster.
+`znodes.py` says what lies at which path. `sqlite_store.py` keeps the tree in a local file, for one node. `zookeeper.py`
+is a client of a real ZooKeeper, shared by all brokers of a cluster.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ from ottla.errors import OutsideError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-ANY = -1  # a write that does not care for the version
-FAREWELL_S = 2.0  # how long who stops waits for the store: what is not given back ends with the session
+ANY = -1  # a write of any version
+FAREWELL_S = 2.0  # how long a stopping broker waits for the store: what it could not delete ends with the session
 
 
-class KeeperError(OutsideError):
-    """A call that the store refused; `path` says at which node."""
+class StoreError(OutsideError):
+    """The store refused a call on the node at `path`."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.path = path
 
 
-class NoNode(KeeperError):
-    """There is no such node, or no parent for it."""
+class NoNode(StoreError):
+    """The node does not exist, or its parent does not."""
 
 
-class NodeExists(KeeperError):
-    """The node is there already."""
+class NodeExists(StoreError):
+    """The node exists already."""
 
 
-class BadVersion(KeeperError):
+class BadVersion(StoreError):
     """The node has changed since it was read."""
 
 
-class NotEmpty(KeeperError):
+class NotEmpty(StoreError):
     """The node has children, so it cannot be deleted."""
 
 
-class Unavailable(KeeperError):
+class Unavailable(StoreError):
     """The store cannot be read or written: closed, locked by another process, not connected, or its disk fails."""
 
 
 class Unknown(Unavailable):
-    """The call was sent and no answer came: a write has happened or it has not. Read again before going on."""
+    """The call was sent and no answer came: a write may have happened or not. Read again before going on."""
 
 
 class SessionEvent(Enum):
     """What became of the session.
 
-    SUSPENDED: the connection is lost, the session may still live, and what it created with it. LOST: the session has
+    SUSPENDED: the connection is lost, but the session and its ephemeral nodes may still be alive. LOST: the session has
     expired, its ephemeral nodes are gone. CONNECTED: the store answers again; after LOST in a new session, otherwise in
     the same one.
     """
@@ -74,10 +74,10 @@ class Stat(NamedTuple):
     version: int
     czxid: int  # number of the transaction that created it; grows through the whole tree
     ephemeral: bool
-    owner: int = 0  # the session of an ephemeral node: `Keeper.session` when it is ours
+    owner: int = 0  # the session of an ephemeral node: `MetadataStore.session` when it is ours
 
 
-class Node(NamedTuple):
+class Znode(NamedTuple):
     data: bytes
     stat: Stat
 
@@ -118,13 +118,13 @@ class Event(NamedTuple):
     path: str
 
 
-class Keeper(Protocol):
-    async def get(self, path: str) -> Node: ...
+class MetadataStore(Protocol):
+    async def get(self, path: str) -> Znode: ...
 
     async def set(self, path: str, data: bytes, version: int = ANY) -> Stat: ...
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """Create a node and return its path, which a sequential one only now has."""
+        """Create a node and return its path, which for a sequential node ends with its number."""
         ...
 
     async def delete(self, path: str, version: int = ANY) -> None: ...
@@ -133,7 +133,7 @@ class Keeper(Protocol):
         """Names, not paths, in order."""
         ...
 
-    async def tree(self, path: str) -> Mapping[str, Node]:
+    async def tree(self, path: str) -> Mapping[str, Znode]:
         """Everything at and below a path; empty when there is nothing. For start-up, and no snapshot: others write."""
         ...
 

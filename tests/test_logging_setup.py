@@ -2,7 +2,7 @@ import json
 import logging
 import sys
 
-from ottla.logs import JsonLines, TextLines
+from ottla.logging_setup import JsonLines, TextLines
 
 
 def event(message: str, **fields: object) -> logging.LogRecord:

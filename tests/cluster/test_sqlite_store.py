@@ -1,4 +1,4 @@
-"""The embedded keeper: the port's promises, and what is left after kill -9 at any moment."""
+"""The metadata store on SQLite: the port's promises, and what is left after kill -9 at any moment."""
 
 import asyncio
 import os
@@ -11,52 +11,52 @@ from random import Random
 
 import pytest
 
-from ottla.cluster.embedded import MEMORY, RESERVE_SIZE, Embedded, File
-from ottla.cluster.keeper import (
+from ottla.cluster.metadata_store import (
     BadVersion,
     Check,
     Create,
     Delete,
     Event,
-    KeeperError,
     NodeExists,
     NoNode,
     NotEmpty,
     Op,
     SessionEvent,
     Set,
+    StoreError,
     Unavailable,
 )
+from ottla.cluster.sqlite_store import MEMORY, RESERVE_SIZE, Database, SqliteStore
 
 
 def run(story: Coroutine[None, None, None]) -> None:
     asyncio.run(story)
 
 
-async def opened(path: str = MEMORY) -> Embedded:
-    keeper = Embedded(path)
-    await keeper.open()
-    return keeper
+async def opened(path: str = MEMORY) -> SqliteStore:
+    store = SqliteStore(path)
+    await store.open()
+    return store
 
 
 def test_a_node_has_data_a_version_and_children() -> None:
     async def story() -> None:
-        keeper = await opened()
-        assert await keeper.create("/a", b"one") == "/a"
-        await keeper.create("/a/y")
-        await keeper.create("/a/x")
-        await keeper.create("/ab")
-        assert (await keeper.get("/a")).data == b"one"
-        assert (await keeper.get("/a")).stat.version == 0
-        assert (await keeper.set("/a", b"two")).version == 1
-        assert (await keeper.set("/a", b"three", version=1)).version == 2
-        assert await keeper.children("/a") == ["x", "y"]
-        assert await keeper.children("/") == ["a", "ab"]
-        assert set(await keeper.tree("/a")) == {"/a", "/a/x", "/a/y"}
-        assert set(await keeper.tree("/nothing")) == set()
-        await keeper.delete("/a/x")
-        assert await keeper.children("/a") == ["y"]
-        await keeper.close()
+        store = await opened()
+        assert await store.create("/a", b"one") == "/a"
+        await store.create("/a/y")
+        await store.create("/a/x")
+        await store.create("/ab")
+        assert (await store.get("/a")).data == b"one"
+        assert (await store.get("/a")).stat.version == 0
+        assert (await store.set("/a", b"two")).version == 1
+        assert (await store.set("/a", b"three", version=1)).version == 2
+        assert await store.children("/a") == ["x", "y"]
+        assert await store.children("/") == ["a", "ab"]
+        assert set(await store.tree("/a")) == {"/a", "/a/x", "/a/y"}
+        assert set(await store.tree("/nothing")) == set()
+        await store.delete("/a/x")
+        assert await store.children("/a") == ["y"]
+        await store.close()
 
     run(story())
 
@@ -75,92 +75,92 @@ def test_a_node_has_data_a_version_and_children() -> None:
         (Check("/no", 0), NoNode),
     ],
 )
-def test_a_refusal_leaves_everything_as_it_was(op: Op, error: type[KeeperError]) -> None:
+def test_a_refusal_leaves_everything_as_it_was(op: Op, error: type[StoreError]) -> None:
     async def story() -> None:
-        keeper = await opened()
-        await keeper.multi([Create("/a"), Create("/a/b")])
-        before = await keeper.tree("/")
+        store = await opened()
+        await store.multi([Create("/a"), Create("/a/b")])
+        before = await store.tree("/")
         with pytest.raises(error):
-            await keeper.multi([Create("/c"), Set("/a", b"changed"), op])
-        assert await keeper.tree("/") == before
-        await keeper.close()
+            await store.multi([Create("/c"), Set("/a", b"changed"), op])
+        assert await store.tree("/") == before
+        await store.close()
 
     run(story())
 
 
 def test_transactions_are_numbered_and_nodes_remember_theirs() -> None:
     async def story() -> None:
-        keeper = await opened()
-        await keeper.multi([Create("/a"), Create("/b")])
-        await keeper.create("/c")
-        born = {path: node.stat.czxid for path, node in (await keeper.tree("/")).items()}
+        store = await opened()
+        await store.multi([Create("/a"), Create("/b")])
+        await store.create("/c")
+        born = {path: node.stat.czxid for path, node in (await store.tree("/")).items()}
         assert born["/a"] == born["/b"] == born["/c"] - 1
-        await keeper.close()
+        await store.close()
 
     run(story())
 
 
 def test_sequential_nodes_are_numbered_per_parent_and_never_twice() -> None:
     async def story() -> None:
-        keeper = await opened()
-        await keeper.create("/q")
-        first = await keeper.create("/q/n_", sequential=True)
-        await keeper.delete(first)
+        store = await opened()
+        await store.create("/q")
+        first = await store.create("/q/n_", sequential=True)
+        await store.delete(first)
         assert first == "/q/n_0000000000"
-        assert await keeper.create("/q/n_", sequential=True) == "/q/n_0000000001"
-        await keeper.close()
+        assert await store.create("/q/n_", sequential=True) == "/q/n_0000000001"
+        await store.close()
 
     run(story())
 
 
 def test_watches_tell_of_the_node_and_of_its_children_until_cancelled() -> None:
     async def story() -> None:
-        keeper = await opened()
+        store = await opened()
         seen: list[Event] = []
-        cancel = keeper.watch("/a", seen.append)
-        await keeper.create("/a")
-        await keeper.set("/a", b"x")
-        await keeper.create("/a/b")
+        cancel = store.watch("/a", seen.append)
+        await store.create("/a")
+        await store.set("/a", b"x")
+        await store.create("/a/b")
         with pytest.raises(NotEmpty):
-            await keeper.delete("/a")
-        await keeper.delete("/a/b")
-        await keeper.delete("/a")
+            await store.delete("/a")
+        await store.delete("/a/b")
+        await store.delete("/a")
         cancel()
         cancel()
-        await keeper.create("/a")
+        await store.create("/a")
         assert [(event.kind, event.path) for event in seen] == [
             (kind, "/a") for kind in ("created", "changed", "children", "children", "deleted")
         ]
-        await keeper.close()
+        await store.close()
 
     run(story())
 
 
 def test_each_of_several_writes_gets_its_own_version() -> None:
     async def story() -> None:
-        keeper = await opened()
-        await keeper.create("/a")
-        stats = await asyncio.gather(*(keeper.set("/a", b"x") for _ in range(20)))
+        store = await opened()
+        await store.create("/a")
+        stats = await asyncio.gather(*(store.set("/a", b"x") for _ in range(20)))
         assert [stat.version for stat in stats] == list(range(1, 21))
-        await keeper.close()
+        await store.close()
 
     run(story())
 
 
 def test_the_session_is_the_file_being_open() -> None:
     async def story() -> None:
-        keeper = Embedded(MEMORY)
+        store = SqliteStore(MEMORY)
         seen: list[SessionEvent] = []
-        cancel = keeper.subscribe(seen.append)
-        assert (keeper.connected, keeper.session) == (False, 0)
-        await keeper.open()
-        assert keeper.session != 0
-        await keeper.create("/me", ephemeral=True)
-        await keeper.create("/other")
-        assert (await keeper.get("/me")).stat.owner == (await keeper.tree("/"))["/me"].stat.owner == keeper.session
-        assert (await keeper.get("/other")).stat.owner == 0
-        await keeper.close()
-        assert (seen, keeper.session) == ([SessionEvent.CONNECTED], 0)
+        cancel = store.subscribe(seen.append)
+        assert (store.connected, store.session) == (False, 0)
+        await store.open()
+        assert store.session != 0
+        await store.create("/me", ephemeral=True)
+        await store.create("/other")
+        assert (await store.get("/me")).stat.owner == (await store.tree("/"))["/me"].stat.owner == store.session
+        assert (await store.get("/other")).stat.owner == 0
+        await store.close()
+        assert (seen, store.session) == ([SessionEvent.CONNECTED], 0)
         cancel()
         cancel()
 
@@ -170,15 +170,15 @@ def test_the_session_is_the_file_being_open() -> None:
 def test_ephemeral_nodes_end_with_the_session_and_the_rest_stays(tmp_path: Path) -> None:
     async def story() -> None:
         file = str(tmp_path / "metadata.db")
-        keeper = await opened(file)
-        await keeper.multi([Create("/a", b"kept"), Create("/a/me", ephemeral=True)])
-        assert (await keeper.get("/a/me")).stat.ephemeral
-        await keeper.close()
-        assert not keeper.connected
-        keeper = await opened(file)
-        assert await keeper.children("/a") == []
-        assert (await keeper.get("/a")).data == b"kept"
-        await keeper.close()
+        store = await opened(file)
+        await store.multi([Create("/a", b"kept"), Create("/a/me", ephemeral=True)])
+        assert (await store.get("/a/me")).stat.ephemeral
+        await store.close()
+        assert not store.connected
+        store = await opened(file)
+        assert await store.children("/a") == []
+        assert (await store.get("/a")).data == b"kept"
+        await store.close()
 
     run(story())
 
@@ -186,13 +186,13 @@ def test_ephemeral_nodes_end_with_the_session_and_the_rest_stays(tmp_path: Path)
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     async def story() -> None:
         file = str(tmp_path / "metadata.db")
-        keeper = await opened(file)
+        store = await opened(file)
         with pytest.raises(Unavailable, match="locked"):
             await opened(file)
-        await keeper.close()
+        await store.close()
         with pytest.raises(Unavailable, match="closed"):
-            await keeper.get("/")
-        await keeper.close()
+            await store.get("/")
+        await store.close()
 
     run(story())
 
@@ -210,20 +210,20 @@ def test_a_file_that_is_no_store_is_refused_by_name(tmp_path: Path) -> None:
 # Writes pairs of nodes in one transaction each, says which pair is answered, forever.
 WRITER = """
 import asyncio, sys
-from ottla.cluster.embedded import Embedded
-from ottla.cluster.keeper import Create, Set
+from ottla.cluster.sqlite_store import SqliteStore
+from ottla.cluster.metadata_store import Create, Set
 
 async def main():
-    keeper = Embedded(sys.argv[1])
-    await keeper.open()
-    nodes = await keeper.tree("/")
+    store = SqliteStore(sys.argv[1])
+    await store.open()
+    nodes = await store.tree("/")
     count = sum(path.startswith("/left-") for path in nodes)
     if "/count" not in nodes:
-        await keeper.create("/count", b"0")
-    await keeper.create("/me", ephemeral=True)
+        await store.create("/count", b"0")
+    await store.create("/me", ephemeral=True)
     while True:
         ops = [Create(f"/left-{count}", b"x" * 500), Set("/count", b"%d" % (count + 1)), Create(f"/right-{count}")]
-        await keeper.multi(ops)
+        await store.multi(ops)
         print(count, flush=True)
         count += 1
 
@@ -234,7 +234,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_at_any_moment_it_keeps_what_it_answered_and_nothing_by_half(tmp_path: Path, seed: int) -> None:
     random, file = Random(seed), str(tmp_path / "metadata.db")
-    source = str(Path(sys.modules[Embedded.__module__].__file__ or "").parents[2])
+    source = str(Path(sys.modules[SqliteStore.__module__].__file__ or "").parents[2])
     answered = -1
     for _ in range(8):
         writer = subprocess.Popen(
@@ -255,32 +255,32 @@ def test_killed_at_any_moment_it_keeps_what_it_answered_and_nothing_by_half(tmp_
 
 
 async def contents(file: str) -> dict[str, bytes]:
-    keeper = await opened(file)
-    nodes = {path: node.data for path, node in (await keeper.tree("/")).items()}
-    await keeper.close()
+    store = await opened(file)
+    nodes = {path: node.data for path, node in (await store.tree("/")).items()}
+    await store.close()
     return nodes
 
 
 def test_room_is_kept_for_a_start_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, reserve = tmp_path / "tree", tmp_path / "tree-reserve"
-    connect = File._connect
+    connect = Database._connect
 
-    def full_unless_room_was_made(self: File) -> None:
+    def full_unless_room_was_made(self: Database) -> None:
         if reserve.exists():
             raise Unavailable("database or disk is full")
         connect(self)
 
     async def story() -> None:
-        keeper = await opened(str(path))
-        await keeper.create("/a", b"kept")
-        await keeper.close()
+        store = await opened(str(path))
+        await store.create("/a", b"kept")
+        await store.close()
         assert reserve.stat().st_blocks * 512 >= RESERVE_SIZE, "blocks, not a hole"
         with monkeypatch.context() as patch:
-            patch.setattr(File, "_connect", full_unless_room_was_made)
-            keeper = await opened(str(path))
-        assert (await keeper.get("/a")).data == b"kept"
+            patch.setattr(Database, "_connect", full_unless_room_was_made)
+            store = await opened(str(path))
+        assert (await store.get("/a")).data == b"kept"
         assert not reserve.exists(), "it is in use now"
-        await keeper.close()
+        await store.close()
         await (await opened(str(path))).close()
         assert reserve.exists(), "and set aside again when there is room"
 

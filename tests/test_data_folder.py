@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from ottla import folder
-from ottla.folder import FolderInUse, FolderLocks, default_folder, memory_folder, remove
+from ottla import data_folder
+from ottla.data_folder import FolderInUse, FolderLocks, default_folder, memory_folder, remove
 
 HOLD = """
 import sys
 from pathlib import Path
-from ottla.folder import FolderLocks
+from ottla.data_folder import FolderLocks
 locks = FolderLocks([Path(sys.argv[1])])
 print("held", flush=True)
 sys.stdin.read()
 """
-MAKE = "from ottla.folder import memory_folder; print(memory_folder(), flush=True); import sys; sys.stdin.read()"
+MAKE = "from ottla.data_folder import memory_folder; print(memory_folder(), flush=True); import sys; sys.stdin.read()"
 
 
 def test_the_default_folder_is_the_one_documented(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -94,4 +94,4 @@ def test_another_users_process_counts_as_alive(monkeypatch: pytest.MonkeyPatch) 
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", refuse)
-    assert folder.is_alive(1)
+    assert data_folder.is_alive(1)

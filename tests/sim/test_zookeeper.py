@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ottla.cluster.keeper import (
+from ottla.cluster.metadata_store import (
     BadVersion,
     Check,
     Create,
@@ -22,9 +22,9 @@ from ottla.cluster.keeper import (
     Unavailable,
     Unknown,
 )
-from ottla.sim.keeper import HOST, SimKeeper, SimStore
 from ottla.sim.loop import make_loop
 from ottla.sim.net import Network
+from ottla.sim.zookeeper import HOST, SimMetadataStore, SimZooKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -34,12 +34,12 @@ class Ensemble:
     def __init__(self, seed: int = 1) -> None:
         self.loop = make_loop(Random(seed))
         self.network = Network(self.loop, Random(seed))
-        self.store = SimStore(self.loop, self.network)
+        self.store = SimZooKeeper(self.loop, self.network)
         self.events: list[SessionEvent] = []
 
-    def client(self, name: str) -> tuple[SimKeeper, Any]:
+    def client(self, name: str) -> tuple[SimMetadataStore, Any]:
         process, context = self.loop.process(name)
-        return context.run(SimKeeper, self.store, name), process
+        return context.run(SimMetadataStore, self.store, name), process
 
     def run(self, story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         async def whole() -> Any:
@@ -51,59 +51,59 @@ class Ensemble:
 
 def test_the_tree_is_zookeepers() -> None:
     one = Ensemble()
-    keeper, _ = one.client("a")
+    metadata_store, _ = one.client("a")
 
     async def story() -> None:
-        await keeper.open()
-        await keeper.create("/a", b"1")
+        await metadata_store.open()
+        await metadata_store.create("/a", b"1")
         with pytest.raises(NodeExists):
-            await keeper.create("/a")
+            await metadata_store.create("/a")
         with pytest.raises(NoNode):
-            await keeper.create("/x/y")
-        assert (await keeper.set("/a", b"2", 0)).version == 1
+            await metadata_store.create("/x/y")
+        assert (await metadata_store.set("/a", b"2", 0)).version == 1
         with pytest.raises(BadVersion):
-            await keeper.set("/a", b"3", 0)
-        assert await keeper.create("/a/n", sequential=True) == "/a/n0000000000"
-        assert await keeper.create("/a/n", sequential=True) == "/a/n0000000001"
+            await metadata_store.set("/a", b"3", 0)
+        assert await metadata_store.create("/a/n", sequential=True) == "/a/n0000000000"
+        assert await metadata_store.create("/a/n", sequential=True) == "/a/n0000000001"
         with pytest.raises(NotEmpty):
-            await keeper.delete("/a")
-        assert await keeper.children("/a") == ["n0000000000", "n0000000001"]
-        assert list(await keeper.tree("/a")) == ["/a", "/a/n0000000000", "/a/n0000000001"]
-        assert (await keeper.get("/a/n0000000001")).stat.czxid > (await keeper.get("/a")).stat.czxid
+            await metadata_store.delete("/a")
+        assert await metadata_store.children("/a") == ["n0000000000", "n0000000001"]
+        assert list(await metadata_store.tree("/a")) == ["/a", "/a/n0000000000", "/a/n0000000001"]
+        assert (await metadata_store.get("/a/n0000000001")).stat.czxid > (await metadata_store.get("/a")).stat.czxid
 
     one.run(story)
 
 
 def test_several_writes_happen_together_or_not_at_all() -> None:
     one = Ensemble()
-    keeper, _ = one.client("a")
+    metadata_store, _ = one.client("a")
 
     async def story() -> None:
-        await keeper.open()
-        await keeper.multi([Create("/a"), Create("/a/b"), Set("/a", b"x", 0)])
+        await metadata_store.open()
+        await metadata_store.multi([Create("/a"), Create("/a/b"), Set("/a", b"x", 0)])
         with pytest.raises(BadVersion):
-            await keeper.multi([Create("/c"), Check("/a", 7)])
+            await metadata_store.multi([Create("/c"), Check("/a", 7)])
         with pytest.raises(NoNode):
-            await keeper.get("/c")
-        await keeper.multi([Delete("/a/b"), Delete("/a")])
+            await metadata_store.get("/c")
+        await metadata_store.multi([Delete("/a/b"), Delete("/a")])
         with pytest.raises(NoNode):
-            await keeper.get("/a")
+            await metadata_store.get("/a")
 
     one.run(story)
 
 
 def test_what_a_session_created_goes_with_it() -> None:
     one = Ensemble()
-    keeper, process = one.client("a")
+    metadata_store, process = one.client("a")
     other, _ = one.client("b")
     seen: list[Event] = []
 
     async def story() -> None:
-        await keeper.open()
+        await metadata_store.open()
         await other.open()
-        await keeper.create("/me", ephemeral=True)
+        await metadata_store.create("/me", ephemeral=True)
         other.watch("/me", seen.append)
-        assert (await other.get("/me")).stat.owner == keeper.session
+        assert (await other.get("/me")).stat.owner == metadata_store.session
         one.loop.kill(process)
         await asyncio.sleep(5)
         assert (await other.get("/me")).stat.ephemeral
@@ -117,26 +117,26 @@ def test_what_a_session_created_goes_with_it() -> None:
 
 def test_a_lost_connection_is_not_a_lost_session() -> None:
     one = Ensemble()
-    keeper, _ = one.client("a")
+    metadata_store, _ = one.client("a")
     events: list[SessionEvent] = []
 
     async def story() -> None:
-        await keeper.open()
-        session = keeper.session
-        keeper.subscribe(events.append)
+        await metadata_store.open()
+        session = metadata_store.session
+        metadata_store.subscribe(events.append)
         one.network.cut("a", HOST)
         await asyncio.sleep(4.7)
         assert events == [SessionEvent.SUSPENDED]
         one.network.heal()
         await asyncio.sleep(1)
         assert events == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
-        assert keeper.session == session
+        assert metadata_store.session == session
         one.network.cut("a", HOST)
         await asyncio.sleep(20)
         one.network.heal()
         await asyncio.sleep(4)
         assert events[2:] == [SessionEvent.SUSPENDED, SessionEvent.LOST, SessionEvent.CONNECTED]
-        assert keeper.session > session
+        assert metadata_store.session > session
 
     one.run(story)
 
@@ -144,35 +144,35 @@ def test_a_lost_connection_is_not_a_lost_session() -> None:
 @pytest.mark.parametrize("source", ["a", HOST])
 def test_a_write_without_an_answer_has_happened_or_not(source: str) -> None:
     one = Ensemble()
-    keeper, _ = one.client("a")
+    metadata_store, _ = one.client("a")
 
     async def story() -> None:
-        await keeper.open()
+        await metadata_store.open()
         one.network.cut(source, HOST if source == "a" else "a")
         with pytest.raises(Unknown):
-            await keeper.create("/a")
+            await metadata_store.create("/a")
         with pytest.raises(Unavailable):
-            await keeper.get("/a")
+            await metadata_store.get("/a")
         one.network.heal()
         await asyncio.sleep(10)
-        assert (await keeper.children("/") == ["a"]) is (source == HOST)
+        assert (await metadata_store.children("/") == ["a"]) is (source == HOST)
 
     one.run(story)
 
 
 def test_a_paused_client_believes_what_is_over() -> None:
     one = Ensemble()
-    keeper, process = one.client("a")
+    metadata_store, process = one.client("a")
     events: list[SessionEvent] = []
 
     async def story() -> None:
-        await keeper.open()
-        keeper.subscribe(events.append)
-        await keeper.create("/me", ephemeral=True)
+        await metadata_store.open()
+        metadata_store.subscribe(events.append)
+        await metadata_store.create("/me", ephemeral=True)
         one.loop.pause(process)
         await asyncio.sleep(10)
         assert one.store.tree("/me") == {}
-        assert keeper.connected
+        assert metadata_store.connected
         one.loop.resume(process)
         await asyncio.sleep(1)
         assert events[:2] == [SessionEvent.SUSPENDED, SessionEvent.LOST]
@@ -182,18 +182,18 @@ def test_a_paused_client_believes_what_is_over() -> None:
 
 def test_a_call_to_a_store_that_was_away_does_not_hang() -> None:
     one = Ensemble()
-    keeper, _ = one.client("a")
+    metadata_store, _ = one.client("a")
 
     async def story() -> None:
-        await keeper.open()
+        await metadata_store.open()
         one.store.stop()
-        call = one.loop.create_task(keeper.create("/a"))
+        call = one.loop.create_task(metadata_store.create("/a"))
         await asyncio.sleep(1)
         one.store.start()
         with pytest.raises(Unknown):
             await call
         await asyncio.sleep(1)
-        await keeper.create("/b")
+        await metadata_store.create("/b")
 
     one.run(story)
 

@@ -1,16 +1,16 @@
-"""The keeper of one node: the tree in a SQLite file, with write-ahead log and a flush for each transaction.
+"""The metadata store of one node: the tree in a SQLite file, with write-ahead log and a flush for each transaction.
 
     node    path, parent, data, version, born (czxid), ephemeral, sequence (next number for a sequential child)
     clock   one row: the last transaction's number
 
-Calls run on one worker thread, so that the flush never blocks the loop, and in the order they were made. A transaction
-that was answered survives kill -9; one that was not is there whole or not at all, which is SQLite's promise. The file
-belongs to one process (an exclusive lock): its sessions are its lifetimes, so ephemeral nodes found on opening are of a
-session that is dead, and are removed.
+Calls run on one worker thread, in the order they were made, so that the flush never blocks the loop. A transaction
+that was answered survives kill -9; SQLite applies any other as a whole or not at all. The file belongs to one process
+(an exclusive lock), and a session lasts as long as the process has it open. So ephemeral nodes found on opening belong
+to a session that has ended, and are removed.
 
-Beside the file lie two others. `-reserve` is room on the disk, given up when it is full so that topics can be deleted
-and a broker can start, and taken again when there is some. The journal (`journal.py`) is what a file that was lost or
-damaged is rebuilt from; the damaged one is set aside.
+There are two files beside it. `-reserve` is disk space that is given up when the disk is full, so that topics can be
+deleted and a broker can start, and taken again later. The journal (`journal.py`) is what a lost or damaged file is
+rebuilt from; the damaged one is set aside.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.cluster.journal import Journal
-from ottla.cluster.keeper import (
+from ottla.cluster.metadata_store import (
     ANY,
     BadVersion,
     Check,
     Create,
     Delete,
     Event,
-    Node,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -40,6 +39,7 @@ from ottla.cluster.keeper import (
     Set,
     Stat,
     Unavailable,
+    Znode,
 )
 from ottla.disk import claim
 
@@ -63,18 +63,18 @@ DELETE FROM node WHERE ephemeral;
 """
 RESERVE_SIZE = 1 << 20  # what SQLite needs to come up and take the writes of a start
 DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-LOCK_WAIT_S = 0.2  # another process that holds the file does not let go soon
+LOCK_WAIT_S = 0.2  # waiting longer does not help: another process holds the file as long as it runs
 
 Answer = TypeVar("Answer")
 Row = tuple[Any, ...]  # what a column holds is known to the query alone
 
 
-class Embedded:
-    """The keeper port on a file, or on nothing but memory."""
+class SqliteStore:
+    """`MetadataStore` on a file, or in memory."""
 
     def __init__(self, path: str, journal: str | None = None) -> None:
-        self._file = File(path, journal)
-        self._worker = ThreadPoolExecutor(1, "keeper")
+        self._file = Database(path, journal)
+        self._worker = ThreadPoolExecutor(1, "metadata-store")
         self._watches: dict[str, list[Callable[[Event], None]]] = {}
         self._subscribers: list[Callable[[SessionEvent], None]] = []
         self._open = False
@@ -103,7 +103,7 @@ class Embedded:
         """Whether the tree was lost and comes from the journal: it lacks what `znodes.is_derived` names."""
         return self._file.rebuilt
 
-    async def get(self, path: str) -> Node:
+    async def get(self, path: str) -> Znode:
         return await self._run(self._file.get, path)
 
     async def set(self, path: str, data: bytes, version: int = ANY) -> Stat:
@@ -121,7 +121,7 @@ class Embedded:
     async def children(self, path: str) -> list[str]:
         return await self._run(self._file.children, path)
 
-    async def tree(self, path: str) -> dict[str, Node]:
+    async def tree(self, path: str) -> dict[str, Znode]:
         return await self._run(self._file.tree, path)
 
     async def multi(self, ops: Sequence[Op]) -> list[str]:
@@ -143,7 +143,7 @@ class Embedded:
         return cancel
 
     def subscribe(self, callback: Callable[[SessionEvent], None]) -> Callable[[], None]:
-        """The session is the file being open: there is nothing to tell but its beginning."""
+        """The session lasts as long as the file is open, so the only event is CONNECTED."""
         self._subscribers.append(callback)
 
         def cancel() -> None:
@@ -177,7 +177,7 @@ class Embedded:
                 callback(Event("children", parent))
 
 
-class File:
+class Database:
     """The tree as rows. Used by the worker thread only."""
 
     def __init__(self, path: str, journal: str | None = None) -> None:
@@ -234,13 +234,13 @@ class File:
                     nodes[path] = b""
             self.multi([Create(path, nodes[path]) for path in sorted(nodes) if path != "/"])
         elif journal.last() != self._zxid:
-            journal.rewrite(self._zxid, self._kept())
+            journal.rewrite(self._zxid, self._read_kept())
 
-    def _kept(self) -> dict[str, bytes]:
+    def _read_kept(self) -> dict[str, bytes]:
         return dict(self._all("SELECT path, data FROM node WHERE NOT ephemeral"))
 
     def _set_room_aside(self) -> bool:
-        """Without it a broker on a full disk could not start, and nobody could delete anything."""
+        """Reserve disk space. Without it a broker could not start on a full disk, and nobody could delete anything."""
         try:
             descriptor = os.open(self._reserve, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
             try:
@@ -264,7 +264,7 @@ class File:
             self._zxid = database.execute("SELECT zxid FROM clock").fetchone()[0]
             damage = database.execute("PRAGMA quick_check(1)").fetchone()[0]
             if damage != "ok":
-                raise damaged(damage)
+                raise damage_error(damage)
         except sqlite3.Error as error:
             if database is not None:
                 database.close()
@@ -281,7 +281,7 @@ class File:
         with suppress(sqlite3.Error):
             database.close()
 
-    def get(self, path: str) -> Node:
+    def get(self, path: str) -> Znode:
         row = self._one("SELECT data, version, born, ephemeral FROM node WHERE path = ?", path)
         if row is None:
             raise NoNode(path)
@@ -293,7 +293,7 @@ class File:
         rows = self._all("SELECT path FROM node WHERE parent = ? ORDER BY path", path)
         return [row[0][start:] for row in rows]
 
-    def tree(self, path: str) -> dict[str, Node]:
+    def tree(self, path: str) -> dict[str, Znode]:
         # "0" is the character after "/": the range holds what starts with "path/" and nothing else.
         low, high = ("/", "0") if path == "/" else (path + "/", path + "0")
         rows = self._all(
@@ -326,11 +326,11 @@ class File:
             data = {path: getattr(op, "data", None) for op, path in zip(ops, paths, strict=True) if _is_kept(op)}
             self._journal.append(self._zxid, data)
             if self._journal.is_long:
-                self._journal.rewrite(self._zxid, self._kept())
+                self._journal.rewrite(self._zxid, self._read_kept())
         return paths
 
     def _make_room(self, ops: Sequence[Op]) -> bool:
-        """The disk is full. Give the reserve to those who make room, or come up to do so; whether there is any."""
+        """The disk is full: release the reserve for writes that free space, or for a start. False if there is none."""
         if not self._full:
             self._full = True
             logger.error("the disk is full: no metadata but deletions can be written", extra={"file": self._path})
@@ -411,8 +411,8 @@ class File:
         self._connection().execute(query, values)
 
 
-def _node(data: bytes, version: int, born: int, ephemeral: int) -> Node:
-    return Node(data, Stat(version, born, bool(ephemeral), SESSION if ephemeral else 0))
+def _node(data: bytes, version: int, born: int, ephemeral: int) -> Znode:
+    return Znode(data, Stat(version, born, bool(ephemeral), SESSION if ephemeral else 0))
 
 
 def _parent(path: str) -> str:
@@ -432,7 +432,7 @@ def _code(error: BaseException | None) -> int:
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
-def damaged(reason: str) -> sqlite3.DatabaseError:
+def damage_error(reason: str) -> sqlite3.DatabaseError:
     error = sqlite3.DatabaseError(f"the database is damaged: {reason}")
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error

@@ -1,0 +1,168 @@
+"""`ottla acl`: who may do what with topics, groups, transactions and the cluster."""
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from ottla.client.acls import Rule, add_rules, list_rules, remove_rules
+from ottla.tools.output import document, say, table
+from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
+from ottla.wire.access import Operation, Pattern, Permission, ResourceType
+
+app = typer.Typer(no_args_is_help=True, help="Access control lists: who may do what.")
+
+CLUSTER_NAME = "kafka-cluster"
+
+
+def spell(value: Enum) -> str:
+    return value.name.lower().replace("_", "-")
+
+
+OPERATIONS = {spell(one): one for one in Operation if one not in (Operation.UNKNOWN, Operation.ANY)}
+
+Topics = Annotated[list[str], typer.Option("--topic", "-t", help="A topic, or * for every topic; repeatable")]
+Groups = Annotated[list[str], typer.Option("--group", "-g", help="A consumer group, or *; repeatable")]
+Transactions = Annotated[list[str], typer.Option("--transactional-id", help="A transactional id, or *; repeatable")]
+OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself")]
+Prefixed = Annotated[bool, typer.Option("--prefixed", help="The names are beginnings of names")]
+Operations = Annotated[
+    list[str], typer.Option("--operation", "-o", metavar="OPERATION", help=f"{', '.join(OPERATIONS)}; repeatable")
+]
+Hosts = Annotated[list[str], typer.Option("--host", help="Only from this address; repeatable")]
+
+
+@app.command("list")
+def list_command(
+    topic: Topics = [],  # noqa: B006 - Typer reads the default and hands out a new list
+    group: Groups = [],  # noqa: B006
+    transactional_id: Transactions = [],  # noqa: B006
+    cluster: OfCluster = False,
+    principal: Annotated[str | None, typer.Option("--principal", help="Only rules for this user")] = None,
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Show the rules; with a name, those that hold for it."""
+    resources = choose_resources(topic, group, transactional_id, cluster)
+    wanted = [
+        Rule(kind, name, Pattern.MATCH if name else Pattern.ANY, principal, None, Operation.ANY, Permission.ANY)
+        for kind, name in resources or [(ResourceType.ANY, None)]
+    ]
+    with wire(bootstrap, properties) as connected:
+        rules = sorted({rule for one in wanted for rule in list_rules(connected, one)})
+    rows = [describe(rule) for rule in rules]
+    if json:
+        document(rows)
+    elif rows:
+        table(tuple(rows[0]), [list(row.values()) for row in rows])
+    else:
+        say("No rules.")
+
+
+@app.command()
+def add(
+    allow: Annotated[list[str], typer.Option("--allow", help="Who may, such as User:alice; repeatable")] = [],  # noqa: B006
+    deny: Annotated[list[str], typer.Option("--deny", help="Who may not; this wins; repeatable")] = [],  # noqa: B006
+    topic: Topics = [],  # noqa: B006
+    group: Groups = [],  # noqa: B006
+    transactional_id: Transactions = [],  # noqa: B006
+    cluster: OfCluster = False,
+    prefixed: Prefixed = False,
+    operation: Operations = [],  # noqa: B006
+    host: Hosts = [],  # noqa: B006
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Add rules: each of these users, operations and hosts, on each of these resources."""
+    rules = combine(allow, deny, choose_resources(topic, group, transactional_id, cluster), prefixed, operation, host)
+    if not operation:
+        raise typer.BadParameter("give --operation")
+    with wire(bootstrap, properties) as connected:
+        add_rules(connected, rules)
+    say(f"{len(rules)} rules added")
+
+
+@app.command()
+def remove(
+    allow: Annotated[list[str], typer.Option("--allow", help="Who was allowed; repeatable")] = [],  # noqa: B006
+    deny: Annotated[list[str], typer.Option("--deny", help="Who was denied; repeatable")] = [],  # noqa: B006
+    topic: Topics = [],  # noqa: B006
+    group: Groups = [],  # noqa: B006
+    transactional_id: Transactions = [],  # noqa: B006
+    cluster: OfCluster = False,
+    prefixed: Prefixed = False,
+    operation: Operations = [],  # noqa: B006
+    host: Hosts = [],  # noqa: B006
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Remove rules; without --operation those for every operation, without --host from every host."""
+    rules = combine(
+        allow,
+        deny,
+        choose_resources(topic, group, transactional_id, cluster),
+        prefixed,
+        operation or [spell(Operation.ANY)],
+        host or [""],
+    )
+    wanted = [rule._replace(host=rule.host or None) for rule in rules]
+    with wire(bootstrap, properties) as connected:
+        count = remove_rules(connected, wanted)
+    say(f"{count} rules removed")
+
+
+def choose_resources(
+    topics: list[str], groups: list[str], transactional_ids: list[str], cluster: bool
+) -> list[tuple[ResourceType, str | None]]:
+    return [
+        *((ResourceType.TOPIC, name) for name in topics),
+        *((ResourceType.GROUP, name) for name in groups),
+        *((ResourceType.TRANSACTIONAL_ID, name) for name in transactional_ids),
+        *([(ResourceType.CLUSTER, CLUSTER_NAME)] if cluster else ()),
+    ]
+
+
+def combine(
+    allow: list[str],
+    deny: list[str],
+    resources: list[tuple[ResourceType, str | None]],
+    prefixed: bool,
+    operations: list[str],
+    hosts: list[str],
+) -> list[Rule]:
+    if not resources:
+        raise typer.BadParameter("give --topic, --group, --transactional-id or --cluster")
+    if not allow and not deny:
+        raise typer.BadParameter("give --allow or --deny")
+    known = {**OPERATIONS, spell(Operation.ANY): Operation.ANY}
+    if unknown := [one for one in operations if one not in known]:
+        raise typer.BadParameter(f"there is no operation {unknown[0]!r}: {', '.join(OPERATIONS)}")
+    users = [*((one, Permission.ALLOW) for one in allow), *((one, Permission.DENY) for one in deny)]
+    return [
+        Rule(
+            kind,
+            name,
+            Pattern.PREFIXED if prefixed and kind is not ResourceType.CLUSTER else Pattern.LITERAL,
+            principal if ":" in principal else f"User:{principal}",
+            host,
+            known[operation],
+            permission,
+        )
+        for kind, name in resources
+        for principal, permission in users
+        for operation in operations
+        for host in hosts or ["*"]
+    ]
+
+
+def describe(rule: Rule) -> dict[str, str]:
+    return {
+        "principal": rule.principal or "",
+        "permission": spell(rule.permission),
+        "operation": spell(rule.operation),
+        "resource": spell(rule.type),
+        "name": rule.name or "",
+        "pattern": spell(rule.pattern),
+        "host": rule.host or "",
+    }

@@ -1,0 +1,95 @@
+"""Who may do what, as the lists say it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ottla.security.acl import Entry, Resource
+from ottla.security.authorizer import Authorizer
+from ottla.wire.access import Operation, Pattern, Permission, ResourceType
+
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL
+HERE = "127.0.0.1"
+
+
+def entry(who: str, operation: Operation, *, deny: bool = False, host: str = "*") -> Entry:
+    return Entry(f"User:{who}", host, operation, Permission.DENY if deny else Permission.ALLOW)
+
+
+def authorizer(rules: dict[Resource, list[Entry]], *, open_by_default: bool = False) -> Authorizer:
+    made = Authorizer(["User:root"], open_by_default=open_by_default)
+    made.replace({resource: frozenset(entries) for resource, entries in rules.items()})
+    return made
+
+
+def test_what_nobody_allows_is_forbidden() -> None:
+    judge = authorizer({Resource(TOPIC, "a"): [entry("ann", READ)]})
+    assert judge.allows("User:ann", HERE, READ, TOPIC, "a")
+    assert judge.allows("User:ann", HERE, DESCRIBE, TOPIC, "a")
+    assert not judge.allows("User:ann", HERE, WRITE, TOPIC, "a")
+    assert not judge.allows("User:ann", HERE, READ, TOPIC, "b")
+    assert not judge.allows("User:ann", HERE, READ, GROUP, "a")
+    assert not judge.allows("User:bob", HERE, READ, TOPIC, "a")
+    assert judge.allows("User:root", HERE, WRITE, TOPIC, "b")
+
+
+def test_whoever_denies_wins() -> None:
+    judge = authorizer(
+        {
+            Resource(TOPIC, "*"): [entry("*", ALL)],
+            Resource(TOPIC, "secret.", Pattern.PREFIXED): [entry("bob", READ, deny=True)],
+            Resource(TOPIC, "secret.plan"): [entry("bob", READ)],
+        }
+    )
+    assert judge.allows("User:bob", HERE, READ, TOPIC, "open")
+    assert not judge.allows("User:bob", HERE, READ, TOPIC, "secret.plan")
+    assert judge.allows("User:bob", HERE, WRITE, TOPIC, "secret.plan")
+    assert judge.allows("User:ann", HERE, READ, TOPIC, "secret.plan")
+
+
+def test_what_has_no_list_is_open_where_that_is_wanted() -> None:
+    judge = authorizer({Resource(TOPIC, "a"): [entry("ann", READ)]}, open_by_default=True)
+    assert judge.allows("User:bob", HERE, WRITE, TOPIC, "b")
+    assert not judge.allows("User:bob", HERE, READ, TOPIC, "a")
+
+
+def test_a_change_counts_at_once_and_is_told() -> None:
+    judge = authorizer({})
+    told: list[None] = []
+    judge.subscribe(lambda: told.append(None))
+    assert not judge.allows("User:ann", HERE, READ, TOPIC, "a")
+    judge.put({Resource(TOPIC, "a"): frozenset([entry("ann", READ)])})
+    assert judge.allows("User:ann", HERE, READ, TOPIC, "a")
+    judge.put({Resource(TOPIC, "a"): frozenset()})
+    assert not judge.allows("User:ann", HERE, READ, TOPIC, "a")
+    assert len(told) == 2
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    judge = authorizer({Resource(TOPIC, "*"): [entry("*", READ)]})
+    for number in range(40_000):
+        judge.allows("User:ann", HERE, READ, TOPIC, str(number))
+    assert len(judge._remembered) <= 1 << 14
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_some_resource_can_be_written_exactly_if_one_can(seed: int) -> None:
+    """Against a search through every name that the rules tell apart."""
+    chance = random.Random(seed)
+    names = ["a", "ab", "abc", "b", "ba"]
+    rules: dict[Resource, list[Entry]] = {}
+    for _ in range(chance.randint(1, 6)):
+        pattern = chance.choice((Pattern.LITERAL, Pattern.PREFIXED))
+        resource = Resource(TOPIC, chance.choice([*names, "*"] if pattern is Pattern.LITERAL else names), pattern)
+        one = entry(chance.choice(("ann", "*")), chance.choice((WRITE, READ, ALL)), deny=chance.random() < 0.4)
+        rules.setdefault(resource, []).append(one)
+    judge = authorizer(rules)
+    # A name that begins so and is no other rule's: the name behind a prefix that nobody spells out.
+    wanted = any(
+        judge.allows("User:ann", HERE, WRITE, TOPIC, name)
+        for name in (*names, *(f"{name}zzz" for name in names), "zzz")
+    )
+    assert judge.allows_some("User:ann", HERE, WRITE, TOPIC) is wanted

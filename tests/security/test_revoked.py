@@ -1,0 +1,63 @@
+"""A right that is taken away holds at once, also for a client that has an open fetch session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from handlers.wired import Wired
+from security.test_rights import SETTINGS, TOPIC, VICTIM, Judged, records
+
+from ottla.embed import BrokerThread
+from ottla.errors import ErrorCode
+from ottla.wire.access import Operation, ResourceType
+from ottla.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def judged() -> Iterator[Judged]:
+    with BrokerThread(options=SETTINGS) as running:
+        made = Judged(int(running.bootstrap.rpartition(":")[2]))
+        made.prepare()
+        yield made
+
+
+def fetch(client: Wired, session: int, epoch: int, *, named: bool) -> Any:
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100_000)
+    topics = [FetchTopic(topic=TOPIC, partitions=[partition])] if named else []
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session, session_epoch=epoch, topics=topics)
+    return client.ask(request, 11)
+
+
+def produce(client: Wired) -> None:
+    data = [TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=records())])]
+    answer = client.ask(ProduceRequest(acks=1, timeout_ms=10_000, topic_data=data), 9)
+    assert not answer.responses[0].partition_responses[0].error_code
+
+
+def test_an_open_session_reads_nothing_more(judged: Judged) -> None:
+    produce(judged.admin)
+    opened = fetch(judged.victim, 0, 0, named=True)
+    assert opened.session_id
+    assert opened.responses[0].partitions[0].records
+    judged.deny(ResourceType.TOPIC, Operation.READ)
+    produce(judged.admin)
+    later = fetch(judged.victim, opened.session_id, 1, named=False)
+    assert later.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert not later.responses
+    again = fetch(judged.victim, 0, 0, named=True)
+    assert again.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert not again.responses[0].partitions[0].records
+
+
+def test_a_session_says_each_time_what_is_refused_in_it(judged: Judged) -> None:
+    other = Wired(judged.port, source=VICTIM)
+    judged.deny(ResourceType.TOPIC, Operation.READ)
+    refused = fetch(other, 0, 0, named=True)
+    assert refused.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    judged.pardon()
+    assert not fetch(other, 0, 0, named=True).responses[0].partitions[0].error_code
