@@ -133,6 +133,18 @@ def listener_config(name: str, pairs: Mapping[str, str]) -> SecurityConfig:
     return SecurityConfig({**values, "given": given, "jaas": jaas})
 
 
+def listener_row(full: str) -> Option | None:
+    """The row of an option that is set for one listener."""
+    if not full.startswith(PREFIX):
+        return None
+    return OPTIONS.get(full.removeprefix(PREFIX).partition(".")[2])
+
+
+def listener_of(full: str) -> str | None:
+    """The listener that an option is set for."""
+    return full.removeprefix(PREFIX).partition(".")[0].upper() if full.startswith(PREFIX) else None
+
+
 def is_for_listener(full: str, text: str, listeners: Iterable[str]) -> bool:
     """Whether this is an option of TLS or SASL for one listener. ConfigError if it is for one that is not there."""
     name, _, option = full.removeprefix(PREFIX).partition(".")
