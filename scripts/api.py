@@ -48,15 +48,42 @@ def exported(package: str) -> Iterator[ast.ClassDef | Function]:
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     )
-    origins = {
+    origins = imports(tree)
+    for name in names:
+        if name in origins and (file := file_of(origins[name])).exists():
+            for node in definitions(file):
+                if node.name == name:
+                    if isinstance(node, ast.ClassDef):
+                        node.body += inherited(node, file)
+                    yield node
+
+
+def imports(tree: ast.Module) -> dict[str, str]:
+    """Names with the module that each is imported from."""
+    return {
         alias.name: node.module
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
     }
-    for name in names:
-        if name in origins and (file := SOURCE.joinpath(*origins[name].split(".")).with_suffix(".py")).exists():
-            yield from (node for node in definitions(file) if node.name == name)
+
+
+def inherited(node: ast.ClassDef, file: Path) -> list[ast.stmt]:
+    """Members of the classes of ours that a class is made from."""
+    origins = imports(parse(file))
+    names = [ast.unparse(base) for base in node.bases]
+    return [
+        member
+        for name in names
+        if origins.get(name, "").startswith("ottla.")
+        for base in definitions(file_of(origins[name]))
+        if isinstance(base, ast.ClassDef) and base.name == name
+        for member in base.body
+    ]
+
+
+def file_of(module: str) -> Path:
+    return SOURCE.joinpath(*module.split(".")).with_suffix(".py")
 
 
 def entry(node: ast.ClassDef | Function, module: str, level: int = 3) -> str:

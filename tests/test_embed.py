@@ -3,7 +3,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -143,9 +142,10 @@ def test_nothing_is_left_of_a_broker_that_was_killed(kind: type[ottla.BrokerThre
     broker = kind().start()
     memory = (broker._broker if isinstance(broker, ottla.BrokerThread) else broker)._memory
     assert memory
+    thread = broker._thread if isinstance(broker, ottla.BrokerThread) else None
     broker.kill()
     assert memory.exists()
-    assert "ottla-broker" not in {thread.name for thread in threading.enumerate()}
+    assert thread is None or not thread.is_alive()
     broker.stop()
     assert not memory.exists()
 

@@ -263,7 +263,7 @@ def test_all_that_is_wrong_is_said_in_one_run(tmp_path: Path) -> None:
     lines = err.splitlines()
     assert all(line.startswith("ottla serve: ") for line in lines)
     for said in (
-        "--set wants name=value",
+        "name=value",
         "0 to 65535",
         "choose one",
         "num.partitions",

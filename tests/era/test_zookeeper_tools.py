@@ -62,7 +62,9 @@ def test_kafka_topics(cluster: Cluster, run: Callable[..., str]) -> None:
     assert not replicas_of(cluster, "old")
 
 
-def test_kafka_reassign_partitions(cluster: Cluster, run: Callable[..., str], tmp_path: Path) -> None:
+def test_kafka_reassign_partitions_and_preferred_replica_election(
+    cluster: Cluster, run: Callable[..., str], tmp_path: Path
+) -> None:
     run(TOPICS, "--create", "--topic", "moved", "--replica-assignment", "1:2,2:1")
     wait_led(cluster, "moved", 1, 2)
     produce(cluster, "moved", 500, size=1000)

@@ -152,6 +152,6 @@ def written(*parts: bytes | bool) -> bytes:
 )
 def test_marker(scene: Scene, parts: tuple[bytes | bool, ...], kinds: set[str]) -> None:
     scene.commit(scene.transaction)
-    scene.transactions.ends(scene.begin(b"w"), commit=False)
+    scene.transactions.note_end(scene.begin(b"w"), commit=False)
     scene.transactions.look_for_ends(ONE, written(*parts))
     assert scene.kinds == kinds

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+from spark import jvm
 from waiting import wait_until
 
 from ottla.spark.runner import state
@@ -20,18 +21,25 @@ if TYPE_CHECKING:
 
 OTTLA = (sys.executable, "-m", "ottla")
 START_S = 400.0  # Spark on a very busy machine; a quiet one needs ten seconds
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # short runs: compile little
-CONF = (f"spark.driver.extraJavaOptions={JAVA}", "spark.sql.shuffle.partitions=2")
-SMALL = ("--master", "local[2]", "--driver-memory", "512m", *(word for one in CONF for word in ("--conf", one)))
+
+
+def small_flags(master: str, *more: str) -> list[str]:
+    """Flags of a run that is short: it starts fast and takes little memory."""
+    java = f"spark.driver.extraJavaOptions={' '.join(jvm.options())}"
+    settings = (java, "spark.sql.shuffle.partitions=2", *more)
+    return ["--master", master, "--driver-memory", "512m", *(word for one in settings for word in ("--conf", one))]
 
 
 class Launched:
     """`with Launched(command, folder=..., bootstrap=...) as running`: what is left at the end is killed."""
 
-    def __init__(self, command: Sequence[str], *, folder: Path, bootstrap: str, small: Sequence[str] = SMALL) -> None:
+    def __init__(
+        self, command: Sequence[str], *, folder: Path, bootstrap: str, small: Sequence[str] | None = None
+    ) -> None:
         self.folder = folder
         self.log = folder.with_name(f"{folder.name}.log")
-        whole = [*command, "--folder", str(folder), "--bootstrap", bootstrap, *small]
+        flags = small_flags("local[2]") if small is None else small
+        whole = [*command, "--folder", str(folder), "--bootstrap", bootstrap, *flags]
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -84,7 +92,7 @@ class Launched:
 
 
 def finished(
-    command: Sequence[str], *, folder: Path, bootstrap: str, code: int = 0, small: Sequence[str] = SMALL
+    command: Sequence[str], *, folder: Path, bootstrap: str, code: int = 0, small: Sequence[str] | None = None
 ) -> str:
     """Run to the end, which must be this exit code; what it said."""
     with Launched(command, folder=folder, bootstrap=bootstrap, small=small) as running:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import judge
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from spark import connector
+from spark import connector, jvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ def session(
     cores: int = CORES,
     memory: str = MEMORY,
     level: str = "error",
-    java: tuple[str, ...] = judge.JVM,
+    java: tuple[str, ...] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A session in a JVM of its own; there may be one at a time in a process."""
@@ -57,7 +57,10 @@ def session(
     tests, root = Path(__file__).parents[1:3]
     os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (tests, root, root / "src")))
     builder = SparkSession.builder.appName("ottla-tests").master(f"local[{cores}]")
-    for name, value in {**configuration(folder, memory, level, java), **(settings or {})}.items():
+    for name, value in {
+        **configuration(folder, memory, level, jvm.options() if java is None else java),
+        **(settings or {}),
+    }.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:

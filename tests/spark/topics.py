@@ -68,6 +68,16 @@ def numbers(start: int, stop: int) -> list[str]:
     return [str(number) for number in range(start, stop)]
 
 
+def letters(bootstrap: str, topic: str) -> list[tuple[int, int, str, bytes]]:
+    """Dead letters of records that could not be read: where each came from, why it is here, its value; in order."""
+    found = []
+    for message in committed(bootstrap, topic):
+        headers = dict(message.headers())
+        place = (int(headers["ottla.dead.partition"]), int(headers["ottla.dead.offset"]))
+        found.append((*place, headers["ottla.dead.reason"].decode(), message.value()))
+    return sorted(found)
+
+
 def committed(bootstrap: str, topic: str) -> list[Any]:
     """Every record of a topic that was committed, partition by partition."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True}

@@ -14,11 +14,6 @@ from ottla.tools.reach import reach
 from ottla.tools.start import tools
 
 
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CONNECT_S_MAX", 0.5)
-
-
 @pytest.fixture
 def silent() -> Iterator[str]:
     """Somebody listens there, and says nothing."""
@@ -38,7 +33,8 @@ def test_a_wrong_advertised_address_is_named(lost: BrokerThread) -> None:
         reach(lost.bootstrap, PLAIN)
 
 
-def test_an_advertised_address_that_is_silent_is_named(silent: str) -> None:
+def test_an_advertised_address_that_is_silent_is_named(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOLD_S_MAX", 0.1)
     with (
         BrokerThread(options={"advertised.listeners": f"PLAINTEXT://{silent}"}) as broker,
         pytest.raises(Failed, match=rf"sends clients on to {silent} \(no answer\).*advertised\.listeners"),

@@ -13,10 +13,9 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ottla.faults.fault import Fault
-
 if TYPE_CHECKING:
     from ottla.broker import Broker
+    from ottla.faults.fault import Fault
     from ottla.faults.injector import Injector
 
 ANSWER_S_MAX = 60.0
@@ -39,7 +38,7 @@ class ControlClient:
         self._childs.close()
 
     def order(self, order: Fault | str) -> dict[str, int]:
-        facts = {"fault": order.to_json()} if isinstance(order, Fault) else {"do": order}
+        facts = {"do": order} if isinstance(order, str) else {"fault": order.to_json()}
         self._own.sendall(json.dumps(facts).encode() + b"\n")
         line = b""
         while not line.endswith(b"\n"):
@@ -83,6 +82,7 @@ class ControlServer:
                 self._socket.send(json.dumps(self._answer(json.loads(line))).encode() + b"\n")
 
     def _answer(self, facts: dict[str, Any]) -> dict[str, Any]:
+        from ottla.faults.fault import Fault  # a broker that is given no orders starts without them
         from ottla.faults.injector import Injector
 
         if self._injector is None:

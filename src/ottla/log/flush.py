@@ -135,7 +135,7 @@ class Flusher:
                 await asyncio.get_running_loop().run_in_executor(None, carry_out, plan)
             except OSError as error:
                 raise log.fail_sync(error) from error
-        log.cut_forced(plan)
+        log.note_cut(plan)
 
     async def flush(self, log: Log, plan: Flush | None = None) -> None:
         """Force a log to disk in a thread: all of it, or what was planned."""

@@ -533,7 +533,7 @@ class Log:
         """What has to be forced to disk so that what was cut off stays away."""
         return Flush(self.disk, (self.active.file,), (), (self.path,), self.recovery_point, self.cuts)
 
-    def cut_forced(self, flush: Flush) -> None:
+    def note_cut(self, flush: Flush) -> None:
         """What was named is on disk; nothing is said of what was cut off meanwhile."""
         if flush.cuts == self.cuts:
             self.owes_cut = False
@@ -545,7 +545,7 @@ class Log:
             carry_out(flush)
         except OSError as error:
             raise self.fail_sync(error) from error
-        self.cut_forced(flush)
+        self.note_cut(flush)
 
     def restart(self, offset: int, *, now_ms: int) -> None:
         """Throw everything away and begin at `offset`, as a follower does whose leader has nothing older."""

@@ -196,10 +196,17 @@ class SimLoop(asyncio.AbstractEventLoop):
         pass
 
     async def create_connection(  # type: ignore[override]
-        self, factory: Callable[[], asyncio.BufferedProtocol], host: str, port: int
+        self,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        host: str,
+        port: int,
+        *,
+        ssl: None = None,
+        server_hostname: None = None,
     ) -> tuple[Any, Any]:
         """Dial over the simulated network, from the host of the process that asks."""
         assert self.dial is not None, "there is no network"
+        assert ssl is None, "nobody listens with TLS"
         return await self.dial(factory, host, port)
 
     # Readiness of simulated sockets.

@@ -1,5 +1,6 @@
 """`ottla elect`: give leadership back to preferred replicas, or to any replica where none in sync is left."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,11 @@ from ottla.tools.plan_file import read_partitions
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
 
 if TYPE_CHECKING:
+    from ottla.client.cluster import Cluster
     from ottla.client.placement import Place
+
+HEARD_S = 10.0
+POLL_S = 0.1
 
 app = typer.Typer(no_args_is_help=True, help="Elect leaders of partitions.")
 
@@ -75,8 +80,8 @@ def run(
             if missing := [place for place in places if place not in layout.partitions]:
                 raise Failed(f"there is no {missing[0][0]} partition {missing[0][1]}")
         elected, failed = ask(cluster, kind, places)
-        leaders = read_layout(cluster, {name for name, _ in elected}).partitions if elected else {}
-    rows = [{"topic": name, "partition": index, "leader": leaders[name, index].leader} for name, index in elected]
+        leaders = read_leaders(cluster, kind, elected) if elected else {}
+    rows = [{"topic": name, "partition": index, "leader": leaders[name, index]} for name, index in elected]
     if json:
         refused = [{"topic": name, "partition": index, "reason": str(why)} for (name, index), why in failed.items()]
         document({"elected": rows, "failed": refused})
@@ -88,3 +93,18 @@ def run(
         warn(str(why))
     if failed:
         raise Failed(f"{len(failed)} partitions could not get a leader")
+
+
+def read_leaders(cluster: "Cluster", kind: Election, elected: "list[Place]") -> "dict[Place, int]":
+    """Who leads now. The broker that we ask may hear of an election after us, so it gets a while."""
+    deadline = time.monotonic() + HEARD_S
+    while True:
+        parts = read_layout(cluster, {name for name, _ in elected}).partitions
+        found = {place: parts[place].leader for place in elected}
+        heard = all(
+            leader >= 0 and (kind != Election.PREFERRED or leader == parts[place].replicas[0])
+            for place, leader in found.items()
+        )
+        if heard or time.monotonic() > deadline:
+            return found
+        time.sleep(POLL_S)

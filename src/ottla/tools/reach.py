@@ -14,7 +14,8 @@ from ottla.client.security import Security
 from ottla.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 CONNECT_S_MAX = 5.0
-ANSWER_S_MAX = 8.0  # a broker that works may be busy for a while
+ANSWER_S_MAX = 10.0  # a broker that works may be busy for a while
+TOLD_S_MAX = 8.0  # the same of an address that clients are sent to
 PROBES_MAX = 16  # addresses tried at once
 
 
@@ -71,7 +72,7 @@ def probe(address: Address, security: Security) -> str | None:
     """Why nobody answers there; None if somebody does."""
     try:
         knock(address)
-        Connection(address, CONNECT_S_MAX, security=security).close()
+        Connection(address, TOLD_S_MAX, security=security).close()
     except Unreachable:
         return "no answer"
     except OSError as error:

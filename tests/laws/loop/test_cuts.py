@@ -6,7 +6,8 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from replica.cluster import World, alike, append, play, until
+from replica.cluster import World, alike, append, play
+from waiting import until
 
 from ottla.disk import RealDisk
 
@@ -39,7 +40,7 @@ def test_cuts_of_many_logs_are_forced_in_threads(
         await until(lambda: all(alike(*world.members.values(), index=index) for index in range(count)))
         world.down.add(0)
         for index in range(count):  # what nobody else will have
-            append(world[0].replicas.led("t", index), 4)
+            append(world[0].replicas.require_led("t", index), 4)
         for index in range(count):
             append(world.lead(1, epoch=2, index=index), 1)
         world.down.clear()

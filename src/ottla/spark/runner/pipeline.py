@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ottla.client.failure import Failed
+from ottla.spark.dead_letter import OPTION
 from ottla.spark.runner.causes import TOO_BUSY, full_text, sentence
 from ottla.spark.runner.state import STOP
 
@@ -162,7 +163,7 @@ class Run:
         return start_session(self.name, self.session or SessionSettings(log=self.folder / "spark.log"))
 
     def stream(self, topics: str, *, group: str, **options: str) -> "DataFrame":
-        """Topics, from their earliest record on, as rows that go on coming; progress is committed to the group."""
+        """A stream of rows from the earliest record on; progress is committed to the group."""
         begin = {"subscribe": topics, "startingOffsets": "earliest", "ottla.group": group}
         return self.spark.readStream.format("ottla").options(**{**self._reading(), **begin, **options}).load()
 
@@ -178,13 +179,18 @@ class Run:
         name: str,
         mode: str = "append",
         exactly_once: bool = True,
+        dead_letter: str = "",
         **options: str,
     ) -> "StreamingQuery":
-        """Rows with a column `value` and, if wanted, `key`, `headers`, `partition`; topic None: a column says which."""
+        """Rows with a column `value` and, if wanted, `key`, `headers`, `partition`; topic None: a column says which.
+
+        `dead_letter` is the topic for rows that cannot be written; without it they fail the query."""
         writer = frame.writeStream.format("ottla").options(**self._kafka())
         writer = writer.option("exactly.once", str(exactly_once).lower()).options(**options)
         if topic is not None:
             writer = writer.option("topic", topic)
+        if dead_letter:
+            writer = writer.option(OPTION, dead_letter)
         return self.start(writer.outputMode(mode), name=name)
 
     def to_files(
@@ -257,7 +263,7 @@ class Run:
         return {"kafka.bootstrap.servers": self.bootstrap, **properties}
 
     def _reading(self) -> dict[str, str]:
-        """What was aborted is not there for a pipeline, unless it asks for it by an option."""
+        """Read committed records only, unless an option says otherwise."""
         return {"kafka.isolation.level": "read_committed", **self._kafka()}
 
     # The end.

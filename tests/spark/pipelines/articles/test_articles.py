@@ -16,12 +16,13 @@ import pandas
 import pytest
 from confluent_kafka import Producer
 from spark.launching import OTTLA, Launched, finished
-from spark.topics import committed
+from spark.topics import committed, letters
 
 from ottla.client.failure import Failed
 from ottla.spark.pipelines.articles import pipeline as articles
+from ottla.spark.pipelines.articles.markup import plain
 from ottla.spark.pipelines.articles.newsroom import people, records
-from ottla.spark.pipelines.articles.pipeline import PIPELINE, Memory, new_step, plain, recommend_batch, signature
+from ottla.spark.pipelines.articles.pipeline import PIPELINE, Memory, new_step, recommend_batch, signature
 from ottla.spark.runner import Run
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from process import Ottla
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(1200)
 
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 COUNT = 400
@@ -41,14 +44,20 @@ def test_killed_and_resumed_each_stage_says_everything_once(ottla: Ottla, tmp_pa
     run.ensure_topic("articles", 2)
     run.ensure_topic("users", 2, cleanup_policy="compact")
     produce(ottla.bootstrap)
-    command = [*OTTLA, "pipeline", "run", "articles", "--once", "--option", "rows=250", "--option", f"score={SCORE}"]
+    command = [*OTTLA, "pipeline", "run", "articles", "--once", "--option", "rows=250", "--option", f"score={SCORE}",
+               "--option", "dead.letter=articles-dead"]  # fmt: skip
     folder = tmp_path / "run"
     with Launched(command, folder=folder, bootstrap=ottla.bootstrap) as running:
         running.until_rows("articles-unique", 1)  # one stage is done, the next in the middle
         running.kill()
     finished(command, folder=folder, bootstrap=ottla.bootstrap)
 
-    raw = [message.value() for message in committed(ottla.bootstrap, "articles")]
+    given = committed(ottla.bootstrap, "articles")
+    raw = [message.value() for message in given]
+    bad = [one for one in given if one.value().decode() in BROKEN]
+    assert [(*one[:2], one[3]) for one in letters(ottla.bootstrap, "articles-dead")] == [
+        (one.partition(), one.offset(), one.value()) for one in bad
+    ], "as they came, each once"
     clean = values(ottla.bootstrap, "articles-clean")
     check_clean(raw, clean, values(ottla.bootstrap, "articles-rejected"))
     unique, duplicates = values(ottla.bootstrap, "articles-unique"), values(ottla.bootstrap, "articles-duplicates")
@@ -213,7 +222,7 @@ USERS = (  # interests of nobody, and of one at last
 
 
 def test_whatever_an_item_says_the_queries_go_on(ottla: Ottla, spark: SparkSession, tmp_path: Path) -> None:
-    names = ("articles", "clean", "rejected", "unique", "duplicates", "users", "recommendations")
+    names = ("articles", "clean", "rejected", "unique", "duplicates", "users", "recommendations", "dead.letter")
     topics = {name: f"hostile-{name}" for name in names}
     run = Run(pipeline=PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path, options=topics, session=spark, once=True)
     run.ensure_topic(topics["articles"], 2)
@@ -232,6 +241,11 @@ def test_whatever_an_item_says_the_queries_go_on(ottla: Ottla, spark: SparkSessi
     assert sorted(key.decode() for key in clean if key is not None) == sorted(STRANGE)
     rejected = values(ottla.bootstrap, topics["rejected"])
     assert len(rejected) == len(HOSTILE) + 1
+    raw = {(one.partition(), one.offset()): one.value() for one in committed(ottla.bootstrap, topics["articles"])}
+    dead = letters(ottla.bootstrap, topics["dead.letter"])
+    assert len({place[:2] for place in dead}) == len(dead) == len(rejected)
+    for partition, offset, _, value in dead:
+        assert value == raw[partition, offset] or raw[partition, offset].startswith(value), "whole, or cut if too large"
     assert {each["reason"] for each in rejected} == {
         "it is no JSON, or has no id",
         "its id has more than 4000 characters",

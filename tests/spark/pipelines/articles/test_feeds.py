@@ -13,7 +13,8 @@ import pytest
 from ottla.client.failure import Failed
 from ottla.spark.pipelines.articles import feeds
 from ottla.spark.pipelines.articles.feeds import feed_items, fetch, from_feeds, instant
-from ottla.spark.pipelines.articles.pipeline import PIPELINE, plain
+from ottla.spark.pipelines.articles.markup import plain
+from ottla.spark.pipelines.articles.pipeline import PIPELINE
 from ottla.spark.runner import Run
 
 if TYPE_CHECKING:

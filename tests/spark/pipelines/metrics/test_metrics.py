@@ -13,10 +13,11 @@ import pandas
 import pytest
 from confluent_kafka import Producer
 from spark.launching import OTTLA, Launched, finished
-from spark.topics import committed
+from spark.topics import committed, letters
 
 from ottla.spark.pipelines.metrics import pipeline as metrics
-from ottla.spark.pipelines.metrics.pipeline import PIPELINE, SECOND, Open, Rule, WindowSettings, records, rules
+from ottla.spark.pipelines.metrics.machines import records
+from ottla.spark.pipelines.metrics.pipeline import PIPELINE, SECOND, Open, Rule, WindowSettings, rules
 from ottla.spark.runner import Run, Wrong
 
 if TYPE_CHECKING:
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 
     from process import Ottla
 
+pytestmark = pytest.mark.timeout(1200)
+
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 COUNT = 6000  # of four hosts: five minutes
 WINDOW_S, LATE_S = 30, 10
 RULES = "cpu mean > 70 for 2, latency_ms p99 > 150"
 TOPICS = {"windows": "metrics-windows", "alerts": "metrics-alerts", "aside": "metrics-late"}
 SETTINGS = WindowSettings(WINDOW_S * SECOND, LATE_S * SECOND, 3600 * SECOND, rules(RULES), TOPICS)
+REASONS = {"broken": "it is no event", "future": "its time is after that of its record"}
 BROKEN = ("no JSON", '{"host": "web-1", "metric": "cpu", "at": "2026-01-31T12:00:00Z"}', '{"value": "NaN"}')
 
 
@@ -37,7 +41,13 @@ def test_killed_and_resumed_every_event_is_in_its_window_or_put_aside(ottla: Ott
     run = Run(pipeline=PIPELINE, bootstrap=ottla.bootstrap, folder=tmp_path)
     run.ensure_topic("metrics", 2, retention_ms="-1")
     produce(ottla.bootstrap)
-    options = {"window": f"{WINDOW_S}s", "late": f"{LATE_S}s", "rules": RULES, "rows": "1500"}
+    options = {
+        "window": f"{WINDOW_S}s",
+        "late": f"{LATE_S}s",
+        "rules": RULES,
+        "rows": "1500",
+        "dead.letter": "metrics-dead",
+    }
     words = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
     command = [*OTTLA, "pipeline", "run", "metrics", "--once", *words]
     folder = tmp_path / "run"
@@ -57,6 +67,14 @@ def test_killed_and_resumed_every_event_is_in_its_window_or_put_aside(ottla: Ott
     late = [json.loads(message.value()) for message in committed(ottla.bootstrap, "metrics-late")]
     keep = ("partition", "offset", "reason", "so_far")
     assert sorted([each[name] for name in keep] for each in late) == sorted([each[n] for n in keep] for each in aside)
+    raw = {(one.partition(), one.offset()): one for one in committed(ottla.bootstrap, "metrics")}
+    places = [
+        (each["partition"], each["offset"], REASONS[each["reason"]]) for each in aside if each["reason"] != "late"
+    ]
+    expected = sorted((*place, raw[place[:2]].value()) for place in places)
+    assert letters(ottla.bootstrap, "metrics-dead") == expected, "as they came, each once"
+    (first, *_) = committed(ottla.bootstrap, "metrics-dead")
+    assert (first.key(), first.headers()[0]) == (b"web-1", ("trace", b"7")), "with its key and its own headers"
 
 
 def produce(bootstrap: str) -> None:
@@ -66,7 +84,7 @@ def produce(bootstrap: str) -> None:
     for number, record in enumerate(islice(records("metrics", 11, 4, START), COUNT)):
         if number % 2000 == 1999:
             for text in (*BROKEN, future):
-                producer.produce("metrics", text, "web-1", timestamp=record.timestamp_ms)
+                producer.produce("metrics", text, "web-1", timestamp=record.timestamp_ms, headers=[("trace", b"7")])
         producer.produce("metrics", record.value, record.key, timestamp=record.timestamp_ms)
         producer.poll(0)
     assert producer.flush(30) == 0

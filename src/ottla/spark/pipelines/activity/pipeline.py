@@ -46,11 +46,11 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from ottla.spark import dead_letter
 from ottla.spark.pipelines.activity.pages import render
 from ottla.spark.pipelines.activity.site import Site, text
 from ottla.spark.runner import Option, Pipeline, Run, Wrong, main
 from ottla.spark.runner.generating import Record
+from ottla.spark.runner.letters import NO_HEADERS, letter_rows
 from ottla.spark.runner.meter import ASIDE
 from ottla.spark.runner.places import STORAGE, locate
 from ottla.spark.storage.daily import FORMATS, Daily
@@ -84,7 +84,6 @@ OPTIONS: Final = (
 )
 SCHEMA: Final = "at timestamp, user string, type string, page string, referrer string, query string, target string"
 KEPT: Final = f"offset long, timestamp timestamp, {SCHEMA}, ahead boolean, day date"
-LETTERS: Final = "array<struct<key string, value binary>>"
 KINDS: Final = {"view": "views", "click": "clicks", "search": "searches"}
 FILE: Final = re.compile(r"batch=(\d+)/day=([^/]+)/[^/]+\.parquet$")
 PARTITIONS: Final = 4
@@ -112,9 +111,10 @@ def run(run: Run) -> None:
                 return
 
 
-def events(run: Run, group: str) -> "DataFrame":
-    """A row for each record; `ahead` says that its time cannot be. The other times are not after the record's own."""
-    rows = run.stream(run["events"], group=group, maxOffsetsPerTrigger=run["rows"])
+def events(run: Run, group: str, *, headers: bool = False) -> "DataFrame":
+    """A row for each record. `ahead` marks a time too far after the record's own; others are cut to the record's."""
+    more = ("headers",) if headers else ()
+    rows = run.stream(run["events"], group=group, maxOffsetsPerTrigger=run["rows"], includeHeaders=str(headers).lower())
     ahead = F.make_dt_interval(secs=F.lit(run.seconds("ahead")))
     read_at = F.current_timestamp()  # of the batch: the same when it comes again
     return (
@@ -127,7 +127,7 @@ def events(run: Run, group: str) -> "DataFrame":
                 "at", F.when(F.expr("event.at > bound"), F.col("bound")).otherwise(F.col("event.at"))
             ),
         )
-        .select("key", "value", "partition", "offset", "timestamp", "ahead", "event.*")
+        .select("key", "value", *more, "partition", "offset", "timestamp", "ahead", "event.*")
     )
 
 
@@ -138,29 +138,13 @@ def live(run: Run) -> "StreamingQuery":
     letters = run["dead.letter"]
     for topic in (run["sessions"], run["minutes"], *([letters] if letters else [])):
         run.ensure_topic(topic, PARTITIONS)
-    everything = events(run, "activity-live").observe(ASIDE, F.count_if(~whole()).alias("count"))
+    everything = events(run, "activity-live", headers=bool(letters)).observe(ASIDE, F.count_if(~whole()).alias("count"))
     timed = everything.where(whole()).withWatermark("at", f"{run.seconds('late')} seconds")
     output = sessions(timed, run.seconds("gap"), run["sessions"]).union(minutes(timed, run["minutes"]))
     if letters:
-        output = output.union(dead(everything.where(~whole()), run["events"], letters))
-    return run.to_topic(output, None, name="activity-live")
-
-
-def dead(rows: "DataFrame", source: str, topic: str) -> "DataFrame":
-    """Records as they came, with the reason in headers (`ottla.spark.dead_letter`)."""
-    reason = F.when(F.col("ahead"), "its time is after that of its record").otherwise("it is no event")
-    told = {
-        dead_letter.REASON: reason,
-        dead_letter.STAGE: F.lit(dead_letter.DECODE),
-        dead_letter.TOPIC: F.lit(source),
-        dead_letter.PARTITION: F.col("partition"),
-        dead_letter.OFFSET: F.col("offset"),
-    }
-    pairs = [
-        F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
-        for name, value in told.items()
-    ]
-    return rows.select(F.lit(topic).alias("topic"), "key", "value", F.array(*pairs).cast(LETTERS).alias("headers"))
+        reason = F.when(F.col("ahead"), "its time is after that of its record").otherwise("it is no event")
+        output = output.union(letter_rows(everything.where(~whole()), reason, run["events"], letters))
+    return run.to_topic(output, None, name="activity-live", dead_letter=letters)
 
 
 def sessions(timed: "DataFrame", gap_s: float, topic: str) -> "DataFrame":
@@ -187,7 +171,7 @@ def output(rows: "DataFrame", topic: str, key: str, names: tuple[str, ...]) -> "
         F.lit(topic).alias("topic"),
         F.col(key).cast("binary").alias("key"),
         value.alias("value"),
-        F.lit(None).cast(LETTERS).alias("headers"),
+        F.expr(NO_HEADERS).alias("headers"),
     )
 
 
@@ -195,7 +179,7 @@ def output(rows: "DataFrame", topic: str, key: str, names: tuple[str, ...]) -> "
 
 
 def report(run: Run) -> list[str]:
-    """Take in what is new, bring the tables of its days up to date, render; the names of pages that were written."""
+    """Store new events, update the tables of their days, render pages; returns the names of those pages."""
     place = locate(run, run["path"])
     kept = Store(place / "tables" / "events")
     everything = events(run, "activity-report")
@@ -238,7 +222,7 @@ def keep(place: "Location", rows: "DataFrame", batch: int) -> None:
 
 
 def number(name: str) -> int | None:
-    """The batch of a file in batch=7/day=2026-01-31; None of what is no such file."""
+    """The batch of a file in batch=7/day=2026-01-31; None for other files."""
     found = FILE.match(name)
     return int(found[1]) if found else None
 
@@ -317,7 +301,7 @@ def kinds() -> "list[Column]":
 
 
 def whole() -> "Column":
-    """Is it an event, at a time that can be, or something else that somebody wrote to the topic?"""
+    """Is this row an event, and is its time possible?"""
     told = F.col("at").isNotNull() & F.col("user").isNotNull() & F.col("type").isNotNull() & F.col("page").isNotNull()
     return told & ~F.col("ahead")
 

@@ -1,6 +1,7 @@
 """Articles of many feeds: cleaned, each story once, recommended by interest.
 
 pipeline    the three stages, each a query from topic to topic
+markup      HTML as plain text
 feeds       real input: RSS and Atom, from files and addresses
 newsroom    made-up input: articles and users
 """

@@ -5,7 +5,8 @@
 
 Every stage is a query of its own from topic to topic, exactly once, and may run by itself (`stage`) or with the others.
 
-    clean       HTML becomes text, Unicode and white space get one form; what is no article is rejected with the reason
+    clean       HTML becomes text, Unicode and white space get one form; what is no article is rejected with the reason,
+                and goes to `dead.letter` as it came, if there is such a topic
     unique      an article is a duplicate if its id, or most of its text, was seen among the last `remember` articles
                 that were none. Likeness of texts is that of their sets of four-word phrases, estimated by MinHash.
                 Which of two came first is the order of `articles-clean`, which therefore has one partition: the answer
@@ -26,10 +27,8 @@ Try it:
 Items are written by strangers: whatever one says, it is cleaned or rejected, and the queries go on.
 """
 
-import html
 import json
 import re
-import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -43,15 +42,18 @@ from pyspark.sql import types
 
 from ottla.client.failure import Failed
 from ottla.spark.pipelines.articles.feeds import from_feeds
+from ottla.spark.pipelines.articles.markup import plain
 from ottla.spark.pipelines.articles.newsroom import people, records
 from ottla.spark.runner import Option, Pipeline, Run, main
+from ottla.spark.runner.letters import NO_HEADERS, letter_headers
+from ottla.spark.runner.meter import ASIDE
 from ottla.spark.values.udf import over_columns
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow as pa
     from numpy.typing import NDArray
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.state import GroupState
 
@@ -61,6 +63,7 @@ OPTIONS: Final = (
     Option("articles", "articles", "The topic with articles as they come."),
     Option("clean", "articles-clean", "The topic for cleaned articles."),
     Option("rejected", "articles-rejected", "The topic for what is no article."),
+    Option("dead.letter", "", "The topic for what is no article, as it came; empty: only `rejected` says so."),
     Option("unique", "articles-unique", "The topic for articles without duplicates."),
     Option("duplicates", "articles-duplicates", "The topic that says what is a duplicate of what."),
     Option("users", "users", "The topic with users and their interests."),
@@ -91,6 +94,8 @@ def run(run: Run) -> None:
     for option in ("articles", "rejected", "unique", "duplicates", "recommendations"):
         run.ensure_topic(run[option], PARTITIONS)
     run.ensure_topic(run["clean"], 1)
+    if run["dead.letter"]:
+        run.ensure_topic(run["dead.letter"], PARTITIONS)
     run.ensure_topic(run["users"], PARTITIONS, cleanup_policy="compact")
     for stage, start in (("clean", clean), ("unique", unique), ("recommend", recommend)):
         if run["stage"] in (stage, "all") and not run.stopping:
@@ -104,10 +109,11 @@ def run(run: Run) -> None:
 def rows(run: Run, option: str, group: str, schema: str) -> "DataFrame":
     """Articles of a topic, with where they lie and the text as it came."""
     text = F.make_valid_utf8(F.col("value").cast("string"))  # Python would refuse the whole batch for one wrong byte
-    frame = run.stream(run[option], group=group, maxOffsetsPerTrigger=run["rows"])
-    return frame.select("offset", text.alias("value"), F.from_json(text, schema).alias("article")).select(
-        "offset", "value", "article.*"
-    )
+    frame = run.stream(run[option], group=group, maxOffsetsPerTrigger=run["rows"], includeHeaders="true")
+    record = F.struct("key", "value", "headers").alias("record")
+    return frame.select(
+        "partition", "offset", record, text.alias("value"), F.from_json(text, schema).alias("article")
+    ).select("partition", "offset", "record", "value", "article.*")
 
 
 # Clean.
@@ -126,70 +132,31 @@ def clean(run: Run) -> "StreamingQuery":
         .otherwise(F.lit(None))
     )
     bad = F.to_json(F.struct(reason.alias("reason"), F.substring("value", 1, REJECTED_MAX).alias("article")))
-    output = cleaned.select(
-        F.when(reason.isNull(), run["clean"]).otherwise(run["rejected"]).alias("topic"),
-        F.substring("id", 1, ID_MAX).alias("key"),
-        F.when(reason.isNull(), good).otherwise(bad).alias("value"),
-    )
-    return run.to_topic(output, None, name="articles-clean")
+    key = F.substring("id", 1, ID_MAX)
+    told = [
+        F.when(reason.isNull(), row(run["clean"], key, good)),
+        F.when(reason.isNotNull(), row(run["rejected"], key, bad)),
+    ]
+    if run["dead.letter"]:
+        headers = letter_headers(reason, run["articles"], F.col("record.headers"))
+        letter = row(run["dead.letter"], F.col("record.key"), F.col("record.value"), headers)
+        told.append(F.when(reason.isNotNull(), letter))
+    counted = cleaned.observe(ASIDE, F.count_if(reason.isNotNull()).alias("count"))
+    output = counted.select(F.inline(F.array_compact(F.array(*told))))
+    return run.to_topic(output, None, name="articles-clean", dead_letter=run["dead.letter"])
+
+
+def row(topic: str, key: "Column", value: "Column", headers: "Column | None" = None) -> "Column":
+    """A record for a topic, as one column: all of them have the same type."""
+    own = F.expr(NO_HEADERS) if headers is None else headers
+    named = {"topic": F.lit(topic), "key": key.cast("binary"), "value": value.cast("binary"), "headers": own}
+    return F.struct(*(column.alias(name) for name, column in named.items()))
 
 
 def texts(column: "pa.Array") -> "pa.Array":
     import pyarrow as pa
 
     return pa.array([None if each is None else plain(each) for each in column.to_pylist()], pa.string())
-
-
-HIDDEN: Final = {"script", "style", "noscript", "template"}
-INLINE: Final = {"a", "abbr", "b", "code", "em", "font", "i", "mark", "q", "s", "small", "span", "strong", "sub", "sup",
-                 "u"}  # fmt: skip
-# Markup as browsers know it. What is not closed reaches to the end, so that every character is looked at once: the
-# parser of Python's library takes hours for a megabyte of `<a `, and raises on `<![`.
-MARKUP: Final = re.compile(
-    r"""<!--(?:-?>|.*?(?:--!?>|\Z))
-      | <(?:[!?]|/(?![a-z]))[^>]*+>?
-      | <(?P<end>/?)(?P<name>[a-z][^\s/>]*+)(?:[^>=]++|=\s*+(?:"[^"]*+"?|'[^']*+'?|[^\s>"'][^\s>]*+)?)*+>?""",
-    re.VERBOSE | re.DOTALL | re.IGNORECASE | re.ASCII,
-)
-NO_MARKUP_IN: Final = {
-    name: re.compile(rf"</(?:\w++:)?{name}(?=[\s/>])", re.IGNORECASE | re.ASCII) for name in ("script", "style")
-}
-NO_CHARACTER: Final = re.compile(r"&#[0-9]{100,};?")  # Python makes no number of thousands of digits
-PIECE: Final = re.compile(r".{1,1000}(?!\S)|.{1,1000}", re.DOTALL)
-
-
-def plain(markup: str) -> str:
-    """What a reader sees of HTML, in one form: NFKC, one space between words."""
-    text = "".join(visible(markup))
-    # In pieces, at white space if there is any: marks above letters are sorted in a time that grows with their square.
-    return " ".join("".join(unicodedata.normalize("NFKC", piece) for piece in PIECE.findall(text)).split())
-
-
-def visible(markup: str) -> Iterator[str]:
-    """Text alone; tags that begin a new line or cell stand for a space."""
-    at = hidden = 0
-    while found := MARKUP.search(markup, at):
-        if not hidden:
-            yield text_of(markup[at : found.start()])
-        at = found.end()
-        if found["name"] is None:
-            continue
-        name = found["name"].lower().rpartition(":")[2]  # XHTML may have a prefix
-        if name in HIDDEN and found["end"]:
-            hidden -= hidden > 0
-        elif name in HIDDEN and not found[0].endswith("/>"):
-            hidden += 1
-            if name in NO_MARKUP_IN:
-                closing = NO_MARKUP_IN[name].search(markup, at)
-                at = closing.start() if closing else len(markup)
-        if name not in INLINE:
-            yield " "
-    if not hidden:
-        yield text_of(markup[at:])
-
-
-def text_of(markup: str) -> str:
-    return html.unescape(NO_CHARACTER.sub("\ufffd", markup))
 
 
 # Unique.
@@ -282,7 +249,7 @@ class Memory:
         return None
 
     def _make_room(self) -> None:
-        """For as many again, so that not every article copies all; what is forgotten goes."""
+        """Make room for as many again, so that not every article copies everything; forgotten articles are dropped."""
         import numpy
 
         first = self._first
@@ -329,7 +296,7 @@ def recommend(run: Run) -> "StreamingQuery":
 
 
 def recommend_batch(run: Run, articles: "DataFrame", batch: int) -> None:
-    """Score the articles of a batch for the users of this moment. A batch that comes again is found to be written."""
+    """Score the articles of a batch for the present users. A repeated batch is found already written."""
     counted = over_columns(weights, types.MapType(types.StringType(), types.DoubleType()))
     words = articles.select(
         "id",

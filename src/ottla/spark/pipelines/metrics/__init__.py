@@ -1,4 +1,8 @@
-"""Measurements of hosts and applications: windows, percentiles, alerts. All of it is in `pipeline`."""
+"""Measurements of hosts and applications: windows, percentiles, alerts.
+
+pipeline    the query: windows, alerts, and what is put aside
+machines    input: made-up hosts, or this machine as it is
+"""
 
 from ottla.spark.pipelines.metrics.pipeline import PIPELINE
 from ottla.spark.runner import main

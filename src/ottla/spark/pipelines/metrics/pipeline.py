@@ -14,8 +14,9 @@ event: a host whose clock is ahead makes windows of its own, and nobody else lat
 how Spark cuts it into batches, so a run that was killed, or done again, gives the same windows. A host that falls
 silent does not keep its windows open, since others in its partition go on.
 
-An event that claims to be `ahead` of the time it was written, or of the moment it is read, is put aside. The state is
-what the open windows hold: values, since the percentiles are exact.
+An event that claims to be `ahead` of the time it was written, or of the moment it is read, is put aside. Such events,
+and what is no event, are counted in the progress of the run; with `dead.letter` they also go to that topic, as they
+came, exactly once. The state is what the open windows hold: values, since the percentiles are exact.
 
 Try it:
 
@@ -25,27 +26,24 @@ Try it:
     ottla pipeline run metrics --generate --option sample=true      this machine, as it is
 """
 
-import heapq
 import json
 import math
 import re
-import socket
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import count
-from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import functions as F
 
+from ottla.spark.pipelines.metrics.machines import MADE_UP, records, sample_machine
 from ottla.spark.runner import Option, Pipeline, Run, Wrong, main
-from ottla.spark.runner.generating import Record
+from ottla.spark.runner.letters import NO_HEADERS, letter_rows
+from ottla.spark.runner.meter import ASIDE
 
 if TYPE_CHECKING:
     import pandas
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.state import GroupState
 
 OPTIONS: Final = (
@@ -56,6 +54,7 @@ OPTIONS: Final = (
     Option("window", "1 minute", "How long a window is."),
     Option("late", "30 seconds", "Wait so long for events that arrive late; then a window is final."),
     Option("ahead", "1 hour", "An event that claims to be so much younger than its record is put aside."),
+    Option("dead.letter", "", "The topic for what is no event or is ahead, as it came; empty: only `aside` has it."),
     Option("rules", "cpu mean > 90 for 2, memory max > 95, latency_ms p99 > 500", "When to raise alerts."),
     Option("rows", "200000", "At most so many events in a micro-batch."),
     Option("hosts", "8", "So many hosts are made up."),
@@ -72,8 +71,9 @@ RULE: Final = re.compile(rf"\s*(\S+)\s+({'|'.join(STATISTICS)})\s*([<>])\s*(-?\d
 
 
 def run(run: Run) -> None:
-    for option in ("metrics", "windows", "alerts", "aside"):
-        run.ensure_topic(run[option], PARTITIONS)
+    letters = run["dead.letter"]
+    for topic in (run["metrics"], run["windows"], run["alerts"], run["aside"], *([letters] if letters else [])):
+        run.ensure_topic(topic, PARTITIONS)
     settings = WindowSettings(
         window=round(run.seconds("window") * SECOND),
         late=round(run.seconds("late") * SECOND),
@@ -81,19 +81,49 @@ def run(run: Run) -> None:
         rules=rules(run["rules"]),
         topics={option: run[option] for option in ("windows", "alerts", "aside")},
     )
-    text = F.col("value").cast("string")
+    unusable = is_broken() | is_ahead(settings.ahead)
+    everything = events(run, headers=bool(letters)).observe(ASIDE, F.count_if(unusable).alias("count"))
+    output = (
+        everything.select("partition", "offset", "text", "host", "metric", "number", "at", "arrived")
+        .groupBy("partition")
+        .applyInPandasWithState(new_step(settings), OUTPUT, "state string", "append", "NoTimeout")
+    )
+    if letters:
+        reason = F.when(is_broken(), "it is no event").otherwise("its time is after that of its record")
+        output = output.selectExpr(
+            "topic", "cast(key as binary) as key", "cast(value as binary) as value", f"{NO_HEADERS} as headers"
+        ).union(letter_rows(everything.where(unusable), reason, run["metrics"], letters))
+    run.to_topic(output, None, name="metrics-windows", dead_letter=letters)
+
+
+def events(run: Run, *, headers: bool) -> "DataFrame":
+    """A row for each record, with what it says in columns; null where it says nothing that can be used."""
     read_at = F.current_timestamp()  # of the batch: the same when it comes again
     arrived = F.least(F.coalesce("timestamp", read_at), read_at)
-    events = (
-        run.stream(run["metrics"], group="metrics-windows", maxOffsetsPerTrigger=run["rows"])
-        .select("partition", "offset", "timestamp", text.alias("text"), F.from_json(text, SCHEMA).alias("event"))
-        .select("partition", "offset", "text", "event.host", "event.metric", F.col("event.value").alias("number"),
-                F.unix_micros("event.at").alias("at"), F.unix_micros(arrived).alias("arrived"))
-    )  # fmt: skip
-    output = events.groupBy("partition").applyInPandasWithState(
-        new_step(settings), OUTPUT, "state string", "append", "NoTimeout"
+    text = F.col("value").cast("string")
+    rows = run.stream(
+        run["metrics"],
+        group="metrics-windows",
+        maxOffsetsPerTrigger=run["rows"],
+        includeHeaders=str(headers).lower(),
     )
-    run.to_topic(output, None, name="metrics-windows")
+    return rows.withColumn("event", F.from_json(text, SCHEMA)).select(
+        *("key", "value", *(("headers",) if headers else ()), "partition", "offset", text.alias("text")),
+        *("event.host", "event.metric", F.col("event.value").alias("number")),
+        F.unix_micros("event.at").alias("at"),
+        F.unix_micros(arrived).alias("arrived"),
+    )
+
+
+def is_broken() -> "Column":
+    """Of a row of `events`, as `put_aside` sees it."""
+    number = F.col("number")
+    missing = F.col("host").isNull() | F.col("metric").isNull() | F.col("at").isNull() | number.isNull()
+    return missing | F.isnan(number) | (F.abs(number) == math.inf)
+
+
+def is_ahead(ahead: int) -> "Column":
+    return F.coalesce(F.col("at") - F.col("arrived") > ahead, F.lit(False))
 
 
 class Rule(NamedTuple):
@@ -267,101 +297,6 @@ def began(start: str) -> datetime | None:
         return datetime.fromisoformat(start).replace(tzinfo=UTC) if start else None
     except ValueError:
         raise Wrong(f"start={start}: expected a moment such as 2026-01-31T12:00") from None
-
-
-MADE_UP: Final = ("cpu", "memory", "latency_ms", "latency_ms", "latency_ms")
-
-
-def records(topic: str, seed: int, hosts: int, start: datetime, tick_s: float = 1.0) -> Iterator[Record]:
-    """Without end, in the order of arrival: most at once, some late, a few so late that their window is final."""
-    random = Random(seed)
-    load = [random.uniform(20, 60) for _ in range(hosts)]
-    trouble = [0] * hosts  # ticks that it goes on
-    waiting: list[tuple[float, int, dict[str, Any]]] = []
-    numbers = count()
-    for tick in count():
-        now_s = tick * tick_s
-        for host in range(hosts):
-            load[host] = min(75.0, max(5.0, load[host] + random.gauss(0, 2)))
-            trouble[host] = (
-                trouble[host] - 1 if trouble[host] > 0 else random.randint(90, 240) * (random.random() < 0.002)
-            )
-            for metric in MADE_UP:
-                value = make_value(random, metric, load[host], trouble[host] > 0)
-                at = start + timedelta(seconds=now_s + random.random() * tick_s)
-                event: dict[str, Any] = {
-                    "host": f"web-{host + 1}",
-                    "metric": metric,
-                    "value": round(value, 3),
-                    "at": at.isoformat(),
-                }
-                heapq.heappush(waiting, (now_s + delay(random), next(numbers), event))
-        while waiting and waiting[0][0] < now_s + tick_s:
-            arrived_s, _, event = heapq.heappop(waiting)
-            arrived = start + timedelta(seconds=arrived_s)
-            yield Record(topic, event["host"], json.dumps(event), round(arrived.timestamp() * 1000))
-
-
-def make_value(random: Random, metric: str, load: float, trouble: bool) -> float:
-    if metric == "cpu":
-        return min(100.0, load + random.gauss(0, 5) + (60 if trouble else 0))
-    if metric == "memory":
-        return min(100.0, 30 + load / 2 + random.gauss(0, 1))
-    return random.lognormvariate(3 + load / 100, 0.5) * (8 if trouble else 1)
-
-
-def delay(random: Random) -> float:
-    luck = random.random()
-    if luck < 0.95:
-        return random.random()
-    return random.uniform(1, 20) if luck < 0.995 else random.uniform(60, 300)
-
-
-def sample_machine(run: Run) -> Iterator[Record]:
-    """What this machine does, second by second: processors, memory, and how long its broker takes to be reached."""
-    host, before = socket.gethostname(), processors()
-    while not run.stopping:
-        run.pause(1.0)
-        after = processors()
-        busy, total = (new - old for new, old in zip(after, before, strict=True))
-        before = after
-        values = {"cpu": 100 * busy / max(1, total), "memory": memory(), "latency_ms": connect_ms(run.bootstrap)}
-        at = datetime.now(UTC).isoformat()
-        for metric, value in values.items():
-            if value is not None:
-                event: dict[str, Any] = {"host": host, "metric": metric, "value": round(value, 3), "at": at}
-                yield Record(run["metrics"], host, json.dumps(event))
-
-
-def processors() -> tuple[int, int]:
-    """Time spent busy and in all, since the machine started."""
-    first = proc("stat").splitlines()[0]
-    times = [int(word) for word in first.split()[1:9]]
-    return sum(times) - times[3] - times[4], sum(times)
-
-
-def memory() -> float:
-    sizes = {
-        name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in proc("meminfo").splitlines())
-    }
-    return 100 * (1 - sizes["MemAvailable"] / sizes["MemTotal"])
-
-
-def proc(name: str) -> str:
-    try:
-        return Path("/proc", name).read_text()
-    except OSError:
-        raise Wrong("sample=true reads /proc, which only Linux has: leave it out, and events are made up") from None
-
-
-def connect_ms(bootstrap: str) -> float | None:
-    name, _, port = bootstrap.split(",")[0].rpartition(":")
-    began = time.perf_counter()
-    try:
-        socket.create_connection((name.strip("[]"), int(port)), timeout=5).close()
-    except OSError:
-        return None
-    return (time.perf_counter() - began) * 1000
 
 
 PIPELINE = Pipeline("metrics", "Windows, percentiles and alerts of hosts and applications.", run, OPTIONS, generate)
