@@ -146,6 +146,7 @@ ADAPTORS = {
         "net/encrypted.py",
         "net/outbox.py",
         "security/certificates.py",
+        "security/keys.py",
     },  # net: sendfile, and reading where that cannot be
     "network": {
         "cluster/kazoo_thread.py",
@@ -156,6 +157,7 @@ ADAPTORS = {
         "net/listener.py",
         "security/certificates.py",
         "security/handshake.py",
+        "security/keys.py",
         "security/stream.py",
         "broker.py",
     },  # the root asks for the host's name

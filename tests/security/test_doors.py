@@ -7,6 +7,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (
 from security.certificates import Certificate
 from waiting import wait_until
 
+from ottla.config import load
 from ottla.embed import BrokerFailed, BrokerThread
 from ottla.net import doors
 
@@ -38,9 +40,9 @@ def shown(address: str) -> bytes:
     return certificate
 
 
-def name_keystore(address: str, broker: int, path: Path) -> None:
+def set_option(address: str, broker: int, name: str, value: str) -> None:
     admin = AdminClient({"bootstrap.servers": address})
-    entry = ConfigEntry("ssl.keystore.location", str(path), ConfigSource.DYNAMIC_BROKER_CONFIG)
+    entry = ConfigEntry(name, value, ConfigSource.DYNAMIC_BROKER_CONFIG)
     entry.incremental_operation = AlterConfigOpType.SET
     resource = ConfigResource(ResourceType.BROKER, str(broker), incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
@@ -60,8 +62,16 @@ def test_certificates_follow_their_file_and_the_option(tmp_path: Path, monkeypat
         second.write(path)
         wait_until(lambda: shown(address) == second.der)
         monkeypatch.setattr(doors, "LOOK_S", 1000.0)
-        name_keystore(broker.listeners["PLAINTEXT"], broker.node_id, third.write(tmp_path / "b.pem"))
+        path = third.write(tmp_path / "b.pem")
+        set_option(broker.listeners["PLAINTEXT"], broker.node_id, "listener.name.ssl.ssl.keystore.location", str(path))
         wait_until(lambda: shown(address) == third.der)
+        for name in (
+            "listener.name.other.ssl.keystore.location",
+            "listener.name.ssl.ssl.client.auth",
+            "ssl.keystore.location",
+        ):
+            with pytest.raises(KafkaException):
+                set_option(broker.listeners["PLAINTEXT"], broker.node_id, name, "x")
 
 
 def test_secrets_are_not_shown(tmp_path: Path) -> None:
@@ -84,3 +94,8 @@ def test_a_broker_without_its_certificate_does_not_start(tmp_path: Path) -> None
     options = {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.location": str(tmp_path / "none.pem")}
     with pytest.raises(BrokerFailed, match=r"ssl\.keystore\.location: .*none\.pem: No such file"):
         BrokerThread(options=options).start()
+
+
+def test_what_was_set_for_a_listener_that_is_gone_keeps_nobody_from_starting() -> None:
+    config = load({})
+    assert config.overlay({"listener.name.gone.ssl.keystore.location": "x"}) is config

@@ -141,6 +141,19 @@ def test_who_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch, place: Plac
             assert is_closed(silent)
 
 
+def test_nothing_is_kept_of_those_who_are_in_or_gone(place: Place) -> None:
+    root = place.broker._broker._root
+    assert root is not None
+    (listener,) = (one for one in root._listeners if one.name == "SASL_PLAINTEXT")
+    assert listener._entrance is not None
+    door = listener._entrance.gate
+    assert door is not None
+    with connect(place) as wired, connect(place):
+        wait_until(lambda: len(door._timers) >= 2)
+        log_in(wired)
+    wait_until(lambda: not door._timers)
+
+
 def test_a_crowd_of_unfinished_handshakes_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
     monkeypatch.setattr(handshake, "HANDSHAKES_MAX", 20)
     address = ("127.0.0.1", port(place.address("SSL")))

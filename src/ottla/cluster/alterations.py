@@ -14,6 +14,7 @@ from ottla.config.client_metrics import UnknownError, client_metrics_config
 from ottla.config.group import OPTIONS as GROUP_OPTIONS
 from ottla.config.group import group_config
 from ottla.config.option import CLUSTER_WIDE, LIST, READ_ONLY, text_of
+from ottla.config.security import is_for_listener, listener_row
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 from ottla.errors import BrokerError, ErrorCode
 
@@ -87,9 +88,10 @@ def check_broker_configs(
     for name in changed:
         if name in OTHERS:
             raise BrokerError(ErrorCode.INVALID_CONFIG, f"{name} cannot be set while running: {OTHERS[name].reason}")
-        if name not in BROKER_OPTIONS:
+        if name not in BROKER_OPTIONS and listener_row(name) is None:
             raise BrokerError(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {name}")
-    fixed = [name for name in changed if BROKER_OPTIONS[name].live == READ_ONLY]
+    rows = {name: BROKER_OPTIONS.get(name) or listener_row(name) for name in changed}
+    fixed = [name for name, row in rows.items() if row is not None and row.live == READ_ONLY]
     if fixed:
         reason = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
         raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
@@ -100,13 +102,15 @@ def check_broker_configs(
             f"[{', '.join(unprefixed)}]"
         )
         raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
-    own = [name for name in changed if BROKER_OPTIONS[name].live != CLUSTER_WIDE]
+    own = [name for name, row in rows.items() if row is not None and row.live != CLUSTER_WIDE]
     if own and broker == EVERY_BROKER:
         reason = (
             f"Cannot update these configs at default cluster level, broker id must be specified: [{', '.join(own)}]"
         )
         raise BrokerError(ErrorCode.INVALID_REQUEST, reason)
     try:
+        for name in changed:
+            is_for_listener(name, pairs[name], {listener.name for listener in config.opened})
         after = config.overlay(pairs)
         topic_config(after, {})
     except ConfigError as error:

@@ -425,6 +425,12 @@ class Line:
             asked.future.set_result((data, asked.version))
 
     def _on_loss(self, frames: Frames, reason: str) -> None:
+        if self._logging_in:  # a refusal that came before the end says more: let it be read first
+            asyncio.get_running_loop().call_soon(self._finish, frames, reason)
+        else:
+            self._finish(frames, reason)
+
+    def _finish(self, frames: Frames, reason: str) -> None:
         if frames is self._frames:
             self._fail(reason)
 

@@ -42,7 +42,7 @@ from ottla.config.option import (
     string,
     strings,
 )
-from ottla.config.security import SecurityConfig, is_for_listener
+from ottla.config.security import SecurityConfig, is_for_listener, listener_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -653,7 +653,10 @@ class BrokerConfig(SecurityConfig):
 
     def overlay(self, pairs: Mapping[str, str]) -> BrokerConfig:
         """This configuration with some options changed at runtime."""
-        return load({**self.given, **pairs}) if pairs else self
+        names = {listener.name for listener in self.opened}
+        # What was set for a listener that is not there any more must not keep the broker from starting.
+        kept = {name: text for name, text in pairs.items() if listener_of(name) in (None, *names)}
+        return load({**self.given, **kept}) if kept else self
 
 
 OPTIONS: dict[str, Option] = rows(BrokerConfig)
@@ -681,7 +684,7 @@ def load(pairs: Mapping[str, str]) -> BrokerConfig:
         listeners = names(values)
         for name, text in foreign.items():
             with refusals:
-                if not is_for_listener(name, listeners):
+                if not is_for_listener(name, text, listeners):
                     strange[name] = text
     if strange:
         from ottla.config.others import screen  # a long table; most starts need none of it

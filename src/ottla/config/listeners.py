@@ -106,6 +106,14 @@ def _check_security(listener: Listener) -> None:
             f"{listener.protocol} listener {name}: PLAIN needs its users in listener.name.{name.lower()}.plain."
             "sasl.jaas.config"
         )
+    if "OAUTHBEARER" in security.sasl_enabled_mechanisms:
+        where = f"{listener.protocol} listener {name}: OAUTHBEARER"
+        if not security.sasl_oauthbearer_jwks_endpoint_url:
+            raise ConfigError(f"{where} needs the keys that sign its tokens: set sasl.oauthbearer.jwks.endpoint.url")
+        if not security.sasl_oauthbearer_expected_issuer and not security.sasl_oauthbearer_expected_audience:
+            raise ConfigError(
+                f"{where} would take any token of these keys: set sasl.oauthbearer.expected.audience, .issuer or both"
+            )
 
 
 def parse_advertised(values: Mapping[str, Value]) -> dict[str, tuple[str, int]]:

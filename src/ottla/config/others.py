@@ -201,7 +201,7 @@ metrics.sample.window.ms LONG 30000
 REFUSED = """
 # Set it for a listener and a mechanism, as Kafka wants it: listener.name.NAME.MECHANISM.sasl.jaas.config.
 sasl.jaas.config PASSWORD -
-# OAUTHBEARER is not built yet.
+# Brokers do not log in by OAUTHBEARER, and what a token is for is not looked at.
 sasl.login.callback.handler.class CLASS -
 sasl.login.class CLASS -
 sasl.login.connect.timeout.ms INT -
@@ -225,18 +225,12 @@ sasl.oauthbearer.assertion.private.key.passphrase PASSWORD -
 sasl.oauthbearer.assertion.template.file STRING -
 sasl.oauthbearer.client.credentials.client.id STRING -
 sasl.oauthbearer.client.credentials.client.secret PASSWORD -
-sasl.oauthbearer.clock.skew.seconds INT 30
-sasl.oauthbearer.expected.audience LIST ""
-sasl.oauthbearer.expected.issuer STRING -
-sasl.oauthbearer.jwks.endpoint.refresh.ms LONG 3600000
 sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms LONG 10000
 sasl.oauthbearer.jwks.endpoint.retry.backoff.ms LONG 100
-sasl.oauthbearer.jwks.endpoint.url STRING -
 sasl.oauthbearer.jwt.retriever.class CLASS org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
 sasl.oauthbearer.jwt.validator.class CLASS org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator
 sasl.oauthbearer.scope STRING -
 sasl.oauthbearer.scope.claim.name STRING scope
-sasl.oauthbearer.sub.claim.name STRING sub
 sasl.oauthbearer.token.endpoint.url STRING -
 # GSSAPI (Kerberos) is not built.
 sasl.kerberos.kinit.cmd STRING /usr/bin/kinit

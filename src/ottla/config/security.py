@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 PREFIX = "listener.name."
 JAAS = "sasl.jaas.config"
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+# Kafka's configurations of OAUTHBEARER name this class; it does what is done here, and no other is known.
+VALIDATOR = "oauthbearer.sasl.server.callback.handler.class"
+VALIDATORS = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+    "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
+)
 STORE_TYPE = "PEM or PKCS12. Unset: what the file's ending says."
 
 
@@ -83,6 +89,18 @@ class SecurityConfig(Table):
         524288, "Bytes of one request before the client has proved who it is.", least=1
     )
     sasl_mechanism_inter_broker_protocol: str = string("GSSAPI", "How this broker proves who it is to the others.")
+    sasl_oauthbearer_jwks_endpoint_url: str | None = maybe(
+        "Where the keys are that sign the tokens of OAUTHBEARER: a JWKS, as https://… or file:///…."
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = long(3_600_000, "How often they are read again.", importance=LOW)
+    sasl_oauthbearer_expected_issuer: str | None = maybe("Who must have issued a token.", importance=LOW)
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = strings(
+        (), "Whom a token must be for: one of these.", importance=LOW
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = integer(
+        30, "By how much the clock of the issuer may differ.", importance=LOW
+    )
+    sasl_oauthbearer_sub_claim_name: str = string("sub", "The claim that has the user's name.", importance=LOW)
     connections_max_reauth_ms: int = long(
         0, "How long a proof of who a client is holds; then the client must renew it. 0: as long as the connection."
     )
@@ -115,15 +133,29 @@ def listener_config(name: str, pairs: Mapping[str, str]) -> SecurityConfig:
     return SecurityConfig({**values, "given": given, "jaas": jaas})
 
 
-def is_for_listener(full: str, listeners: Iterable[str]) -> bool:
+def listener_row(full: str) -> Option | None:
+    """The row of an option that is set for one listener."""
+    if not full.startswith(PREFIX):
+        return None
+    return OPTIONS.get(full.removeprefix(PREFIX).partition(".")[2])
+
+
+def listener_of(full: str) -> str | None:
+    """The listener that an option is set for."""
+    return full.removeprefix(PREFIX).partition(".")[0].upper() if full.startswith(PREFIX) else None
+
+
+def is_for_listener(full: str, text: str, listeners: Iterable[str]) -> bool:
     """Whether this is an option of TLS or SASL for one listener. ConfigError if it is for one that is not there."""
     name, _, option = full.removeprefix(PREFIX).partition(".")
-    if not full.startswith(PREFIX) or not (option in OPTIONS or option.endswith(f".{JAAS}")):
+    if not full.startswith(PREFIX) or not (option in OPTIONS or option.endswith(f".{JAAS}") or option == VALIDATOR):
         return False
     if name != name.lower():
         raise ConfigError(f"{full}: the name of a listener is lower case here")
     if name.upper() not in listeners:
         raise ConfigError(f"{full}: there is no listener {name.upper()}")
+    if option == VALIDATOR and text not in VALIDATORS:
+        raise ConfigError(f"{full}: Java classes cannot be loaded")
     mechanism = option.removesuffix(f".{JAAS}")
     if mechanism != option and mechanism.upper() not in MECHANISMS:
         raise ConfigError(f"{full}: the mechanisms are {', '.join(MECHANISMS)}, in lower case here")

@@ -17,6 +17,7 @@ from ottla.net.entrance import Entrance
 from ottla.net.gate import Gate
 from ottla.security.certificates import Certificates
 from ottla.security.handshake import Handshakes
+from ottla.security.keys import Keys
 from ottla.security.login import Login
 from ottla.security.mechanisms import mechanisms
 from ottla.steps import Steps
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config import BrokerConfig, Listener
     from ottla.net.dispatch import Dispatch
+    from ottla.security.login import Exchange
     from ottla.security.scram import Users
 
 log = logging.getLogger("ottla.net")
@@ -44,9 +46,11 @@ class Doors:
         self._changed = asyncio.Event()
         # Read now, so that what is missing stops the broker before it has begun.
         self._certificates = {one.name: Certificates(one) for one in config.opened if one.encrypted}
+        self._keys = {one.name: keys_of(one) for one in config.opened if wants_keys(one)}
+        self._read_at = dict.fromkeys(self._keys, float("-inf"))
         for one in config.opened:
             if one.authenticated:
-                mechanisms(one, lambda name: {}, random_bytes)
+                self._mechanisms(one, lambda name: {})
 
     def entrance(self, listener: Listener, dispatch: Dispatch, limits: Limits, users: Users) -> Entrance:
         delay_s = self._config.connection_failed_authentication_delay_ms / 1000
@@ -54,9 +58,13 @@ class Doors:
         return Entrance(self.handshakes, certificates=self._certificates.get(listener.name), gate=gate, delay_s=delay_s)
 
     def _gate(self, listener: Listener, dispatch: Dispatch, limits: Limits, users: Users, delay_s: float) -> Gate:
-        known = mechanisms(listener, users, self._random_bytes)
+        known = self._mechanisms(listener, users)
         make_login = partial(Login, known, self._clock.monotonic, listener.security.connections_max_reauth_ms, delay_s)
         return Gate(dispatch, limits, make_login)
+
+    def _mechanisms(self, listener: Listener, users: Users) -> dict[str, Callable[[], Exchange]]:
+        keys = self._keys.get(listener.name)
+        return mechanisms(listener, users, keys, self._clock.now_ms, self._random_bytes)
 
     def limits(self, listener: Listener, limits: Limits) -> Limits:
         """Of those who have not proved yet who they are."""
@@ -66,10 +74,21 @@ class Doors:
     async def watch(self, config: Callable[[], BrokerConfig]) -> None:
         """Follow the files of certificates, and the options that name them."""
         while True:
+            await self._read_keys()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), LOOK_S)
             self._changed.clear()
             await self.renew(config())
+
+    async def _read_keys(self) -> None:
+        """Those whose time has come. After a failure they are tried again at the next look."""
+        for listener in self._config.opened:
+            keys, now = self._keys.get(listener.name), self._clock.monotonic()
+            period_s = listener.security.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
+            if keys is not None and now - self._read_at[listener.name] >= period_s:
+                with self._steps.attempt("reading keys", keys):
+                    await asyncio.to_thread(keys.read)
+                    self._read_at[listener.name] = now
 
     def look(self) -> None:
         """Options have changed: look now."""
@@ -86,3 +105,16 @@ class Doors:
 
     async def close(self) -> None:
         await self.handshakes.close()
+
+
+def wants_keys(listener: Listener) -> bool:
+    return listener.authenticated and "OAUTHBEARER" in listener.security.sasl_enabled_mechanisms
+
+
+def keys_of(listener: Listener) -> Keys:
+    address = listener.security.sasl_oauthbearer_jwks_endpoint_url
+    assert address is not None, "the options were checked"
+    keys = Keys(address)
+    if keys.is_local:  # one that is elsewhere may be away for the moment
+        keys.read()
+    return keys

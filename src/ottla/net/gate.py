@@ -41,6 +41,7 @@ class Gate:
         self._dispatch = dispatch
         self._limits = limits  # of those who are in
         self._make_login = make_login
+        self._timers: dict[Connection, asyncio.TimerHandle] = {}  # of those who are not in yet
 
     def receive(self, connection: Connection) -> None:
         """A client has come."""
@@ -48,14 +49,21 @@ class Gate:
         def enter(login: Login) -> None:
             assert login.principal is not None
             connection.principal = login.principal
+            self.forget(connection)
             connection.enter(self if login.renewable else self._dispatch, self._limits)
 
         connection.login = self._make_login(enter)
-        asyncio.get_running_loop().call_later(LOGIN_S, self._expect, connection)
+        loop = asyncio.get_running_loop()
+        self._timers[connection] = loop.call_later(LOGIN_S, self._give_up, connection)
 
-    def _expect(self, connection: Connection) -> None:
-        if not connection.closed and connection.login is not None and connection.login.principal is None:
-            connection.hang_up(f"it has not proved who it is within {LOGIN_S:g} s")
+    def forget(self, connection: Connection) -> None:
+        """It is in, or gone."""
+        timer = self._timers.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _give_up(self, connection: Connection) -> None:
+        connection.hang_up(f"it has not proved who it is within {LOGIN_S:g} s")
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer:
         login = connection.login

@@ -208,6 +208,8 @@ class Listener:
 
     def _on_close(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
+        if self._entrance is not None and self._entrance.gate is not None:
+            self._entrance.gate.forget(connection)
         if not self.connections:
             self._empty.set()
         self._admission.release(connection.host)

@@ -42,6 +42,8 @@ class Credentials:
         self.mechanism = mechanism = listener.security.sasl_mechanism_inter_broker_protocol
         if mechanism not in listener.security.sasl_enabled_mechanisms:
             raise ConfigError(f"sasl.mechanism.inter.broker.protocol: {mechanism} is not in sasl.enabled.mechanisms")
+        if mechanism == "OAUTHBEARER":
+            raise ConfigError("sasl.mechanism.inter.broker.protocol: brokers log in by PLAIN or SCRAM only")
         options = login_options(listener, mechanism)
         if not options.get("username") or not options.get("password"):
             option = f"listener.name.{listener.name.lower()}.{mechanism.lower()}.sasl.jaas.config"

@@ -2,6 +2,7 @@
 
 PLAIN            the users in `listener.name.<name>.plain.sasl.jaas.config`: user_alice="password"
 SCRAM-SHA-…      the users in the metadata store
+OAUTHBEARER      the keys at `sasl.oauthbearer.jwks.endpoint.url`
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.security import MODULES, parse_jaas
 from ottla.config.option import ConfigError
+from ottla.security.bearer import Bearer, Expectations
 from ottla.security.plain import Plain
 from ottla.security.scram import Scram
 
@@ -18,15 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.config import Listener
+    from ottla.security.keys import Keys
     from ottla.security.login import Exchange
     from ottla.security.scram import Users
 
+BEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 PREFIX: Final = "user_"
 NONCE_SIZE: Final = 24
 
 
 def mechanisms(
-    listener: Listener, users: Users, random_bytes: Callable[[int], bytes]
+    listener: Listener, users: Users, keys: Keys | None, now_ms: Callable[[], int], random_bytes: Callable[[int], bytes]
 ) -> dict[str, Callable[[], Exchange]]:
     """By name, in the order in which they were enabled."""
     secret = random_bytes(32)
@@ -34,6 +38,9 @@ def mechanisms(
     for name in listener.security.sasl_enabled_mechanisms:
         if name == "PLAIN":
             made[name] = partial(Plain, plain_passwords(listener))
+        elif name == "OAUTHBEARER":
+            assert keys is not None, "a listener of OAUTHBEARER has keys"
+            made[name] = partial(Bearer, keys, expectations(listener), now_ms)
         else:
             made[name] = partial(new_scram, name, users, random_bytes, secret)
     return made
@@ -41,6 +48,21 @@ def mechanisms(
 
 def new_scram(mechanism: str, users: Users, random_bytes: Callable[[int], bytes], secret: bytes) -> Scram:
     return Scram(mechanism, users, random_bytes(NONCE_SIZE).hex(), secret)
+
+
+def expectations(listener: Listener) -> Expectations:
+    """What a token must say. Its login module, where one is named, has no options here."""
+    if listener.security.jaas.get("OAUTHBEARER"):
+        module, options = parse_jaas(listener.security.jaas["OAUTHBEARER"])
+        if module != BEARER_MODULE or options:
+            raise ConfigError(f"sasl.jaas.config of OAUTHBEARER: expected {BEARER_MODULE} required;")
+    config = listener.security
+    return Expectations(
+        config.sasl_oauthbearer_expected_issuer,
+        config.sasl_oauthbearer_expected_audience,
+        config.sasl_oauthbearer_clock_skew_seconds,
+        config.sasl_oauthbearer_sub_claim_name,
+    )
 
 
 def plain_passwords(listener: Listener) -> dict[str, str]:
