@@ -285,3 +285,20 @@ def test_room_is_kept_for_a_start_on_a_full_disk(tmp_path: Path, monkeypatch: py
         assert reserve.exists(), "and set aside again when there is room"
 
     run(story())
+
+
+def test_nobody_else_may_read_the_files(tmp_path: Path) -> None:
+    """They hold the keys of users."""
+    path, journal = tmp_path / "store.sqlite", tmp_path / "journal"
+
+    async def story() -> None:
+        store = SqliteStore(str(path), str(journal))
+        await store.open()
+        await store.create("/a", b"secret", sequential=True)
+        await store.close()
+
+    asyncio.run(story())
+    assert [path.stat().st_mode & 0o777, journal.stat().st_mode & 0o777] == [0o600, 0o600]
+    path.chmod(0o644)  # as an earlier version left it
+    asyncio.run(story())
+    assert path.stat().st_mode & 0o777 == 0o600

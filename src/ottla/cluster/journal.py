@@ -28,6 +28,7 @@ TAIL_SIZE = 64
 GROWTH_MIN = 1 << 20  # a smaller file is not worth rewriting
 _NUMBER = re.compile(rb'"zxid":(\d+)}\n$')
 
+PRIVATE_MODE = 0o600
 Changes = dict[str, bytes | None]  # None for a node that is gone
 
 
@@ -76,7 +77,7 @@ class Journal:
         changes = {**self._waiting, **{path: data for path, data in changes.items() if not znodes.is_derived(path)}}
         line = (b"\n" if self._torn else b"") + encode_line(zxid, changes)
         try:
-            with open(self.path, "ab", buffering=0) as file:
+            with open(self.path, "ab", buffering=0, opener=open_private) as file:
                 whole = file.write(line) == len(line)
         except OSError as error:
             self._keep(changes, str(error))
@@ -104,7 +105,7 @@ class Journal:
         new = f"{self.path}.tmp"
         data = encode_line(zxid, {path: data for path, data in nodes.items() if not znodes.is_derived(path)})
         try:
-            with open(new, "wb", buffering=0) as file:
+            with open(new, "wb", buffering=0, opener=open_private) as file:
                 if file.write(data) < len(data):
                     raise OSError("the disk is full")
                 os.fsync(file.fileno())
@@ -114,6 +115,11 @@ class Journal:
             return
         self._size = self._begun = len(data)
         self._waiting, self._torn = {}, False
+
+
+def open_private(path: str, flags: int) -> int:
+    """The file is its owner's alone: it holds the keys of users."""
+    return os.open(path, flags | os.O_CLOEXEC, PRIVATE_MODE)
 
 
 def encode_line(zxid: int, changes: Mapping[str, bytes | None]) -> bytes:

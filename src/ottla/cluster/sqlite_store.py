@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.cluster.journal import Journal
+from ottla.cluster.journal import PRIVATE_MODE, Journal, open_private
 from ottla.cluster.metadata_store import (
     ANY,
     BadVersion,
@@ -253,9 +253,19 @@ class Database:
             return False
         return True
 
+    def _make_private(self) -> None:
+        """The file is its owner's alone. One that exists is not opened: closing it would give up SQLite's locks."""
+        with suppress(OSError):  # SQLite will say what is wrong
+            if os.path.exists(self._path):
+                os.chmod(self._path, PRIVATE_MODE)
+            else:
+                os.close(open_private(self._path, os.O_CREAT | os.O_RDWR))
+
     def _connect(self) -> None:
         database = None
         try:
+            if self._path != MEMORY:
+                self._make_private()
             database = sqlite3.connect(self._path, timeout=LOCK_WAIT_S, isolation_level=None, check_same_thread=False)
             database.execute("PRAGMA locking_mode=EXCLUSIVE")
             database.execute("PRAGMA journal_mode=WAL")
