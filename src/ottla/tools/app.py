@@ -21,6 +21,7 @@ from ottla.tools import (
     replicas,
     topics,
     transactions,
+    users,
     zookeeper,
 )
 from ottla.tools.console import console
@@ -63,6 +64,7 @@ app.add_typer(transactions.app, name="transactions")
 app.add_typer(reassign.app, name="reassign")
 app.add_typer(elect.app, name="elect")
 app.add_typer(replicas.app, name="replicas")
+app.add_typer(users.app, name="users")
 app.add_typer(acl.app, name="acl")
 app.add_typer(zookeeper.app, name="zookeeper")
 app.command()(produce)
