@@ -59,7 +59,7 @@ def pair(tmp_path: Path) -> tuple[Stream, ssl.SSLObject, ssl.MemoryBIO, ssl.Memo
             client.do_handshake()
         stream.feed(up.read())
         finished = stream.shake_hands()
-        down.write(stream.owed())
+        down.write(stream.take_cipher())
     return stream, client, down, up
 
 

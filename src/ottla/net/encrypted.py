@@ -98,7 +98,7 @@ class EncryptedOutbox(Outbox):
         if pieces:
             self._stream.encrypt(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         self._encrypting += size
-        self._cipher = memoryview(self._stream.owed())
+        self._cipher = memoryview(self._stream.take_cipher())
         return size
 
     def _take(self, size_max: int) -> bytes | memoryview:
@@ -155,5 +155,5 @@ class EncryptedConnection(Connection):
         if not self.closed and not self._out:
             self._stream.end()
             with suppress(OSError):
-                self._socket.send(self._stream.owed())
+                self._socket.send(self._stream.take_cipher())
         super().close()

@@ -41,14 +41,14 @@ class Authorizer:
                 self._entries[resource] = entries
             else:
                 self._entries.pop(resource, None)
-        self._changed()
+        self._refresh()
 
     def replace(self, entries: Mapping[Resource, frozenset[Entry]]) -> None:
         """These are all the entries that there are."""
         self._entries = {resource: some for resource, some in entries.items() if some}
-        self._changed()
+        self._refresh()
 
-    def _changed(self) -> None:
+    def _refresh(self) -> None:
         lengths: dict[ResourceType, set[int]] = {}
         for resource in self._entries:
             if resource.pattern is Pattern.PREFIXED:

@@ -96,7 +96,7 @@ class Handshakes:
                 finished = await loop.run_in_executor(self._pool, stream.shake_hands)
             except ssl.SSLError as error:
                 reason = reason_of(error)
-            if owed := stream.owed():  # after a failure, too: the client is told why
+            if owed := stream.take_cipher():  # after a failure, too: the client is told why
                 await loop.sock_sendall(sock, owed)
             if reason:
                 raise HandshakeError(reason)

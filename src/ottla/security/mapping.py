@@ -45,12 +45,12 @@ class Mapping:
                 return subject
             found = pattern.fullmatch(subject)
             if found is not None:
-                made = REFERENCE.sub(partial(replaced, found), text)
+                made = REFERENCE.sub(partial(replace_sign, found), text)
                 return made.lower() if case == "L" else made.upper() if case == "U" else made
         raise UnmappedError(f"no rule of {OPTION} is for the subject {subject}")
 
 
-def replaced(found: re.Match[str], sign: re.Match[str]) -> str:
+def replace_sign(found: re.Match[str], sign: re.Match[str]) -> str:
     return sign[1] if sign[2] is None else found[int(sign[2])] or ""
 
 

@@ -26,19 +26,19 @@ class Plain:
         except UnicodeDecodeError:
             raise LoginError("a token that is no text") from None
         if len(words) != 3:
-            raise refused(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(words)}")
+            raise refusal(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(words)}")
         identity, name, password = words
         if not name:
-            raise refused("Authentication failed: username not specified")
+            raise refusal("Authentication failed: username not specified")
         if not password:
-            raise refused("Authentication failed: password not specified")
+            raise refusal("Authentication failed: password not specified")
         # Compared in a time that says nothing, whether there is such a user or not.
         expected = self._passwords.get(name)
         same = hmac.compare_digest(digest(password), digest(password + "\0" if expected is None else expected))
         if expected is None or not same:
-            raise refused(NO_MATCH)
+            raise refusal(NO_MATCH)
         if identity not in ("", name):
-            raise refused(OTHER_IDENTITY)
+            raise refusal(OTHER_IDENTITY)
         self.user = name
         return b""
 
@@ -48,5 +48,5 @@ def digest(password: str) -> bytes:
     return hmac.digest(b"plain", password.encode(), "sha256")
 
 
-def refused(message: str) -> LoginError:
+def refusal(message: str) -> LoginError:
     return LoginError(message, told=message)

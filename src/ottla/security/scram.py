@@ -51,15 +51,15 @@ class Scram:
             text = token.decode()
         except UnicodeDecodeError:
             raise LoginError("a message that is no text") from None
-        said = self._challenged(text) if self._credential is None else self._proved(text)
+        said = self._make_challenge(text) if self._credential is None else self._check_proof(text)
         return said.encode()
 
-    def _challenged(self, text: str) -> str:
+    def _make_challenge(self, text: str) -> str:
         first = FIRST.fullmatch(text)
         if first is None or len(first["nonce"]) > NONCE_SIZE_MAX or len(first["name"]) > NAME_SIZE_MAX:
             raise LoginError("a first message that is none")
-        self._name = unescaped(first["name"])
-        if first["identity"] and unescaped(first["identity"]) != self._name:
+        self._name = unescape(first["name"])
+        if first["identity"] and unescape(first["identity"]) != self._name:
             raise LoginError("another identity than the user's")
         if "tokenauth=true" in (first["more"] or "").lower():
             raise LoginError("delegation tokens are not built")
@@ -80,7 +80,7 @@ class Scram:
         made = hmac.digest(self._secret, f"{self._mechanism} {name}".encode(), "sha512")
         return known or Credential(made[:SALT_SIZE], made, made, ITERATIONS_MIN)
 
-    def _proved(self, text: str) -> str:
+    def _check_proof(self, text: str) -> str:
         assert self._credential is not None
         final = FINAL.fullmatch(text)
         if final is None:
@@ -102,7 +102,7 @@ class Scram:
         return "v=" + base64.b64encode(hmac.digest(self._credential.server_key, message, self._hash)).decode()
 
 
-def unescaped(name: str) -> str:
+def unescape(name: str) -> str:
     """RFC 5802: a comma is =2C and an equals sign =3D; nothing else may follow one."""
     if re.search(r"=(?!2C|3D)", name):
         raise LoginError("a name that is written wrong")

@@ -44,7 +44,7 @@ class Stream:
     def feed(self, cipher: bytes) -> None:
         self._incoming.write(cipher)
 
-    def owed(self) -> bytes:
+    def take_cipher(self) -> bytes:
         """What TLS has to say."""
         return self._outgoing.read()
 

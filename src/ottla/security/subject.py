@@ -80,7 +80,7 @@ def attribute_of(attribute: bytes) -> str:
     keyword = KEYWORDS.get(dotted)
     if keyword is None or tag not in TEXTS:
         return f"{keyword or dotted}=#{raw.hex()}"
-    return f"{keyword}={escaped(value.decode(TEXTS[tag]))}"
+    return f"{keyword}={escape(value.decode(TEXTS[tag]))}"
 
 
 def dotted_of(number: bytes) -> str:
@@ -94,7 +94,7 @@ def dotted_of(number: bytes) -> str:
     return ".".join(map(str, (first, values[0] - 40 * first, *values[1:])))
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """As RFC 2253 has it: signs with a meaning, and blanks at either end."""
     made = "".join(f"\\{sign}" if sign in ESCAPED else sign for sign in text)
     if made.startswith(("#", " ")):
