@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SERVE = """
 import runpy, sys, time
 import ottla.broker, ottla.serve
-from ottla.log.store import Store
+from ottla.log.store import LogStore
 {added}
 sys.argv = ["ottla", "serve", *sys.argv[1:]]
 runpy.run_module("ottla", run_name="__main__", alter_sys=True)
@@ -33,7 +33,7 @@ def read(self, config_for):
     print("reading", flush=True)
     while True:
         time.sleep(0.01)
-Store.open = read
+LogStore.open = read
 """
 TIMEOUT_S = 60
 

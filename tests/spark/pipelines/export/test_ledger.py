@@ -108,10 +108,10 @@ def test_a_second_driver_is_refused_and_disturbs_nobody(tmp_path: Path, kind: st
 
 HOLDER = """
 import sys
-from ottla.spark.pipelines.export.exporting import Shape
+from ottla.spark.pipelines.export.exporting import TableShape
 from ottla.spark.pipelines.export.ledger import FolderLedger
 from ottla.spark.storage.location import Location
-ledger = FolderLedger(Location.parse(sys.argv[1]), Shape())
+ledger = FolderLedger(Location.parse(sys.argv[1]), TableShape())
 print("taken", flush=True)
 sys.stdin.read()
 """
