@@ -52,9 +52,11 @@ BUCKET: Final = "tables"
 TOO_BUSY: Final = "the machine is too busy"
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 SPACE: Final = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+# The clone may be in /tmp itself: it is there again, but for its sources.
 MOUNTS: Final = """
-mount --bind "$SHARED" /mnt && mount -t tmpfs tmpfs /tmp && mkdir -p "$SHARED" && mount --bind /mnt "$SHARED" &&
-umount /mnt && mount -t tmpfs tmpfs "$SOURCES" && touch /tmp/ready && exec sleep 86400
+mount --bind "$SHARED" /mnt && mount --bind "$CLONE" /srv && mount -t tmpfs tmpfs /tmp && mkdir -p "$SHARED" "$CLONE" &&
+mount --bind /mnt "$SHARED" && mount --bind /srv "$CLONE" && umount /mnt /srv &&
+mount -t tmpfs tmpfs "$SOURCES" && touch /tmp/ready && exec sleep 86400
 """
 
 
@@ -73,7 +75,8 @@ class Machine:
     def start(self) -> Machine:
         self._times += 1
         outside, inside = f"v{self.name}{self._times}", f"e{self.name}{self._times}"
-        environment = {**os.environ, "SHARED": str(self._shared), "SOURCES": str(SOURCES)}
+        folders = {"SHARED": str(self._shared), "SOURCES": str(SOURCES), "CLONE": str(SOURCES.parent)}
+        environment = {**os.environ, **folders}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen([*SPACE, "sh", "-c", MOUNTS], env=environment, stdout=log, stderr=log)
         self._first = wait_until(self._child, f"{self.name} is there", seconds=WAIT_S)
