@@ -196,6 +196,7 @@ REGISTRIES = {
 }
 HOST = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)+")
 OPTIMISED = re.compile(r"python[\w.]*\s+(?:-\w+\s+)*-O|PYTHONOPTIMIZE")
+STEP = re.compile(r"^(\d+)\. `([\w/]+\.py):([\w.]+)` ", re.MULTILINE)
 TEXT_SIZE_MAX = 1_000_000
 
 
@@ -205,13 +206,14 @@ def test_imports_point_one_way() -> None:
         package = belongs_to(path)
         if package in SATELLITES - ARROWS.keys():
             continue
-        assert package in ARROWS, f"{path.name}: a new part of the broker needs its place in ARROWS"
+        assert package in ARROWS, f"{name(path)}: a new part of the broker needs its place in ARROWS, at the top here"
+        allowed = PURE_ARROWS if is_pure(name(path)) else ARROWS[package]
         wrong += [
-            f"{name(path)}:{line} imports ottla.{module}"
+            f"{name(path)}:{line} imports ottla.{module}; it may import {', '.join(sorted(allowed)) or 'nothing'}"
             for module, line in imported(path)
             if not may_import(path, module)
         ]
-    assert not wrong, listed(wrong)
+    assert not wrong, f"imports point one way (ARROWS and PURE at the top of this file):\n{listed(wrong)}"
 
 
 def may_import(path: Path, module: str) -> bool:
@@ -233,7 +235,7 @@ def test_only_adaptors_touch_the_world(what: str) -> None:
         if belongs_to(path) not in SATELLITES and name(path) not in ADAPTORS[what]
         for how, line in touches(path, what)
     ]
-    assert not wrong, f"take the {what} as a parameter:\n{listed(wrong)}"
+    assert not wrong, f"take the {what} as a parameter, as the adaptors' callers do:\n{listed(wrong)}"
 
 
 def test_exemptions_are_for_files_that_exist() -> None:
@@ -251,11 +253,12 @@ def test_errors_are_caught_by_name() -> None:
         for node in ast.walk(tree(path))
         if isinstance(node, ast.ExceptHandler) and catches_all(node) and not raises_again(node)
     ]
-    assert not wrong, listed(wrong)
+    assert not wrong, f"name the errors that you expect, or raise again; the rest is for ROOTS:\n{listed(wrong)}"
 
 
 def test_every_module_says_what_it_is() -> None:
-    assert not [name(path) for path in sources() if path.stat().st_size and not ast.get_docstring(tree(path))]
+    silent = [name(path) for path in sources() if path.stat().st_size and not ast.get_docstring(tree(path))]
+    assert not silent, f"no docstring at the top of:\n{listed(silent)}"
 
 
 def test_assertions_stay_on() -> None:
@@ -266,7 +269,33 @@ def test_assertions_stay_on() -> None:
 def test_generated_pages_are_fresh() -> None:
     docs = script("docs")
     stale = [page for page, content in docs.pages().items() if text(ROOT / page) != content]
-    assert not stale, f"run `make docs`: {listed(stale)}"
+    assert not stale, f"run `make docs`, or `python scripts/docs.py` if all is set up:\n{listed(stale)}"
+
+
+def test_walks_go_through_functions_that_exist() -> None:
+    """Those of docs/tour.md: numbered from 1, and no function twice, since a walk has no step back."""
+    chapter = text(ROOT / "docs" / "tour.md").partition("\n## Four walks\n")[2].partition("\n## ")[0]
+    walks = chapter.split("\n### ")[1:]
+    assert len(walks) == 4
+    for walk in walks:
+        steps = STEP.findall(walk)
+        title, places = walk.splitlines()[0], [f"{file}:{function}" for _, file, function in steps]
+        assert [int(number) for number, _, _ in steps] == list(range(1, len(steps) + 1)), f"{title}: count anew"
+        assert len(set(places)) == len(places), f"{title}: a step is there twice"
+        gone = [
+            f"{file}:{function}"
+            for _, file, function in steps
+            if not (SOURCE / file).is_file() or not defines(tree(SOURCE / file), function.split("."))
+        ]
+        assert not gone, f"docs/tour.md, {title}: not in src/ottla any more:\n{listed(gone)}"
+
+
+def defines(node: ast.AST, path: list[str]) -> bool:
+    """Whether a module or class has this function, or this class with that method."""
+    if not path:
+        return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    named = (one for one in ast.iter_child_nodes(node) if getattr(one, "name", None) == path[0])
+    return any(defines(one, path[1:]) for one in named)
 
 
 def test_only_text_is_kept() -> None:

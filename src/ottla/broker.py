@@ -2,7 +2,7 @@
 
 sockets      Listener       bound first, so that a port in use is noticed before anything is touched; opened last
 files        Store          every log is open, and recovered if need be, before a client gets an answer
-metadata     Metadata       what is known of the cluster, and who decides: see `founding.py`
+metadata     Metadata       what is known of the cluster, and who decides: see `founding/`
 partitions   Replicas       follow the image, or the controller
 groups       Groups         follow their topic's partitions, and so do Transactions
 requests     Dispatch       hands frames to the handlers

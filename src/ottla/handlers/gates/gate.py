@@ -7,8 +7,8 @@ A gate takes out of the request what its sender may not do, and returns a functi
 answer; or None, if nothing was taken out. BrokerError refuses the whole request. `Reply` is an answer without the
 handler. A gate is a generator that yields after each element: long lists are checked in slices.
 
-Handlers know nothing of this: without an authorizer no gate is ever called. An API without a gate is open to all who
-are connected, so `UNGUARDED` names those on purpose, and a test sees that every API is in one list or the other.
+Handlers know nothing of this: without an authorizer no gate is ever called. `UNGUARDED` names
+the APIs that are open to all who are connected; every other must have a gate, which `tests/handlers/gates` checks.
 """
 
 from __future__ import annotations
