@@ -135,6 +135,7 @@ class Registration:
         epoch = await self._register_at_last()
         self._stop_listening = self._store.subscribe(self._listen)
         self._stop_watching = self._store.watch(znodes.broker_path(self.node_id), lambda event: self._wanted.set())
+        self._wanted.set()  # a removal before the watch was set is seen by whoever looks after it was
         self._registering = asyncio.get_running_loop().create_task(self._stay())
         return epoch
 
@@ -158,9 +159,10 @@ class Registration:
                     break
         finally:
             cancel()
-        self._remember(self._store.session)
-        self.broker_epoch = stat.czxid
-        logger.info("registered", extra={"node": self.node_id, "epoch": self.broker_epoch})
+        if stat.czxid != self.broker_epoch:
+            self._remember(self._store.session)
+            self.broker_epoch = stat.czxid
+            logger.info("registered", extra={"node": self.node_id, "epoch": self.broker_epoch})
         return self.broker_epoch
 
     async def _is_ours(self, path: str) -> bool:
