@@ -54,6 +54,9 @@ KEY = Struct(">h")
 # The largest request without records: 65,536 of the longest names. What is read from it, and what is answered, may be
 # as large again, and nothing that a group says fits into a record when it is larger.
 PLAIN_SIZE_MAX = 16 << 20
+# Frames that may be handled at once: how many, and how large. Larger writes gain little by being one.
+GATHERED_MAX = 64
+GATHERED_SIZE_MAX = 64 * 1024
 # One read into a large buffer takes at most this much.
 FILL_SIZE_MAX = 1 << 20
 # From here on a frame is mapped. New pages cost more time than copying does, so smaller ones grow by copying.
@@ -251,7 +254,7 @@ class Connection:
         if fresh:
             self.arrived = started
         answers, out, unchecked_max = self._answers, self._out, self._limits.unchecked_max
-        turn_s = 0.0
+        turn_s, gather = 0.0, getattr(self._handle, "gather", None)
         while size - position >= 4:
             if (answers or out.size) and self._is_stopped():
                 self._keep(data[position:])
@@ -269,6 +272,11 @@ class Connection:
                     self._slow = True
                     self._wait(data[position:])
                     return
+            if gather is not None and size - end > 4:
+                position, gathered = self._handle_several(gather, data, position)
+                if gathered:
+                    continue
+                gather = None  # nothing to gain here
             answer = self._handle(self, data[position + 4 : end])
             if answer.__class__ is list and not answers:
                 out.add(answer)
@@ -280,6 +288,27 @@ class Connection:
         self._slow = monotonic() - started >= LONG_TURN_S
         if position < size:
             self._hold(data[position:])
+
+    def _handle_several(
+        self, gather: Callable[[Connection, list[memoryview]], list[Answer]], data: memoryview, position: int
+    ) -> tuple[int, bool]:
+        """Handle as many of the small frames from there on as can be at once: where to go on, and whether any was."""
+        frames, size, at = list[memoryview](), len(data), position
+        while size - at >= 4 and len(frames) < GATHERED_MAX:
+            (length,) = _unpack_length(data, at)
+            end = at + 4 + length
+            if not 0 <= length <= GATHERED_SIZE_MAX or end > size:
+                break
+            frames.append(data[at + 4 : end])
+            at = end
+        answers = gather(self, frames) if len(frames) > 1 else []
+        for frame, answer in zip(frames, answers, strict=False):
+            position += 4 + len(frame)
+            if answer.__class__ is list and not self._answers:
+                self._out.add(answer)
+            elif answer is not None:
+                self._line_up_answer(answer)
+        return position, bool(answers)
 
     def _keep(self, data: memoryview) -> None:
         """Handle these frames later, and read no more until then."""
