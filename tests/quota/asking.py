@@ -52,7 +52,7 @@ def list_quotas(port: int, kind: str = "user") -> dict[tuple[tuple[str, str | No
     with Wired(port, client_id="admin") as admin:
         answer = admin.ask(DescribeClientQuotasRequest(components=[component], strict=False), 1)
     return {
-        tuple((one.entity_type, one.entity_name) for one in entry.entity): {
+        tuple(sorted((one.entity_type, one.entity_name) for one in entry.entity)): {
             value.key: value.value for value in entry.values
         }
         for entry in answer.entries
