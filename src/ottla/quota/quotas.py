@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.quota.entity import CONNECTION, FETCH, MUTATION, PRODUCE, REQUEST
 from ottla.quota.limits import Limits
-from ottla.quota.rate import Rate, TokenBucket, Window
+from ottla.quota.rate import Rate, SteadyRate, TokenBucket, Window
 from ottla.quota.sensors import Sensors
 
 if TYPE_CHECKING:
@@ -41,12 +41,13 @@ class Quotas:
         self.limits = NOTHING
         self.figures = {key: Figures() for key in (PRODUCE, FETCH, REQUEST, MUTATION, CONNECTION)}
         self._window = window
-        self._rates: dict[str, Sensors[Rate]] = {key: Sensors(self._rate) for key in (PRODUCE, FETCH, REQUEST)}
+        self._rates: dict[str, Sensors[Rate] | Sensors[SteadyRate]] = {
+            PRODUCE: Sensors(lambda: SteadyRate(window)),
+            FETCH: Sensors(lambda: SteadyRate(window)),
+            REQUEST: Sensors(lambda: Rate(window)),
+        }
         self._buckets: Sensors[TokenBucket] = Sensors(lambda: TokenBucket(mutation_window))
-        self._connections: Sensors[Rate] = Sensors(self._rate)
-
-    def _rate(self) -> Rate:
-        return Rate(self._window)
+        self._connections: Sensors[Rate] = Sensors(lambda: Rate(window))
 
     def __len__(self) -> int:
         """How many sensors there are."""
