@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from security.certificates import Certificate
 
 from ottla.embed import BrokerThread
+from ottla.testing.certificates import Certificate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,11 @@
-"""Certificates for tests, made in memory in a few milliseconds each: an authority, and what it signs."""
+"""Certificates for tests, made in memory in a few milliseconds each: an authority, and what it signs.
+
+    authority = Certificate("authority")
+    broker = Certificate("broker", authority, hosts=("127.0.0.1", "localhost"))
+    broker.write(folder / "broker.pem")
+
+They hold for two days. Needs `cryptography`.
+"""
 
 from __future__ import annotations
 
