@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 PORT = 9092
 CONSOLE = "127.0.0.1:8190"
-EVERYWHERE = ("", "0.0.0.0", "::")
+EVERYWHERE = ("", "0.0.0.0", "::")  # nosec B104 # what to look for, not where to listen
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DEAF_S_MAX = 20.0  # no request may hold the loop for more than a fraction of a second
 
