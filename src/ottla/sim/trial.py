@@ -12,7 +12,8 @@ from ottla.sim.world import World, Wrong
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MEMORY = Path("/dev/shm")  # where there is one: the files of a story are small and soon gone
+# Where there is one: the files of a story are small and soon gone. Their folder has a random name.
+MEMORY = Path("/dev/shm")  # nosec B108 # see above
 
 
 class Outcome(NamedTuple):

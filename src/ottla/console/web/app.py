@@ -44,7 +44,7 @@ PAGES = (
     audit,
 )
 WEBSOCKET_MAX = 1 << 20
-EVERYWHERE = ("0.0.0.0", "::", "")
+EVERYWHERE = ("0.0.0.0", "::", "")  # nosec B104 # what to look for, not where to listen
 
 
 def application(console: Console) -> Guard:
