@@ -13,10 +13,10 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from security.certificates import Certificate
 from security.conftest import PLAIN_MODULE
 from waiting import wait_until
 
+from ottla.testing.certificates import Certificate
 from ottla.testing.cluster import Cluster
 from ottla.testing.ports import free_ports
 
