@@ -34,10 +34,11 @@ ARROWS = {
     "records": {"errors", "config"},
     "log": GROUND | {"records"},
     "cluster": GROUND | {"wire", "security"},
+    "quota": {"errors"},
     "replica": GROUND | {"wire", "records", "log", "cluster"},
     "coord": GROUND | {"wire", "records", "log", "cluster", "replica"},
-    "handlers": GROUND | {"security", "wire", "records", "log", "cluster", "replica", "coord", "telemetry"},
-    "net": GROUND | {"security", "wire", "handlers"},
+    "handlers": GROUND | {"security", "wire", "records", "log", "cluster", "quota", "replica", "coord", "telemetry"},
+    "net": GROUND | {"security", "wire", "quota", "handlers"},
     "founding": GROUND | {"security", "log", "cluster", "replica"},
     "telemetry": GROUND | {"wire", "records", "log", "cluster", "replica", "coord"},
     "metrics": GROUND | {"wire", "telemetry", "log", "cluster", "replica", "coord", "handlers", "net", "founding"},
@@ -75,6 +76,7 @@ PURE = (
     "coord/patterns.py",
     "coord/groups/",
     "coord/transactions/",
+    "quota/",
 )
 DRIVERS = {
     "cluster/control/awaiting.py",

@@ -17,6 +17,7 @@ Laws:
   handling; only one that is worked out in slices holds back that too.
 - Two bounds stop the reading of a connection until it drains: requests not yet answered, and bytes not yet sent, also
   those of answers that wait behind a late one.
+- A connection whose client is over a quota is muted: nothing is read from it for a while.
 - A connection gets a turn, not the loop. Frames that are left when it is over wait for the next one, and a connection
   whose last turn was long waits before it handles anything: others, who ask for less, go first.
 """
@@ -156,6 +157,7 @@ class Connection:
         "_held_size",
         "_limits",
         "_loop",
+        "_mute",
         "_on_close",
         "_out",
         "_queued",
@@ -173,6 +175,7 @@ class Connection:
         "host",
         "listener",
         "login",
+        "muted_by",
         "port",
         "principal",
         "software",
@@ -222,6 +225,8 @@ class Connection:
         self._out = Outbox()
         self._reading = True
         self._writing = False
+        self._mute: asyncio.TimerHandle | None = None  # the end of the time in which nothing is read
+        self.muted_by: Any = None  # why
         loop.add_reader(self._fd, self._on_readable)
 
     # ------------------------------------------------------------------ in
@@ -395,6 +400,7 @@ class Connection:
             self._exclusive
             or len(self._answers) >= self._limits.requests_max
             or self._out.size + self._waiting_size > self._limits.unsent_size_max
+            or self._mute is not None
         )
 
     def _stop_reading(self) -> None:
@@ -411,6 +417,22 @@ class Connection:
         elif not self._reading:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
+
+    def mute(self, seconds: float, cause: Any) -> None:
+        """Read nothing for so long, because of a quota. What was asked before is answered meanwhile."""
+        until = self._loop.time() + seconds
+        if self.closed or self._closing or (self._mute is not None and self._mute.when() >= until):
+            return
+        if self._mute is not None:
+            self._mute.cancel()
+        self._mute, self.muted_by = self._loop.call_at(until, self.unmute), cause
+        self._stop_reading()
+
+    def unmute(self) -> None:
+        if self._mute is not None:
+            self._mute.cancel()
+            self._mute = self.muted_by = None
+            self._resume_reading()
 
     # ------------------------------------------------------------------ out
 
@@ -538,6 +560,8 @@ class Connection:
             self._loop.remove_reader(self._fd)
         if self._writing:
             self._loop.remove_writer(self._fd)
+        if self._mute is not None:
+            self._mute.cancel()
         self._socket.close()
         for answer in self._answers:
             if isinstance(answer, Deferred):
