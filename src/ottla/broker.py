@@ -28,10 +28,11 @@ from ottla.disk import RealDisk
 from ottla.founding.alone import Alone
 from ottla.handlers.call import Parts
 from ottla.log.store import LogStore
-from ottla.net.connection import Limits, Receiver
+from ottla.net.connection import Limits
 from ottla.net.dispatch import Dispatch
 from ottla.net.enforcement import Enforcement
 from ottla.net.listener import Admission, Listener, bind
+from ottla.net.receiver import Receiver
 from ottla.records.native import warn_if_missing
 from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
