@@ -331,7 +331,7 @@ class Dispatch:
         """The way past messages, where nothing stands in front of the handler that wants to see them."""
         key = route.counts.key
         make = select_apis(self._parts)[key].shortcut
-        if make is None or self._authorizer is not None or key in self._around:
+        if make is None or self._authorizer is not None or self._throttling is not None or key in self._around:
             return None
         found: Callable[[Connection, memoryview], Any] | None = make(self._parts, route.version)
         return found
@@ -354,6 +354,7 @@ class Dispatch:
             self._throttling = throttling
             for route in self._routes.values():
                 route.handler = self._find_handler(route.counts.key)
+                route.shortcut = self._find_shortcut(route)
 
     def _step_down(self, correlation: int) -> list[Part]:
         from ottla.handlers.versions import refuse_version
