@@ -28,17 +28,18 @@ from ottla.disk import RealDisk
 from ottla.founding.alone import Alone
 from ottla.handlers.call import Parts
 from ottla.log.store import LogStore
-from ottla.net.connection import Limits, Receiver
+from ottla.net.connection import Limits
 from ottla.net.dispatch import Dispatch
 from ottla.net.enforcement import Enforcement
 from ottla.net.listener import Admission, Listener, bind
+from ottla.net.receiver import Receiver
 from ottla.records.native import warn_if_missing
 from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
 from ottla.telemetry.receiver import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from socket import socket
     from typing import Any
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from ottla.net.connection import Answer, Connection
     from ottla.net.doors import Doors
     from ottla.security.authorizer import Authorizer
+    from ottla.security.first_users import FirstUser
 
 log = logging.getLogger("ottla.broker")
 
@@ -73,8 +75,10 @@ class Broker:
         clock: Clock | None = None,
         disk: Disk | None = None,
         metadata_store: MetadataStore | None = None,
+        first_users: Sequence[FirstUser] = (),
     ) -> None:
         self.config = config
+        self._first_users = first_users
         self.clock: Clock = clock or SystemClock()
         self.disk: Disk = disk or RealDisk()
         self.node_id = config.node_id
@@ -129,6 +133,7 @@ class Broker:
         self._transactions.start()
         metadata.subscribe(self._groups.apply)
         await self._open_rules()
+        await self._add_first_users()
         self._dispatch = dispatch = self._serve(markers)
         self._own(self._store.run())
         self._own(self._store.cleaner.run())
@@ -153,6 +158,13 @@ class Broker:
         shared = founding.membership is not None
         self._acl_store = AclStore(founding.metadata_store, self._authorizer, self.clock, shared=shared)
         await self._acl_store.start()
+
+    async def _add_first_users(self) -> None:
+        """Those that are not known yet: who has changed a password since keeps it."""
+        for user in self._first_users:
+            if user.mechanism not in self._user(user.name):
+                await self._founding.controller.alter_user(user.name, {user.mechanism: user.kept})
+                log.info("%s can log in by %s", user.name, user.mechanism)
 
     async def _open_metrics(self) -> None:
         """From the start on: whether a broker lives is asked while it recovers its logs, too."""

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from waiting import until
 
-from ottla.net.connection import Answer, Connection, Deferred, Limits, Receiver
+from ottla.net.connection import Answer, Connection, Deferred, Limits
 from ottla.net.listener import Admission, Listener, bind
+from ottla.net.receiver import Receiver
 
 
 def silent(_: Connection, data: memoryview) -> Answer:

@@ -71,6 +71,17 @@ def test_a_producer_over_its_quota_is_told_and_not_read(port: int, name: str) ->
         assert client.ask(produce("t", LARGE), 9).throttle_time_ms == 0
 
 
+def test_the_short_way_of_a_produce_leads_past_no_quota(port: int, name: str) -> None:
+    """It is taken as long as there are no quotas at all."""
+    with Wired(port, client_id=name) as client:
+        assert client.ask(produce("t", LARGE), 9).throttle_time_ms == 0
+        set_quota(port, entity(client_id=name), producer_byte_rate=1)
+        assert client.ask(produce("t", LARGE), 9).throttle_time_ms > 0
+    set_quota(port, entity(client_id=name), producer_byte_rate=None)
+    with Wired(port, client_id=name) as client:
+        assert client.ask(produce("t", LARGE), 9).throttle_time_ms == 0
+
+
 def test_another_quota_lets_nobody_off(port: int, name: str) -> None:
     set_quota(port, entity(client_id=name), producer_byte_rate=1)
     with Wired(port, client_id=name) as client:

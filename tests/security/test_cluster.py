@@ -16,10 +16,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from quota.asking import Quotas, entity, list_quotas, set_quota
-from security.certificates import Certificate
 from security.conftest import PLAIN_MODULE
 from waiting import wait_until
 
+from ottla.testing.certificates import Certificate
 from ottla.testing.cluster import Cluster
 from ottla.testing.ports import free_ports
 

@@ -51,12 +51,16 @@ Handler = TypeVar("Handler", bound="Callable[..., Any]")
 T = TypeVar("T")
 if TYPE_CHECKING:
     Steps: TypeAlias = Generator[Any, None, T]  # yields None, or a future
+    MakeShortcut: TypeAlias = Callable[["Parts", int], Any]  # of a version; see `shortcut`
 
 
 class Peer(Protocol):
     """The connection of a request."""
 
+    host: str
     port: int
+    listener: str
+    dialled: tuple[str, int]
     software: tuple[str, str]  # of the client: name and version, as it says
     principal: Principal  # as which it is authenticated
     login: Login | None  # of a connection with SASL
@@ -138,6 +142,7 @@ class Registration:
     versions: tuple[int, int]
     function: Callable[..., Any]
     for_members: bool = False  # between brokers of a cluster: a broker that runs alone does not have it
+    shortcut: MakeShortcut | None = None  # what answers the usual request of a version without messages, if anything
 
 
 REGISTRY: dict[int, Registration] = {}
@@ -152,7 +157,11 @@ def select_apis(parts: Parts | None) -> dict[int, Registration]:
 
 
 def handles(
-    request: type, *, versions: tuple[int, int] | None = None, for_members: bool = False
+    request: type,
+    *,
+    versions: tuple[int, int] | None = None,
+    for_members: bool = False,
+    shortcut: MakeShortcut | None = None,
 ) -> Callable[[Handler], Handler]:
     """Register the decorated function as the handler of this request."""
 
@@ -161,7 +170,7 @@ def handles(
         key = spec.key
         assert key is not None, f"{request.__name__} is no request"
         assert key not in REGISTRY, f"two handlers of API {key}"
-        REGISTRY[key] = Registration(key, request, versions or spec.versions, function, for_members)
+        REGISTRY[key] = Registration(key, request, versions or spec.versions, function, for_members, shortcut)
         return function
 
     return register

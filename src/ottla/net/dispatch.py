@@ -55,6 +55,7 @@ CHANGING = (
     frozenset((19, 20, 21, 30, 31, 33, 34, 37, 42, 43, 44, 45, 49, 51)),  # topics, options and the like
 )
 LOGIN = frozenset((17, 36))  # what comes next may be read in another way
+ROUTE = Struct(">I")  # API key and version, as routes are known by
 ANSWER = Struct(">ii")  # length, correlation id
 ANSWER_FLEXIBLE = Struct(">iix")  # the same, and no tagged fields
 
@@ -82,6 +83,7 @@ class Route:
         "reading",
         "request",
         "response",
+        "shortcut",
         "version",
     )
 
@@ -92,6 +94,7 @@ class Route:
         self.faulty = fault_finder(api.response, key)
         self.reading = key in READING
         self.handler = handler
+        self.shortcut: Callable[[Connection, memoryview], Any] | None = None
         self.request = api.request
         self.response = api.response
         self.decode: Callable[..., tuple[Any, int]] = codec.decoder(api.request, version)
@@ -130,6 +133,11 @@ class Dispatch:
         return [route.counts for route in self._routes.values()]
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer:
+        known = self._routes.get(ROUTE.unpack_from(frame)[0]) if len(frame) >= ROUTE.size else None
+        if known is not None and known.shortcut is not None:
+            answer = self._take_shortcut(known, connection, frame)
+            if answer is not None:
+                return answer
         try:
             key, version, correlation, client_id, position = parse_header(frame)
             route = self._routes.get(key << 16 | (version & 0xFFFF)) or self._route(key, version)
@@ -156,6 +164,32 @@ class Dispatch:
             response = route.handler(self._parts, call, request)
         except Exception as error:
             response = failure(route, request, error)
+        return self._conclude(route, connection, correlation, frame, request, response)
+
+    def _take_shortcut(self, route: Route, connection: Connection, frame: memoryview) -> Answer:
+        """The answer, if this is a request for it; None if nothing was done."""
+        assert route.shortcut is not None
+        try:
+            answer = route.shortcut(connection, frame)
+        except Exception as error:
+            log.error("a handler failed on %s", route.request.__name__, exc_info=error)
+            raise Hangup(f"{route.request.__name__} failed") from None
+        if answer.__class__ is bytes:
+            counts = route.counts
+            counts.requests += 1
+            if not counts.requests & counts.untimed:
+                weight = counts.untimed + 1
+                connection.unsent.append((counts, connection.arrived, connection.begun, monotonic(), 0.0, weight))
+            return [answer]
+        if answer is None:
+            return None
+        correlation, request, response = answer
+        return self._conclude(route, connection, correlation, frame, request, response)
+
+    def _conclude(
+        self, route: Route, connection: Connection, correlation: int, frame: memoryview, request: Any, response: Any
+    ) -> Answer:
+        """The answer that a handler gave, or how it comes later."""
         if response.__class__ is route.response:
             parts = self._encode(route, correlation, response)
             counts = route.counts
@@ -277,6 +311,7 @@ class Dispatch:
                 return None
             raise Hangup(f"API {key} is served from version {low} to {high}, asked for was {version}")
         route = Route(key, version, self._find_handler(key), for_members=registered.for_members)
+        route.shortcut = self._find_shortcut(route)
         self._routes[key << 16 | version] = route
         return route
 
@@ -292,6 +327,15 @@ class Dispatch:
         around = self._around.get(key)
         return handler if around is None else around(handler)
 
+    def _find_shortcut(self, route: Route) -> Callable[[Connection, memoryview], Any] | None:
+        """The way past messages, where nothing stands in front of the handler that wants to see them."""
+        key = route.counts.key
+        make = select_apis(self._parts)[key].shortcut
+        if make is None or self._authorizer is not None or self._throttling is not None or key in self._around:
+            return None
+        found: Callable[[Connection, memoryview], Any] | None = make(self._parts, route.version)
+        return found
+
     def intercept(self, key: int, around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
         """Put a function around the handler of an API, for faults on purpose; None takes it away again."""
         if around is None:
@@ -302,6 +346,7 @@ class Dispatch:
         for route in self._routes.values():
             if route.counts.key == key:
                 route.handler = handler
+                route.shortcut = self._find_shortcut(route)
 
     def measure(self, throttling: Throttling | None) -> None:
         """Have every request measured; None: there are no quotas (any more)."""
@@ -309,6 +354,7 @@ class Dispatch:
             self._throttling = throttling
             for route in self._routes.values():
                 route.handler = self._find_handler(route.counts.key)
+                route.shortcut = self._find_shortcut(route)
 
     def _step_down(self, correlation: int) -> list[Part]:
         from ottla.handlers.versions import refuse_version

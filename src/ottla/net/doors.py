@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.net.connection import Limits
 from ottla.net.entrance import Entrance
-from ottla.net.gate import Gate
+from ottla.net.login_gate import LoginGate
 from ottla.security.certificates import Certificates
 from ottla.security.handshake import Handshakes
 from ottla.security.keys import Keys
@@ -57,10 +57,10 @@ class Doors:
         gate = self._gate(listener, dispatch, limits, users, delay_s) if listener.authenticated else None
         return Entrance(self.handshakes, certificates=self._certificates.get(listener.name), gate=gate, delay_s=delay_s)
 
-    def _gate(self, listener: Listener, dispatch: Dispatch, limits: Limits, users: Users, delay_s: float) -> Gate:
+    def _gate(self, listener: Listener, dispatch: Dispatch, limits: Limits, users: Users, delay_s: float) -> LoginGate:
         known = self._mechanisms(listener, users)
         make_login = partial(Login, known, self._clock.monotonic, listener.security.connections_max_reauth_ms, delay_s)
-        return Gate(dispatch, limits, make_login)
+        return LoginGate(dispatch, limits, make_login)
 
     def _mechanisms(self, listener: Listener, users: Users) -> dict[str, Callable[[], Exchange]]:
         keys = self._keys.get(listener.name)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.net.connection import Connection, Limits, Receiver, plain
+from ottla.net.connection import Connection, Limits, plain
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ottla.net.connection import Answer
     from ottla.net.entrance import Entrance
+    from ottla.net.receiver import Receiver
 
 log = logging.getLogger("ottla.net")
 

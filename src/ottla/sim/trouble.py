@@ -37,6 +37,7 @@ class Trouble:
             "cut one way": self.cut_one_way,
             "isolate": self.isolate,
             "depose": self.depose,
+            "orphan": self.orphan,
             "reset": self.reset,
             "slow": self.slow,
             "store away": self.store_away,
@@ -157,6 +158,7 @@ class Trouble:
 
     async def clock(self) -> None:
         node = self._chance.choice(self.world.nodes)
+        self.world.checks.note_clock_jump()
         node.clock.jump(self._chance.choice((-3_600_000, 3_600_000, -1000, 60_000)))
 
     async def full(self) -> None:
@@ -217,6 +219,28 @@ class Trouble:
         for way in ways:
             self.world.network.heal(*way)
         self.world.loop.note(f"{name} is back")
+
+    async def orphan(self) -> None:
+        """A follower gets nothing more, and is still in sync when its leader dies: it may be the next."""
+        led = sorted(state for state in self.world.checks.states.values() if state.leader >= 0 and len(state.isr) > 1)
+        if not led:
+            return
+        state = self._chance.choice(led)
+        leader = self.world.nodes[state.leader]
+        follower = f"b{self._chance.choice([number for number in state.isr if number != state.leader])}"
+        if not leader.running or leader.paused or leader.name in self._busy:
+            return
+        self._busy.add(leader.name)
+        for way in ((leader.name, follower), (follower, leader.name)):
+            self.world.network.cut(*way)
+        self.world.loop.note(f"{follower} gets nothing more from {leader.name}")
+        await asyncio.sleep(self._chance.uniform(0.2, 2))
+        leader.kill()
+        for way in ((leader.name, follower), (follower, leader.name)):
+            self.world.network.heal(*way)
+        await asyncio.sleep(self._moment())
+        self.world.start(leader)
+        self._busy.discard(leader.name)
 
     async def reset(self) -> None:
         one, other = self._two()

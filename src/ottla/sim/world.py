@@ -57,6 +57,10 @@ OPTIONS = {
     "replica.fetch.wait.max.ms": "500",
     "group.initial.rebalance.delay.ms": "100",
     "log.segment.bytes": "16384",
+    "offsets.topic.segment.bytes": "2048",  # so that they are compacted in a story
+    "transaction.state.log.segment.bytes": "2048",
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.min.cleanable.ratio": "0.1",
     "leader.imbalance.check.interval.seconds": "20",
     "auto.create.topics.enable": "false",
     "controlled.shutdown.enable": "true",
@@ -144,9 +148,11 @@ class World:
     async def _story(self) -> None:
         for node in self.nodes:
             self.start(node)
-        admin = self.client("admin")
-        await self.in_process("admin", self._create(admin))
         cast = Cast(self, Random(f"{self.seed} cast"), self._parts)
+        topics = [make_topic(TOPIC, len(self.partitions), {"min.insync.replicas": "2"})]
+        topics += [make_topic(name, 1, configs) for name, configs in cast.topics.items()]
+        for topic in topics:
+            await self.in_process("admin", self._create(self.client("admin"), topic))
         cast.begin()
         await self.trouble.run()
         await self.trouble.heal()
@@ -195,15 +201,7 @@ class World:
             self.history.check_found(key, logs[key])
         return logs
 
-    async def _create(self, client: Client) -> None:
-        configs = [CreatableTopicConfig(name="min.insync.replicas", value="2")]
-        topic = CreatableTopic(
-            name=TOPIC,
-            num_partitions=len(self.partitions),
-            replication_factor=3,
-            assignments=[],
-            configs=configs,
-        )
+    async def _create(self, client: Client, topic: CreatableTopic) -> None:
         while True:
             await client.refresh()
             controller = client.address(client.controller)
@@ -228,6 +226,16 @@ class World:
         """Run this as a process on a host of that name."""
         _, context = self.loop.process(name)
         return self.loop.create_task(work, context=context)
+
+
+def make_topic(name: str, partitions: int, configs: Mapping[str, str]) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=3,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=option, value=value) for option, value in configs.items()],
+    )
 
 
 class Alarm(logging.Handler):
