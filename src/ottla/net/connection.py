@@ -261,7 +261,7 @@ class Connection:
         answers, out, unchecked_max = self._answers, self._out, self._limits.unchecked_max
         turn_s = 0.0
         while size - position >= 4:
-            if (answers or out.size) and self._is_stopped():
+            if (answers or out.size or self._mute is not None) and self._is_stopped():
                 self._keep(data[position:])
                 return
             (length,) = _unpack_length(data, position)
