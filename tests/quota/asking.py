@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.embed import BrokerThread
 
 SPECIFIED = 2
+Quotas = dict[tuple[tuple[str, str | None], ...], dict[str, float]]  # of each entity
 
 
 def port_of(broker: BrokerThread, listener: str = "PLAINTEXT") -> int:
@@ -47,7 +48,7 @@ def set_quota(port: int, named: list[EntityData], **values: float | None) -> Non
         assert entry.error_code == 0, entry.error_message
 
 
-def list_quotas(port: int, kind: str = "user") -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
+def list_quotas(port: int, kind: str = "user") -> Quotas:
     component = ComponentData(entity_type=kind, match_type=SPECIFIED, match=None)
     with Wired(port, client_id="admin") as admin:
         answer = admin.ask(DescribeClientQuotasRequest(components=[component], strict=False), 1)

@@ -107,16 +107,17 @@ class Changes:
         """The same of anybody who may have a quota, given by the path of the node below /config."""
         async with self._deciding:
             await self._metadata.turns.pause()
-            after = await self._write_entity(node, changes)
+            await self._write_entity(node, changes)
         user = znodes.user_at(node)
 
         def is_known(image: Image) -> bool:
-            return (image.quotas.get(node, {}) if user is None else image.users.get(user, {})) == after
+            kept = image.quotas.get(node, {}) if user is None else image.users.get(user, {})
+            return all(kept.get(name) == value for name, value in changes.items())  # others may change the rest
 
         await self._awaiting.until(is_known, KNOWN_S)
 
-    async def _write_entity(self, node: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """What is kept afterwards. Another broker may write the rest of it at the same time: then it is read again."""
+    async def _write_entity(self, node: str, changes: Mapping[str, str | None]) -> None:
+        """Write what is kept of somebody. Another broker may write at the same time: then it is read again."""
         path = znodes.entity_path(node)
         kind, _, name = node.partition("/")
         try:
@@ -125,7 +126,7 @@ class Changes:
                 present = znodes.decode_configs(found.data) if found is not None else {}
                 after = alterations.change_user(present, changes)
                 if after == present:
-                    return after
+                    return
                 data = znodes.encode_configs(after)
                 if found is None:
                     ops = [*await entity_nodes.make_parents(self._store, node), Create(path, data)]
@@ -133,7 +134,7 @@ class Changes:
                     ops = [Set(path, data, found.stat.version)]
                 try:
                     await self._store.multi([*ops, znodes.notify_of_config(kind, name)])
-                    return after
+                    return
                 except (BadVersion, NoNode, NodeExists):
                     continue
         except Unavailable as error:
