@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.cluster.consumer_offsets import ConsumerOffsets
     from ottla.cluster.metadata import Metadata
     from ottla.cluster.producer_ids import ProducerIds
+    from ottla.cluster.token_store import TokenStore
     from ottla.config import BrokerConfig
     from ottla.coord.groups.coordinator import Groups
     from ottla.coord.transactions.coordinator import Transactions
@@ -115,6 +116,7 @@ class Parts:
     telemetry: Telemetry | None = None  # where clients' metrics go
     authorizer: Authorizer | None = None  # who judges what clients may do; None: everything
     acl_store: AclStore | None = None  # and where its rules are kept
+    tokens: TokenStore | None = None  # delegation tokens; None: there are none on this broker
 
     @property
     def config(self) -> BrokerConfig:
