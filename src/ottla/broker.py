@@ -306,11 +306,8 @@ class Broker:
             telemetry=self._telemetry(),
             authorizer=self._authorizer,
             acl_store=self._acl_store,
-<<<<<<< HEAD
             quotas=self._enforcement.quotas,
-=======
             tokens=self._tokens,
->>>>>>> doors
         )
         self.parts = parts
         dispatch = Dispatch(parts, self._authorizer)

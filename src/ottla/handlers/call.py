@@ -128,11 +128,8 @@ class Parts:
     telemetry: Telemetry | None = None  # where clients' metrics go
     authorizer: Authorizer | None = None  # who judges what clients may do; None: everything
     acl_store: AclStore | None = None  # and where its rules are kept
-<<<<<<< HEAD
     quotas: Quotas | None = None  # how much clients may use
-=======
     tokens: TokenStore | None = None  # delegation tokens; None: there are none on this broker
->>>>>>> doors
 
     @property
     def config(self) -> BrokerConfig:

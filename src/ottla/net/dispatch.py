@@ -46,11 +46,7 @@ log = logging.getLogger("ottla.dispatch")
 
 API_VERSIONS = 18
 # Requests that change nothing (fetches, lists, descriptions) are dropped when their client is gone.
-<<<<<<< HEAD
-READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 48, 50, 60, 61, 65, 66, 69, 74, 75))
-=======
-READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 41, 46, 50, 60, 61, 65, 66, 69, 74, 75))
->>>>>>> doors
+READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 41, 46, 48, 50, 60, 61, 65, 66, 69, 74, 75))
 # What waits mostly for ourselves and the disk, and changes as much as it names. Each line is a lane of its own, so that
 # those who work do not wait behind administrators, nor those who commit behind the transactions they are in.
 CHANGING = (
