@@ -2,7 +2,7 @@
 
 Lines are compared without their indentation. Blank lines, comments, docstrings and imports do not count, nor do lines
 of brackets alone. A pair is two places with the same run of lines, as long as it goes; places may be in one file.
-docs/design/duplicates.md says why those that are left are left, and tests/test_tidy.py that they do not become more.
+docs/design/007-shared-lines.md says why those that are left are left; tests/test_tidy.py, that there are not more.
 """
 
 from __future__ import annotations

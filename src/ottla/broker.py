@@ -25,6 +25,7 @@ from ottla.coord.groups.coordinator import Groups
 from ottla.coord.transactions.coordinator import Transactions
 from ottla.coord.transactions.markers import MarkerWriter
 from ottla.disk import RealDisk
+from ottla.errors import BrokerError
 from ottla.founding.alone import Alone
 from ottla.handlers.call import Parts
 from ottla.log.store import LogStore
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Image
     from ottla.cluster.metadata import Metadata
     from ottla.cluster.metadata_store import MetadataStore
+    from ottla.cluster.token_store import TokenStore
     from ottla.config import BrokerConfig
     from ottla.disk import Disk
     from ottla.founding import Founding
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from ottla.net.doors import Doors
     from ottla.security.authorizer import Authorizer
     from ottla.security.first_users import FirstUser
+    from ottla.security.scram import TokenLogin
 
 log = logging.getLogger("ottla.broker")
 
@@ -94,6 +97,7 @@ class Broker:
             self._founding = Alone(config, self.clock, self._store, metadata_store)
         self._authorizer: Authorizer | None = None
         self._acl_store: AclStore | None = None
+        self._tokens: TokenStore | None = None
         self._sources: Sources | None = None
         self._metrics: Endpoint | None = None
         self._started = False
@@ -133,6 +137,7 @@ class Broker:
         self._transactions.start()
         metadata.subscribe(self._groups.apply)
         await self._open_rules()
+        await self._open_tokens()
         await self._add_first_users()
         self._dispatch = dispatch = self._serve(markers)
         self._own(self._store.run())
@@ -158,6 +163,33 @@ class Broker:
         shared = founding.membership is not None
         self._acl_store = AclStore(founding.metadata_store, self._authorizer, self.clock, shared=shared)
         await self._acl_store.start()
+
+    async def _open_tokens(self) -> None:
+        if self.config.delegation_token_secret_key is None:
+            return
+        from ottla.cluster.token_store import TokenStore
+
+        founding = self._founding
+        shared = founding.membership is not None
+        self._tokens = TokenStore(
+            founding.metadata_store,
+            self.config,
+            self.clock,
+            secrets.token_bytes,
+            shared=shared,
+            in_charge=self._is_controller,
+        )
+        await self._tokens.start()
+
+    def _is_controller(self) -> bool:
+        try:
+            self._founding.controller.check_controller()
+        except BrokerError:
+            return False
+        return True
+
+    def _token(self, name: str, mechanism: str) -> TokenLogin | None:
+        return None if self._tokens is None else self._tokens.login(name, mechanism)
 
     async def _add_first_users(self) -> None:
         """Those that are not known yet: who has changed a password since keeps it."""
@@ -275,6 +307,7 @@ class Broker:
             authorizer=self._authorizer,
             acl_store=self._acl_store,
             quotas=self._enforcement.quotas,
+            tokens=self._tokens,
         )
         self.parts = parts
         dispatch = Dispatch(parts, self._authorizer)
@@ -304,7 +337,7 @@ class Broker:
             entrance, first_limits = None, limits
             handle: Callable[[Connection, memoryview], Answer] = dispatch
             if self._doors is not None and wanted.protocol != "PLAINTEXT":
-                entrance = self._doors.entrance(wanted, dispatch, limits, self._user)
+                entrance = self._doors.entrance(wanted, dispatch, limits, self._user, self._token)
                 handle, first_limits = entrance.gate or dispatch, self._doors.limits(wanted, limits)
             listener = Listener(
                 wanted.name,
@@ -382,6 +415,8 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._acl_store is not None:
             await self._acl_store.close()
+        if self._tokens is not None:
+            await self._tokens.close()
         if self._metrics is not None:
             await self._metrics.close()
         await self._store.close()

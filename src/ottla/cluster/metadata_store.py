@@ -129,6 +129,19 @@ async def make_nodes(store: MetadataStore, paths: Sequence[str]) -> None:
                 raise result from None
 
 
+def add_subscriber(
+    subscribers: list[Callable[[SessionEvent], None]], callback: Callable[[SessionEvent], None]
+) -> Callable[[], None]:
+    """Returns what takes it back."""
+    subscribers.append(callback)
+
+    def cancel() -> None:
+        if callback in subscribers:
+            subscribers.remove(callback)
+
+    return cancel
+
+
 class MetadataStore(Protocol):
     async def get(self, path: str) -> Znode: ...
 

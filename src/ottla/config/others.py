@@ -234,12 +234,6 @@ sasl.kerberos.principal.to.local.rules LIST DEFAULT
 sasl.kerberos.service.name STRING -
 sasl.kerberos.ticket.renew.jitter DOUBLE 0.05
 sasl.kerberos.ticket.renew.window.factor DOUBLE 0.8
-# Delegation tokens are not built yet.
-delegation.token.expiry.check.interval.ms LONG 3600000
-delegation.token.expiry.time.ms LONG 86400000
-delegation.token.master.key PASSWORD -
-delegation.token.max.lifetime.ms LONG 604800000
-delegation.token.secret.key PASSWORD -
 # Passwords are set by file: none is kept in the store.
 password.encoder.cipher.algorithm STRING AES/CBC/PKCS5Padding
 password.encoder.iterations INT 4096

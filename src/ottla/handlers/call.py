@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ottla.cluster.consumer_offsets import ConsumerOffsets
     from ottla.cluster.metadata import Metadata
     from ottla.cluster.producer_ids import ProducerIds
+    from ottla.cluster.token_store import TokenStore
     from ottla.config import BrokerConfig
     from ottla.coord.groups.coordinator import Groups
     from ottla.coord.transactions.coordinator import Transactions
@@ -128,6 +129,7 @@ class Parts:
     authorizer: Authorizer | None = None  # who judges what clients may do; None: everything
     acl_store: AclStore | None = None  # and where its rules are kept
     quotas: Quotas | None = None  # how much clients may use
+    tokens: TokenStore | None = None  # delegation tokens; None: there are none on this broker
 
     @property
     def config(self) -> BrokerConfig:

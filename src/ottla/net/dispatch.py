@@ -46,13 +46,13 @@ log = logging.getLogger("ottla.dispatch")
 
 API_VERSIONS = 18
 # Requests that change nothing (fetches, lists, descriptions) are dropped when their client is gone.
-READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 48, 50, 60, 61, 65, 66, 69, 74, 75))
+READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 41, 46, 48, 50, 60, 61, 65, 66, 69, 74, 75))
 # What waits mostly for ourselves and the disk, and changes as much as it names. Each line is a lane of its own, so that
 # those who work do not wait behind administrators, nor those who commit behind the transactions they are in.
 CHANGING = (
     frozenset((8, 13, 28, 47)),  # offsets and members of groups
     frozenset((24, 27)),  # partitions of transactions, and their markers
-    frozenset((19, 20, 21, 30, 31, 33, 34, 37, 42, 43, 44, 45, 49, 51)),  # topics, options and the like
+    frozenset((19, 20, 21, 30, 31, 33, 34, 37, 38, 39, 40, 42, 43, 44, 45, 49, 51)),  # topics, options and the like
 )
 LOGIN = frozenset((17, 36))  # what comes next may be read in another way
 ROUTE = Struct(">I")  # API key and version, as routes are known by

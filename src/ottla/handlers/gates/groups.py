@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.coord.groups.describing import refuse
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.gates.gate import Reply, extend, guards, list_refusals, sift, sift_list
 from ottla.wire.access import Operation, ResourceType
-from ottla.wire.messages import consumers
 from ottla.wire.messages.commits import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -44,10 +44,12 @@ from ottla.wire.messages.groups import (
 if TYPE_CHECKING:
     from ottla.handlers.call import Steps
     from ottla.handlers.gates.gate import Finish, Guard, Outcome
+    from ottla.wire.messages import consumers
     from ottla.wire.messages.commits import OffsetFetchRequestGroup
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 GROUP_REFUSED, TOPIC_REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+TOPICS_HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
 GROUP_KEY, TRANSACTION_KEY = 0, 1  # what FindCoordinator may ask for
 MANY_KEYS = 4  # the first version of FindCoordinator with a list
 MANY_GROUPS = 8  # the first version of OffsetFetch with a list
@@ -124,13 +126,13 @@ def describe_groups(guard: Guard, request: DescribeGroupsRequest) -> Steps[Finis
 @guards(ConsumerGroupDescribeRequest)
 def consumer_group_describe(guard: Guard, request: ConsumerGroupDescribeRequest) -> Steps[Finish | None]:
     request.group_ids, refused = yield from sift(guard, Operation.DESCRIBE, request.group_ids, GROUP, lambda name: name)
-    refusals = [refuse_consumer_group(name, GROUP_REFUSED) for name in refused]
+    refusals = [refuse(name, GROUP_REFUSED) for name in refused]
 
     def finish(response: ConsumerGroupDescribeResponse) -> Steps[ConsumerGroupDescribeResponse]:
         for at, group in enumerate(response.groups):
             yield
             if not all(guard.allows_topic(Operation.DESCRIBE, name) for name in topics_of(group)):
-                response.groups[at] = refuse_consumer_group(group.group_id, TOPIC_REFUSED)
+                response.groups[at] = refuse(group.group_id, TOPIC_REFUSED, TOPICS_HIDDEN)
             elif request.include_authorized_operations and not group.error_code:
                 group.authorized_operations = guard.operations(GROUP, group.group_id)
         response.groups += refusals
@@ -147,21 +149,6 @@ def topics_of(group: consumers.DescribedGroup) -> set[str]:
         for assignment in (member.assignment, member.target_assignment):
             names.update(one.topic_name for one in assignment.topic_partitions)
     return names
-
-
-def refuse_consumer_group(name: str, code: ErrorCode) -> consumers.DescribedGroup:
-    return consumers.DescribedGroup(
-        error_code=code,
-        error_message="The group has described topic(s) that the client is not authorized to describe."
-        if code is TOPIC_REFUSED
-        else None,
-        group_id=name,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
-    )
 
 
 @guards(ListGroupsRequest)
