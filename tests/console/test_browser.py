@@ -19,6 +19,7 @@ from waiting import wait_until
 
 from ottla.client.acls import list_rules
 from ottla.client.cluster import Cluster as Client
+from ottla.client.quotas import Quota, list_quotas
 from ottla.client.reassignment import ongoing, start
 from ottla.client.security import PLAIN
 from ottla.client.users import list_users
@@ -183,6 +184,32 @@ def test_users_are_added_changed_and_removed(visitor: Visitor, desk: Desk, clust
     visitor.sees("carol (SCRAM-SHA-256, SCRAM-SHA-512)", "audit")
     assert secret not in visitor.page.content()
     assert secret not in desk.log
+
+
+def test_quotas_are_set_changed_and_removed(visitor: Visitor, cluster: Cluster) -> None:
+    def listed() -> list[Quota]:
+        with Client(cluster.bootstrap) as client:
+            return list_quotas(client)
+
+    visitor.go("/access", until="Add rule")
+    visitor.page.get_by_role("tab", name="Quotas").click()
+    visitor.press("quota-add")
+    visitor.write("quota-user", "dora")
+    visitor.write("quota-value", "10MB")
+    visitor.press("quota-save")
+    visitor.sees("user dora", "quotas")
+    wait_until(lambda: listed() == [Quota({"user": "dora"}, {"producer_byte_rate": 10_000_000.0})], listed)
+    visitor.page.locator(".q-dialog").wait_for(state="detached")
+    visitor.find("quotas").get_by_text("user dora").click()
+    visitor.write("quota-value", "twenty")
+    visitor.press("quota-save")
+    visitor.sees("expected a size such as 10MB")
+    visitor.page.locator(".q-dialog").wait_for(state="detached")
+    visitor.find("quotas").get_by_text("user dora").click()
+    visitor.press("quota-remove")
+    visitor.sees("No quotas: everybody may use as much as there is.", "quotas")
+    assert not listed()
+    visitor.go("/audit", until="remove quota")
 
 
 def test_what_the_cluster_refuses_is_told_and_stands_in_the_audit_list(visitor: Visitor) -> None:

@@ -13,9 +13,10 @@ from net.listening import limited, port_of
 from waiting import until
 
 from ottla.errors import Hangup
-from ottla.net.connection import RECEIVE_SIZE, Answer, Connection, Deferred, Limits, Receiver
+from ottla.net.connection import Answer, Connection, Deferred, Limits
 from ottla.net.listener import Listener, bind
 from ottla.net.outbox import COPY_SIZE_MAX
+from ottla.net.receiver import RECEIVE_SIZE, Receiver
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,9 @@ import pytest
 from net.listening import limited, port_of
 from waiting import until
 
-from ottla.net.connection import Answer, Connection, Deferred, Limits, Receiver
+from ottla.net.connection import Answer, Connection, Deferred, Limits
 from ottla.net.listener import Admission, Listener, bind
+from ottla.net.receiver import Receiver
 
 
 def silent(_: Connection, data: memoryview) -> Answer:

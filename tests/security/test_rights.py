@@ -88,6 +88,12 @@ from ottla.wire.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    DescribeClientQuotasRequest,
+    EntityData,
+)
 from ottla.wire.messages.topics import (
     AlterPartitionReassignmentsRequest,
     CreatableTopic,
@@ -586,6 +592,16 @@ REQUESTS: dict[str, tuple[int, Make]] = {
         0,
         lambda on: AlterUserScramCredentialsRequest(
             deletions=[ScramCredentialDeletion(name="nobody", mechanism=1)], upsertions=[]
+        ),
+    ),
+    "describe quotas": (1, lambda on: DescribeClientQuotasRequest(components=[], strict=False)),
+    "alter quotas": (
+        1,
+        lambda on: AlterClientQuotasRequest(
+            entries=[
+                AlterClientQuotasRequestEntryData(entity=[EntityData(entity_type="user", entity_name="u")], ops=[])
+            ],
+            validate_only=False,
         ),
     ),
     "describe log dirs": (4, lambda on: DescribeLogDirsRequest(topics=[])),

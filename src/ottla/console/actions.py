@@ -20,6 +20,7 @@ from ottla.client.offsets import at_time, earliest, latest
 from ottla.client.options import BROKER, TOPIC, alter_options
 from ottla.client.placement import changes
 from ottla.client.producing import Sender
+from ottla.client.quotas import Quota, alter_quotas, list_quotas
 from ottla.client.reassignment import cancel, lift_throttle, start
 from ottla.client.reassignment import throttle as hold_back
 from ottla.client.users import list_users, remove_user, set_password
@@ -238,7 +239,7 @@ class Actions:
     def delete_group(self, who: str, group: str) -> None:
         self._do(who, "delete group", group, lambda cluster: delete_group(cluster, group))
 
-    # ------------------------------------------------------------------ users and rules
+    # ------------------------------------------------------------------ users, rules and quotas
 
     def users(self) -> list[tuple[str, dict[str, int]]]:
         """Who can log in by SCRAM: mechanisms, with their iterations. Reads only."""
@@ -270,6 +271,22 @@ class Actions:
 
     def remove_rule(self, who: str, rule: Rule) -> None:
         self._do(who, "remove rule", describe_rule(rule), lambda cluster: remove_rules(cluster, [rule]))
+
+    def quotas(self) -> list[Quota]:
+        """How much users, client ids and addresses may use. Reads only."""
+        with self.cluster() as cluster:
+            return list_quotas(cluster)
+
+    def set_quota(self, who: str, entity: Mapping[str, str | None], key: str, value: float | None) -> None:
+        """Set a quota; None removes it."""
+        holder = ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in entity.items())
+        told = f"{holder}: {key}" + ("" if value is None else f"={value:.15g}")
+        self._do(
+            who,
+            "remove quota" if value is None else "set quota",
+            told,
+            lambda cluster: alter_quotas(cluster, entity, {key: value}),
+        )
 
     # ------------------------------------------------------------------ records and transactions
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.sim.history import Partition
+    from ottla.sim.loop import Process
 
 FORESEEN = (PeerError, StoreError, OSError, BrokerError)  # what the world does to brokers
 TOPIC = "orders"
@@ -110,12 +111,21 @@ class World:
         self.wrong: list[str] = []
         self.history = History(lambda violation: self.fail(str(violation)))
         self.checks = Checks(self.store, self.fail)
-        self.loop.after = self.checks.after
+        self.loop.after = self._after
         self.partitions = [(TOPIC, index) for index in range(partitions)]
         self.trouble = Trouble(self, rounds, kinds)
         self._parts = cast
         self._contents: dict[Partition, bytes] = {}  # of the logs, in the end
         self._alarm = Alarm(self)
+
+    def _after(self, process: Process) -> None:
+        """A callback of this process has run: look at it. Who looks is not bound by what the process may open."""
+        starved = [device for device in self.trouble.starved if device.starved]
+        for device in starved:
+            device.starved = False
+        self.checks.after(process)
+        for device in starved:
+            device.starved = True
 
     def fail(self, what: str) -> None:
         """Remember what is wrong, and end the story as soon as it gets a turn."""
@@ -215,7 +225,9 @@ class World:
     # For those who make things happen.
 
     def start(self, node: SimNode) -> None:
-        node.device.full = False  # who starts a broker again makes room first: its logs could not be recovered
+        node.device.full = node.device.starved = (
+            False  # who starts a broker again makes room first: its logs could not be recovered
+        )
         node.start()
         self.checks.begin(node)
 

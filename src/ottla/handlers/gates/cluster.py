@@ -38,6 +38,12 @@ from ottla.wire.messages.peers import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
+from ottla.wire.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntryData,
+    DescribeClientQuotasRequest,
+)
 from ottla.wire.messages.topics import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
@@ -86,6 +92,7 @@ for right, requests in (
             ListPartitionReassignmentsRequest,
         ),
     ),
+    (Operation.DESCRIBE_CONFIGS, (DescribeClientQuotasRequest,)),
     (Operation.ALTER, (AlterPartitionReassignmentsRequest,)),
 ):
     for one in requests:
@@ -142,6 +149,21 @@ def alter_scram(guard: Guard, request: AlterUserScramCredentialsRequest) -> Step
         )
         yield
     return Reply(AlterUserScramCredentialsResponse(results=results))
+
+
+@guards(AlterClientQuotasRequest)
+def alter_quotas(guard: Guard, request: AlterClientQuotasRequest) -> Steps[Reply | None]:
+    if guard.allows_cluster(Operation.ALTER_CONFIGS):
+        return None
+    entries = []
+    for entry in request.entries:
+        entries.append(
+            AlterClientQuotasResponseEntryData(
+                error_code=CLUSTER_REFUSED, error_message=description(CLUSTER_REFUSED), entity=entry.entity
+            )
+        )
+        yield
+    return Reply(AlterClientQuotasResponse(entries=entries))
 
 
 @guards(AlterReplicaLogDirsRequest)

@@ -1,30 +1,20 @@
-"""Access: who can log in, who may do what."""
+"""Access: who may do what, who can log in, and how much each may use."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from ottla.client.acls import Rule
-from ottla.client.users import MECHANISMS
-from ottla.console.actions import describe_rule, spell_operation
-from ottla.console.web import units
-from ottla.console.web.frame import attempt, frame, sure, user
-from ottla.console.web.listing import Listing
-from ottla.console.web.table import Column
-from ottla.security.acl import CLUSTER_NAME, OPERATIONS
-from ottla.wire.access import Operation, Pattern, Permission, ResourceType
+from ottla.console.web.frame import frame
+from ottla.console.web.quotas_table import QuotasTable
+from ottla.console.web.rules_table import RulesTable
+from ottla.console.web.users_table import UsersTable
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
 
-    Login = tuple[str, dict[str, int]]
-
-KINDS: Final = {
-    kind: kind.name.lower().replace("_", " ") for kind in sorted(OPERATIONS, key=lambda kind: kind.name != "TOPIC")
-}
-NAME_MAX: Final = 250
+TABS = {"Rules": RulesTable, "Users": UsersTable, "Quotas": QuotasTable}
 
 
 def add(console: Console) -> None:
@@ -32,186 +22,8 @@ def add(console: Console) -> None:
     def access() -> None:
         with frame(console, "Access", "/access"):
             with ui.tabs().props("align=left dense no-caps").classes("w-full") as tabs:
-                first = ui.tab("Rules")
-                users = ui.tab("Users")
-            with ui.tab_panels(tabs, value=first).classes("w-full bg-transparent").props("animated=false"):
-                with ui.tab_panel(first).style("padding:0"), ui.element("div").classes("o-card"):
-                    Rules(console)
-                with ui.tab_panel(users).style("padding:0"), ui.element("div").classes("o-card"):
-                    Users(console)
-
-
-class Rules:
-    """Access control lists: an entry that denies wins over those that allow."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        may = console.actions.allowed
-
-        def tools() -> None:
-            if may:
-                ui.button("Add rule", icon="add", on_click=self._add).props(
-                    "unelevated dense padding='6px 12px'"
-                ).props("data-mark=rule-add")
-                ui.label("Click a rule to remove it.").classes("o-soft")
-
-        self._listing: Listing[Rule] = Listing(
-            [
-                Column("Who", lambda one: one.principal or "", lambda one: one.principal),
-                Column("From", lambda one: one.host or "", lambda one: one.host, wide=True),
-                Column("", spell_permission, spell_permission, tone=tone),
-                Column("Do", lambda one: spell_operation(one.operation), lambda one: one.operation.name),
-                Column("With", spell_resource, spell_resource),
-            ],
-            console.actions.rules,
-            what="The rules",
-            key=repr,
-            find=describe_rule,
-            hint="Search rules",
-            nothing="No rule: with an authorizer only super users may do anything, without one everybody may.",
-            on_click=self._remove if may else None,
-            mark="rules",
-            tools=tools,
-        )
-
-    async def _add(self) -> None:
-        who = user()
-        with ui.dialog() as dialog, ui.card().classes("o-card").style("min-width:min(480px,92vw)"):
-            ui.label("Add rule").classes("o-head")
-            principal = ui.input("Who", placeholder="User:alice, or User:* for everybody").classes("w-full")
-            principal.props(f"maxlength={NAME_MAX} autofocus").props("data-mark=rule-who")
-            with ui.row().classes("w-full no-wrap"):
-                permission = ui.select({"allow": "may", "deny": "may not"}, value="allow").props("data-mark=rule-may")
-                operation = ui.select([], label="Do").classes("col").props("data-mark=rule-operation")
-            with ui.row().classes("w-full no-wrap"):
-                kind = ui.select({one.name: text for one, text in KINDS.items()}, value="TOPIC", label="With")
-                kind.props("data-mark=rule-kind").style("min-width:130px")
-                name = ui.input("Name", placeholder="or * for all").classes("col")
-                name.props(f"maxlength={NAME_MAX}").props("data-mark=rule-name")
-            prefixed = ui.switch("All names that begin so").props("dense").props("data-mark=rule-prefixed")
-            host = ui.input("From address", value="*").classes("w-full").props("maxlength=64")
-
-            def offer() -> None:
-                chosen = ResourceType[kind.value]
-                choices = [Operation.ALL, *sorted(OPERATIONS[chosen])]
-                operation.set_options({one.name: spell_operation(one) for one in choices}, value=choices[1].name)
-                name.set_visibility(chosen is not ResourceType.CLUSTER)
-                prefixed.set_visibility(chosen is not ResourceType.CLUSTER)
-
-            offer()
-            kind.on_value_change(offer)
-            with ui.row().classes("w-full justify-end"):
-                ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat")
-                ui.button("Add", on_click=lambda: dialog.submit(True)).props("unelevated").props("data-mark=rule-save")
-        wanted = await dialog
-        chosen = ResourceType[kind.value]
-        of_cluster = chosen is ResourceType.CLUSTER
-        rule = Rule(
-            chosen,
-            CLUSTER_NAME if of_cluster else str(name.value or "").strip(),
-            Pattern.PREFIXED if prefixed.value and not of_cluster else Pattern.LITERAL,
-            complete_principal(str(principal.value or "").strip()),
-            str(host.value or "").strip(),
-            Operation[operation.value],
-            Permission.ALLOW if permission.value == "allow" else Permission.DENY,
-        )
-        dialog.delete()
-        if wanted:
-            done, _ = await attempt(self._console.actions.add_rule, who, rule, done="The rule is added")
-            if done:
-                await self._listing.load()
-
-    async def _remove(self, rule: Rule) -> None:
-        who = user()
-        if await sure(f"Remove this rule? {describe_rule(rule)}.", "Remove"):
-            await attempt(self._console.actions.remove_rule, who, rule, done="The rule is removed")
-            await self._listing.load()
-
-
-def complete_principal(text: str) -> str:
-    """A name alone is a user's."""
-    return text if ":" in text or not text else f"User:{text}"
-
-
-def spell_permission(rule: Rule) -> str:
-    return "may" if rule.permission is Permission.ALLOW else "may not"
-
-
-def spell_resource(rule: Rule) -> str:
-    kind = KINDS.get(rule.type, rule.type.name)
-    if rule.type is ResourceType.CLUSTER:
-        return kind
-    return f"{kind} {rule.name}" + "…" * (rule.pattern is Pattern.PREFIXED)
-
-
-def tone(rule: Rule) -> str:
-    return "o-chip " + ("o-good" if rule.permission is Permission.ALLOW else "o-bad")
-
-
-class Users:
-    """Who can log in with a password (SCRAM)."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        may = console.actions.allowed
-
-        def tools() -> None:
-            if may:
-                ui.button("Add user", icon="add", on_click=lambda: self._edit("")).props("unelevated dense").props(
-                    "data-mark=user-add"
-                )
-                ui.label("Click a user to change the password, or to remove the user.").classes("o-soft")
-
-        self._listing: Listing[Login] = Listing(
-            [
-                Column("User", lambda one: one[0], lambda one: one[0]),
-                Column("Logs in by", lambda one: ", ".join(one[1]), lambda one: ", ".join(one[1])),
-                Column("Iterations", spell_iterations, right=True, wide=True),
-            ],
-            console.actions.users,
-            what="The users",
-            key=lambda one: one[0],
-            find=lambda one: one[0],
-            hint="Search users",
-            nothing="No user has a password here.",
-            on_click=(lambda one: self._edit(one[0], tuple(one[1]))) if may else None,
-            mark="users",
-            tools=tools,
-        )
-
-    async def _edit(self, name: str, mechanisms: tuple[str, ...] = ()) -> None:
-        who = user()
-        with ui.dialog() as dialog, ui.card().classes("o-card").style("min-width:min(420px,92vw)"):
-            ui.label(f"Password of {name}" if name else "Add user").classes("o-head o-wrap")
-            login = ui.input("Name", value=name).classes("w-full").props(f"maxlength={NAME_MAX}")
-            login.props("data-mark=user-name").set_visibility(not name)
-            password = ui.input("Password", password=True).classes("w-full").props("autocomplete=new-password")
-            password.props("maxlength=1000").props("data-mark=user-password")
-            ways = ui.select(list(MECHANISMS), value=list(mechanisms or MECHANISMS), label="Logs in by", multiple=True)
-            ways.classes("w-full").props("use-chips")
-            with ui.row().classes("w-full justify-end"):
-                if name:
-                    ui.button("Remove user", on_click=lambda: dialog.submit("remove")).props(
-                        "flat color=negative"
-                    ).props("data-mark=user-remove")
-                ui.space()
-                ui.button("Cancel", on_click=lambda: dialog.submit(None)).props("flat")
-                ui.button("Save", on_click=lambda: dialog.submit("save")).props("unelevated").props(
-                    "data-mark=user-save"
-                )
-        choice = await dialog
-        wanted, secret, chosen = str(login.value or "").strip(), str(password.value or ""), list(ways.value or ())
-        dialog.delete()
-        actions, done = self._console.actions, False
-        if choice == "save":
-            done, _ = await attempt(
-                actions.set_password, who, wanted, secret, chosen, done=f"{wanted} can log in with the new password"
-            )
-        elif choice == "remove" and await sure(f"Remove {name}? Connections that are open stay open.", "Remove"):
-            done, _ = await attempt(actions.remove_user, who, name, mechanisms, done=f"{name} is removed")
-        if done:
-            await self._listing.load()
-
-
-def spell_iterations(login: Login) -> str:
-    return ", ".join(units.number(count) for count in dict.fromkeys(login[1].values()))
+                made = {name: ui.tab(name) for name in TABS}
+            with ui.tab_panels(tabs, value=made["Rules"]).classes("w-full bg-transparent").props("animated=false"):
+                for name, table in TABS.items():
+                    with ui.tab_panel(made[name]).style("padding:0"), ui.element("div").classes("o-card"):
+                        table(console)
