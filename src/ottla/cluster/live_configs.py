@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
 from ottla.cluster.image import EVERY_BROKER
-from ottla.cluster.metadata_store import NoNode, SessionEvent, StoreError, Unavailable
+from ottla.cluster.metadata_store import NoNode, SessionEvent, StoreError, Unavailable, stop_watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -243,11 +243,7 @@ class LiveConfigs:
             return []
 
     async def close(self) -> None:
-        for cancel in self._cancels:
-            cancel()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await stop_watching(self._cancels, self._task)
 
 
 def decode(path: str, data: bytes) -> Configs:
