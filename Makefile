@@ -41,8 +41,9 @@ setup-test:
 run: setup
 	@CLUSTER=$(CLUSTER) python -m ottla.demo
 
+# Three workers for two cores: tests wait for sessions to expire, for brokers to start and for browsers as long as they work.
 test: lint
-	@python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@python -m pytest -n 3 --dist loadgroup $(ARGS)
 
 quick: setup-test
 	@python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --quick $(ARGS)

@@ -25,6 +25,7 @@ import struct
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -340,7 +341,29 @@ def stop_process(process: subprocess.Popen[bytes], *, kill: bool = False, timeou
 KEEPING = {"log.retention.check.interval.ms": "86400000"}
 
 
-class Kafka:
+class Closing(ABC):
+    """Started by `with` and closed at its end, also when the start fails."""
+
+    @abstractmethod
+    def start(self) -> Self: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Kafka(Closing):
     """Apache Kafka, one node on loopback: started by `start` or `with`, may be stopped and started again."""
 
     def __init__(
@@ -470,18 +493,6 @@ class Kafka:
             if process is not None:
                 stop_process(process, kill=kill)
         self._process = self._zookeeper = None
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self.stop()

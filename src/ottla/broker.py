@@ -29,9 +29,11 @@ from ottla.errors import BrokerError
 from ottla.founding.alone import Alone
 from ottla.handlers.call import Parts
 from ottla.log.store import LogStore
-from ottla.net.connection import Limits, Receiver
+from ottla.net.connection import Limits
 from ottla.net.dispatch import Dispatch
+from ottla.net.enforcement import Enforcement
 from ottla.net.listener import Admission, Listener, bind
+from ottla.net.receiver import Receiver
 from ottla.records.native import warn_if_missing
 from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
@@ -102,6 +104,7 @@ class Broker:
         self._admission = Admission()
         self._doors: Doors | None = None
         self._listeners: list[Listener] = []
+        self._enforcement = Enforcement(config, self.clock, self._admission, self._listeners)
         self._tasks: list[asyncio.Task[None]] = []
         self.parts: Parts | None = None  # what handlers work on, from the start on
         self._dispatch: Dispatch | None = None
@@ -233,6 +236,8 @@ class Broker:
     def _follow(self, old: Image | None, new: Image, metadata: Metadata) -> None:
         if old is not None and old.broker_configs is not new.broker_configs:
             self._reconfigure(metadata.config)
+        if self._dispatch is not None and (old is None or old.users is not new.users or old.quotas is not new.quotas):
+            self._enforcement.adopt(self._dispatch, new.users, new.quotas)
 
     def _reconfigure(self, config: BrokerConfig) -> None:
         """Options that change while the broker runs; those of topics reach the logs through Replicas."""
@@ -245,6 +250,7 @@ class Broker:
         self._admission.limit(
             config.max_connections, config.max_connections_per_ip, overrides(config.max_connections_per_ip_overrides)
         )
+        self._enforcement.limit_connections(config.max_connection_creation_rate)
 
     def _make_doors(self) -> Doors | None:
         """What listeners that are not plain need; certificates that cannot be read stop the broker here."""
@@ -300,6 +306,7 @@ class Broker:
             telemetry=self._telemetry(),
             authorizer=self._authorizer,
             acl_store=self._acl_store,
+            quotas=self._enforcement.quotas,
             tokens=self._tokens,
         )
         self.parts = parts
@@ -399,6 +406,7 @@ class Broker:
             await self._transactions.stop()
         if self._doors is not None:
             await self._doors.close()
+        self._enforcement.close()
         await asyncio.gather(*(listener.drain(DRAIN_S) for listener in self._listeners))
         if self._dispatch is not None:
             await self._dispatch.stop()

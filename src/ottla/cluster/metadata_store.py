@@ -13,6 +13,7 @@ is a client of a real ZooKeeper, shared by all brokers of a cluster.
 
 from __future__ import annotations
 
+import asyncio
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -116,6 +117,29 @@ class Event(NamedTuple):
 
     kind: str
     path: str
+
+
+async def make_nodes(store: MetadataStore, paths: Sequence[str]) -> None:
+    """Create empty nodes, parents first: all in one transaction if none exists, otherwise those that are missing."""
+    try:
+        await store.multi([Create(path) for path in paths])
+    except NodeExists:
+        for result in await asyncio.gather(*map(store.create, paths), return_exceptions=True):
+            if isinstance(result, BaseException) and not isinstance(result, NodeExists):
+                raise result from None
+
+
+def add_subscriber(
+    subscribers: list[Callable[[SessionEvent], None]], callback: Callable[[SessionEvent], None]
+) -> Callable[[], None]:
+    """Returns what takes it back."""
+    subscribers.append(callback)
+
+    def cancel() -> None:
+        if callback in subscribers:
+            subscribers.remove(callback)
+
+    return cancel
 
 
 class MetadataStore(Protocol):

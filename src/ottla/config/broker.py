@@ -227,6 +227,21 @@ class BrokerConfig(SecurityConfig):
     max_connections_per_ip_overrides: str = string(
         "", "Other limits for some addresses, as host:count pairs.", live=CLUSTER_WIDE
     )
+    max_connection_creation_rate: int = integer(
+        INT_MAX,
+        "Connections a second that are accepted; more wait. Of single addresses see `ottla quotas`.",
+        least=1,
+        live=CLUSTER_WIDE,
+        differs="Single listeners have no rates of their own.",
+    )
+    quota_window_num: int = integer(
+        11, "Samples that the rates of client quotas are measured over.", least=1, importance=LOW
+    )
+    quota_window_size_seconds: int = integer(1, "Length of a sample.", least=1, importance=LOW)
+    controller_quota_window_num: int = integer(
+        11, "The same for changes of topics: so many samples' worth may be used at once.", least=1, importance=LOW
+    )
+    controller_quota_window_size_seconds: int = integer(1, "Length of a sample.", least=1, importance=LOW)
     connection_failed_authentication_delay_ms: int = integer(
         100, "How long a client whose login failed waits for its connection to be closed.", least=0, importance=LOW
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.net.connection import Limits
 from ottla.net.entrance import Entrance
-from ottla.net.gate import Gate
+from ottla.net.login_gate import LoginGate
 from ottla.security.certificates import Certificates
 from ottla.security.handshake import Handshakes
 from ottla.security.keys import Keys
@@ -67,9 +67,9 @@ class Doors:
         limits: Limits,
         known: dict[str, Callable[[], Exchange]],
         delay_s: float,
-    ) -> Gate:
+    ) -> LoginGate:
         make_login = partial(Login, known, self._clock.monotonic, listener.security.connections_max_reauth_ms, delay_s)
-        return Gate(dispatch, limits, make_login)
+        return LoginGate(dispatch, limits, make_login)
 
     def _mechanisms(self, listener: Listener, users: Users, tokens: Tokens) -> dict[str, Callable[[], Exchange]]:
         keys = self._keys.get(listener.name)

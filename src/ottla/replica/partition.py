@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.clock import steady_ms
 from ottla.cluster.topic_names import is_internal
 from ottla.errors import BrokerError, ErrorCode
+from ottla.log.log import RETRY
 from ottla.replica.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.log.flush import Flusher
     from ottla.log.log import Appended, Log
+    from ottla.records.native import Sound
     from ottla.records.validate import Accepted
     from ottla.replica.leader import Leader
     from ottla.replica.sessions import FetchSession, Watched
@@ -150,11 +152,7 @@ class Partition:
         accepted: Accepted | None = None,
         acks: int = ALL,
     ) -> Appended:
-        followers = self.followers
-        if not self.led:
-            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if followers is not None and acks == ALL and not self.has_enough():
-            raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, f"in sync are only {list(followers.isr)}")
+        self._require_leadership(acks)
         appended = self.log.append(
             data,
             epoch=self.epoch,
@@ -167,24 +165,48 @@ class Partition:
             traffic = self.traffic
             traffic.messages_in += appended.last - appended.base + 1
             traffic.bytes_in += len(data)
+        self._announce_append(len(data), duplicate=appended.duplicate)
+        return appended
+
+    def append_sound(self, data: memoryview, sound: Sound, now_ms: int, acks: int) -> int:
+        """The same for a batch that needs nothing but its place: see `Log.append_sound`."""
+        if self.followers is not None or not self.led:
+            self._require_leadership(acks)
+        base = self.log.append_sound(data, sound, self.epoch, now_ms)
+        if base != RETRY:
+            traffic = self.traffic
+            traffic.messages_in += sound[0] + 1
+            traffic.bytes_in += len(data)
+            if self.waits or self.commit_waits or self.followers is not None or self.log.held is not None:
+                self._announce_append(len(data))
+        return base
+
+    def _require_leadership(self, acks: int) -> None:
+        followers = self.followers
+        if not self.led:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if followers is not None and acks == ALL and not self.has_enough():
+            raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, f"in sync are only {list(followers.isr)}")
+
+    def _announce_append(self, size: int, *, duplicate: bool = False) -> None:
+        """Tell everybody that the log has grown, or has been asked to take again what it has."""
+        followers = self.followers
         if followers is not None:
             assert self._site is not None
             own_end = None if self.log.held is None else self.log.settled_end
             if followers.note_append(self.log.end, steady_ms(self._site.clock), own_end=own_end):
                 self._set_high(followers.high)
-            if not appended.duplicate:
+            if not duplicate:
                 for session, watched in self.watchers.values():
-                    session.note(self, watched, len(data))
-        if self.waits and not appended.duplicate:
-            size = len(data)
+                    session.note(self, watched, size)
+        if not duplicate:
             for wait in self.waits:
                 wait.grow(self, size)
         if self.log.held is not None:
             self._force()
         elif followers is None:
             for wait in self.commit_waits:
-                wait.grow(self, len(data))
-        return appended
+                wait.grow(self, size)
 
     def _force(self) -> None:
         """Flush what `flush.messages` wants on disk before anybody reads it."""

@@ -17,6 +17,7 @@ from ottla.tools import (
     offsets,
     perf,
     pipeline,
+    quotas,
     reassign,
     replicas,
     tokens,
@@ -68,6 +69,7 @@ app.add_typer(replicas.app, name="replicas")
 app.add_typer(users.app, name="users")
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(acl.app, name="acl")
+app.add_typer(quotas.app, name="quotas")
 app.add_typer(zookeeper.app, name="zookeeper")
 app.command()(produce)
 app.command()(consume)

@@ -10,6 +10,7 @@ from nicegui import ui
 
 from ottla.console.web.guard import LOOPBACK, Guard, Keys
 from ottla.console.web.pages import (
+    access,
     audit,
     brokers,
     group,
@@ -38,6 +39,7 @@ PAGES = (
     reassignment,
     queries,
     transactions,
+    access,
     zookeeper,
     audit,
 )
