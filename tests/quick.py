@@ -118,7 +118,9 @@ class Quick:
 
 
 def comes_late(item: pytest.Item) -> bool:
-    return item.get_closest_marker("xdist_group") is not None or not LATE.isdisjoint(item.path.parts)
+    marker = item.get_closest_marker("xdist_group")
+    shares_more_than_its_file = marker is not None and not str(marker.args[0]).endswith(".py")
+    return shares_more_than_its_file or not LATE.isdisjoint(item.path.parts)
 
 
 def refuse_program(event: str, arguments: tuple[Any, ...]) -> None:

@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from net.listening import limited, port_of
 from waiting import until
 
 from ottla.errors import Hangup
 from ottla.net.connection import Answer, Connection, Deferred, Limits
-from ottla.net.listener import Admission, Listener, bind
+from ottla.net.listener import Listener, bind
 from ottla.net.outbox import COPY_SIZE_MAX
 from ottla.net.receiver import RECEIVE_SIZE, Receiver
 
@@ -43,18 +44,6 @@ class FileRegion:
 
     def read(self) -> bytes:
         return os.pread(self.fd, self.size, self.position)
-
-
-def limited(total_max: int, per_address_max: int, overrides: dict[str, int]) -> Admission:
-    made = Admission()
-    made.limit(total_max, per_address_max, overrides)
-    return made
-
-
-def port_of(opened: Listener) -> int:
-    assert opened._socket is not None
-    port: int = opened._socket.getsockname()[1]
-    return port
 
 
 def listener(handle: Handle, **changes: Any) -> Listener:

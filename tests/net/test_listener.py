@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from net.listening import limited, port_of
 from waiting import until
 
 from ottla.net.connection import Answer, Connection, Deferred, Limits
@@ -15,18 +16,6 @@ from ottla.net.receiver import Receiver
 
 def silent(_: Connection, data: memoryview) -> Answer:
     return Deferred(asyncio.get_running_loop().create_future(), lambda _: [])
-
-
-def limited(total_max: int, per_address_max: int, overrides: dict[str, int]) -> Admission:
-    made = Admission()
-    made.limit(total_max, per_address_max, overrides)
-    return made
-
-
-def port_of(opened: Listener) -> int:
-    assert opened._socket is not None
-    port: int = opened._socket.getsockname()[1]
-    return port
 
 
 def listener(

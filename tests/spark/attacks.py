@@ -5,23 +5,26 @@
     python tests/spark/attacks.py --quick --brokers ottla  a selection, as the suite runs it
     python tests/spark/attacks.py --brokers kafka --attacks two-drivers copied
 
-Each combination is a history: three batches, one more with somebody killed in it, the attack, more input, and drivers
-until one is done or refuses. At the end either committed rows are equal to the input, or a driver has refused with a
-reason. Rows twice, and rows missing while the last driver was content, are errors. `engine.py` is the driver.
+Each combination is a history: four batches, the attack, more input, and drivers until one is done or refuses. Somebody
+is killed before the attack, in the fourth batch, or after it, in the first batch of the next driver. At the end either
+committed rows are equal to the input, or a driver has refused with a reason. Rows twice, rows missing while the last
+driver was content, and rows that were decided and are not visible are errors. `engine.py` is the driver.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -30,14 +33,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from judge import Kafka
 from process import Ottla
 from spark.copies import content
-from spark.engine import Driver, Ended, Kill, Running, last, restore
+from spark.engine import Driver, Ended, Kill, Running, last, restore, upcoming
 
 from ottla.client.cluster import Cluster
 from ottla.client.cluster import TopicPartition as Where
 from ottla.client.fetching import fetch
 from ottla.client.offsets import earliest, latest
-from ottla.client.transaction import ongoing
+from ottla.client.transaction import ONGOING, Identity, ongoing
 from ottla.records import batch as batches
+from ottla.spark.sink.coordination import ClusterPort
+from ottla.spark.sink.decisions import attempts
 
 Broker = Ottla | Kafka
 BATCHES: Final = 3
@@ -65,6 +70,7 @@ class History:
     folder: Path
     topic: str
     kill: Kill | None
+    after: bool = False  # it strikes when the attack is over, not before
     source: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     other: str | None = None
@@ -95,9 +101,18 @@ class History:
 
     def to_end(self, **given: object) -> Ended:
         """Drivers until one is not killed."""
-        while (ended := self.run(**given)).killed:
-            pass
+        kill = self.strike(given.get("checkpoint") or self.checkpoint)
+        while (ended := self.run(kill=kill, **given)).killed:
+            kill = None
         return ended
+
+    def strike(self, checkpoint: object) -> Kill | None:
+        """The kill, once, in the batch that a driver will run next, if it is to come after the attack."""
+        if not self.after or self.kill is None:
+            return None
+        assert isinstance(checkpoint, Path)
+        self.after = False
+        return replace(self.kill, batch=upcoming(checkpoint))
 
     def restart(self) -> None:
         """In the driver's process: its parent owns the broker, so it is asked to do it."""
@@ -118,7 +133,7 @@ class History:
             assert self.run().done
             backups.append(self.snapshot(f"backup{number}"))
         self.feed()
-        self.run(kill=self.kill)
+        self.run(kill=None if self.after else self.kill)
         return backups
 
 
@@ -190,7 +205,8 @@ def two_drivers(history: History) -> Iterator[Ended]:
     history.prepare()
     for _ in range(3):
         history.feed(2 * ROWS)
-        both = [Running(history.driver()) for _ in range(2)]
+        kills = [history.strike(history.checkpoint), None]
+        both = [Running(history.driver(kill=kill)) for kill in kills]
         for one in both:
             history.note(one.wait())
     yield history.to_end()
@@ -224,26 +240,33 @@ KILLS: Final[dict[str, list[Kill | None]]] = {
     "driver": [Kill("driver", call, BATCHES) for call in STEPS],
     "broker": [Kill("broker", call, BATCHES) for call in STEPS],
 }
+# Where an attack is refused, the commit ends with its second call.
+REFUSED: Final = ("backup-1", "backup-2", "backup-3", "removed-both", "removed-offsets", "copied", "copied-elsewhere")
 QUICK: Final = (
-    ("backup-1", KILLS["nobody"][0]),
-    ("backup-1", Kill("driver", 6, BATCHES)),
-    ("backup-2", Kill("task")),
-    ("removed-both", Kill("broker", 5, BATCHES)),
-    ("removed-commits", Kill("driver", 7, BATCHES)),
-    ("copied", Kill("driver", 7, BATCHES)),
-    ("copied-elsewhere", Kill("task")),
-    ("changed-topic", Kill("driver", 6, BATCHES)),
-    ("two-drivers", Kill("driver", 5, BATCHES)),
-    ("speculation", Kill("task")),
+    ("backup-1", KILLS["nobody"][0], False),
+    ("backup-1", Kill("driver", 6, BATCHES), False),
+    ("backup-2", Kill("task"), True),
+    ("removed-both", Kill("driver", 6, BATCHES), False),
+    ("removed-commits", Kill("broker", 1, BATCHES), True),
+    ("copied", Kill("driver", 7, BATCHES), False),
+    ("copied-elsewhere", Kill("task"), False),
+    ("changed-topic", Kill("driver", 6, BATCHES), True),
+    ("two-drivers", Kill("driver", 5, BATCHES), True),
+    ("speculation", Kill("task"), False),
 )
+Cell = tuple[str, Kill | None, bool]
 
 
-def cells(name: str, victims: list[str], *, every: bool) -> Iterator[tuple[str, Kill | None]]:
-    """The attack with each victim; the call before which it is killed is another one for each attack."""
+def cells(name: str, victims: list[str], *, every: bool) -> Iterator[Cell]:
+    """The attack with each victim, before and after it; the call of a kill is another one for each attack."""
+    index = list(ATTACKS).index(name)
     for number, victim in enumerate(victims):
-        kills = KILLS[victim]
-        turn = (list(ATTACKS).index(name) + 3 * number) % len(kills)
-        yield from ((name, kill) for kill in (kills if every else [kills[turn]]))
+        for after in (False, True) if victim != "nobody" else (False,):
+            kills = KILLS[victim]
+            if after and name in REFUSED and victim != "task":
+                kills = kills[:2]
+            turn = (index + 3 * number + 2 * after) % len(kills)
+            yield from ((name, kill, after) for kill in (kills if every else [kills[turn]]))
 
 
 def raw(broker: Broker, topic: str) -> int:
@@ -259,6 +282,15 @@ def raw(broker: Broker, topic: str) -> int:
     return total
 
 
+def hidden(port: ClusterPort, query: str) -> list[Identity]:
+    """Transactions that were decided and are still open."""
+    decision = port.last(query)
+    decided = decision.transactions if decision is not None else ()
+    states = port.states([str(one.transactional_id) for one in decided])
+    open_ones = {(one.producer_id, one.epoch) for one in states.values() if one.name == ONGOING}
+    return [one for one in decided if (one.producer_id, one.epoch) in open_ones]
+
+
 def verdict(history: History, ends: list[Ended]) -> str:
     """ "equal" or "refused"; AssertionError for anything else."""
     topics = [history.topic, *([history.other] if history.other else [])]
@@ -272,11 +304,15 @@ def verdict(history: History, ends: list[Ended]) -> str:
         assert any(re.search(one, sentence, re.DOTALL) for one in REFUSALS), f"no reason to stop: {sentence}"
     assert not [row for row, count in found.items() if count > 1], "rows are there twice"
     assert not found.keys() - set(history.source), "rows that nobody gave"
+    queries = {json.loads(path.read_text())["id"] for path in history.folder.glob("*/metadata")}
+    with Cluster(history.broker.bootstrap) as cluster:
+        for query in queries:
+            assert not hidden(ClusterPort(cluster), query), "rows are decided, and not visible"
+            left = ongoing(cluster, attempts(query))
+            assert not left or not all(end.done for end in ends), f"transactions are left open: {left}"
     if all(end.done for end in ends):
         missing = sorted(set(history.source) - found.keys())
         assert not missing, f"{len(missing)} rows lost in silence, from {missing[0]} to {missing[-1]}"
-        with Cluster(history.broker.bootstrap) as cluster:
-            assert ongoing(cluster, "ottla-sink/") == []
         return "equal"
     return "refused"
 
@@ -300,9 +336,9 @@ class Keeper:
             time.sleep(0.05)
 
 
-def one(broker: Broker, folder: Path, name: str, kill: Kill | None) -> tuple[str, History]:
+def one(broker: Broker, folder: Path, name: str, kill: Kill | None, after: bool) -> tuple[str, History]:
     folder.mkdir()
-    history = History(broker, folder, f"{folder.name}-a", kill)
+    history = History(broker, folder, f"{folder.name}-a", kill, after)
     with Cluster(broker.bootstrap) as cluster:
         cluster.create(history.topic, 2)
         if name in ("copied-elsewhere", "changed-topic"):
@@ -327,20 +363,18 @@ def main(arguments: list[str]) -> int:
     return 1 if wrong else 0
 
 
-def attack(which: str, place: Path, chosen: list[tuple[str, Kill | None]]) -> int:
-    import threading
-
+def attack(which: str, place: Path, chosen: list[Cell]) -> int:
     wrong, totals = 0, Counter[tuple[str, str, str]]()
     made = Ottla(place / "broker") if which == "ottla" else Kafka(place / "broker")
     with made as broker:
         keeper = Keeper(broker, place)
         thread = threading.Thread(target=keeper.watch, daemon=True)
         thread.start()
-        for number, (name, kill) in enumerate(chosen):
+        for number, (name, kill, after) in enumerate(chosen):
             random.seed(number)
-            victim = f"{kill.victim}@{kill.call}" if kill else "nobody"
+            victim = f"{kill.victim}{'+' if after else '-'}{kill.call}" if kill else "nobody"
             try:
-                result, history = one(broker, place / f"{number:03}-{name}", name, kill)
+                result, history = one(broker, place / f"{number:03}-{name}", name, kill, after)
                 reason = f": {history.told[-1][:90]}" if history.told else ""
             except AssertionError as error:
                 result, reason = "WRONG", f": {error}"

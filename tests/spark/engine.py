@@ -100,8 +100,7 @@ class Driver:
 
     def run(self) -> None:
         """Batches until there is nothing left to read; Failed if the sink says so."""
-        done, planned = (last(self.checkpoint / name) for name in ("commits", "offsets"))
-        batch = planned + 1 if planned == done else planned  # what was planned last is run again, as by Spark
+        batch = upcoming(self.checkpoint)
         while True:
             start, plan = self._end(batch - 1), self.checkpoint / "offsets" / str(batch)
             if not plan.exists():
@@ -250,6 +249,12 @@ class Running:
 def last(folder: Path) -> int:
     """The newest batch of a log; -1 if it is empty."""
     return max((int(path.name) for path in folder.iterdir() if path.name.isdecimal()), default=-1)
+
+
+def upcoming(checkpoint: Path) -> int:
+    """The batch that a driver runs next: what was planned last is run again unless it is committed, as by Spark."""
+    done, planned = (last(checkpoint / name) for name in ("commits", "offsets"))
+    return planned + 1 if planned == done else planned
 
 
 def put(path: Path, text: str) -> None:

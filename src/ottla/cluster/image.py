@@ -58,6 +58,7 @@ class Image(NamedTuple):
     names_by_key: Versioned[str, tuple[str, ...]] = Versioned()  # of names with dots or underscores
     client_metrics: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # subscriptions to clients' metrics
     users: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # what is kept of users: SCRAM credentials, quotas
+    quotas: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # of all others, by their paths below /config
 
     def topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -122,6 +123,11 @@ class Image(NamedTuple):
     def with_user(self, name: str, pairs: Mapping[str, str]) -> Image:
         others = {other: kept for other, kept in self.users.items() if other != name}
         return self._replace(users={**others, name: pairs} if pairs else others)
+
+    def with_quotas(self, node: str, pairs: Mapping[str, str]) -> Image:
+        """Of anybody but a user by name: those are in `users`."""
+        others = {other: kept for other, kept in self.quotas.items() if other != node}
+        return self._replace(quotas={**others, node: pairs} if pairs else others)
 
 
 EMPTY = Image("", NO_LEADER, {}, Versioned(), Versioned(), {})

@@ -13,7 +13,7 @@ Laws:
   (`gather`). If that fails, it fails for all of them, and for no other.
 - Nothing is appended twice: an append that failed is an error in the answer, not a reason to try again.
 - Both ways give the same bytes (tests/handlers/test_shortcut.py). Without the native part there is only the general
-  one, and so it is with an authorizer or a fault on purpose in front of the handler: they work on messages.
+  one, and so it is with an authorizer, quotas or a fault on purpose in front of the handler: they work on messages.
 """
 
 from __future__ import annotations

@@ -466,22 +466,18 @@ class Log:
             if offset_max < segment.end:
                 bound = segment.locate(offset_max)
                 limit = bound[0] if bound is not None else limit
+            size = limit - position
+            if size > size_max:
+                if first <= size_max or partial:
+                    size = size_max
+                elif min_one:
+                    size = first
+                else:
+                    return None
+            return segment.slice(position, size) if size > 0 else None
         except OSError as error:
             self.directory.note_failure(error)
             raise self.directory.storage_error(error) from error
-        size = limit - position
-        if size <= 0:
-            return None
-        if size > size_max:
-            if first <= size_max or partial:
-                size = size_max
-            elif min_one:
-                size = first
-            else:
-                return None
-            if size <= 0:
-                return None
-        return segment.slice(position, size)
 
     def _find(self, offset: int) -> tuple[Segment, tuple[int, int] | None]:
         """The segment that holds the batch for an offset below the active one, or the next batch there is."""

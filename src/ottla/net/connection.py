@@ -17,6 +17,7 @@ Laws:
   handling; only one that is worked out in slices holds back that too.
 - Two bounds stop the reading of a connection until it drains: requests not yet answered, and bytes not yet sent, also
   those of answers that wait behind a late one.
+- A connection whose client is over a quota is muted: nothing is read from it for a while.
 - A connection gets a turn, not the loop. Frames that are left when it is over wait for the next one, and a connection
   whose last turn was long waits before it handles anything: others, who ask for less, go first.
 """
@@ -131,6 +132,7 @@ class Connection:
         "_held_size",
         "_limits",
         "_loop",
+        "_mute",
         "_on_close",
         "_out",
         "_queued",
@@ -148,6 +150,7 @@ class Connection:
         "host",
         "listener",
         "login",
+        "muted_by",
         "port",
         "principal",
         "software",
@@ -197,6 +200,8 @@ class Connection:
         self._out = Outbox()
         self._reading = True
         self._writing = False
+        self._mute: asyncio.TimerHandle | None = None  # the end of the time in which nothing is read
+        self.muted_by: Any = None  # why
         loop.add_reader(self._fd, self._on_readable)
 
     # ------------------------------------------------------------------ in
@@ -256,7 +261,7 @@ class Connection:
         answers, out, unchecked_max = self._answers, self._out, self._limits.unchecked_max
         turn_s, gather = 0.0, getattr(self._handle, "gather", None)
         while size - position >= 4:
-            if (answers or out.size) and self._is_stopped():
+            if (answers or out.size or self._mute is not None) and self._is_stopped():
                 self._keep(data[position:])
                 return
             (length,) = _unpack_length(data, position)
@@ -398,6 +403,7 @@ class Connection:
             self._exclusive
             or len(self._answers) >= self._limits.requests_max
             or self._out.size + self._waiting_size > self._limits.unsent_size_max
+            or self._mute is not None
         )
 
     def _stop_reading(self) -> None:
@@ -414,6 +420,22 @@ class Connection:
         elif not self._reading:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
+
+    def mute(self, seconds: float, cause: Any) -> None:
+        """Read nothing for so long, because of a quota. What was asked before is answered meanwhile."""
+        until = self._loop.time() + seconds
+        if self.closed or self._closing or (self._mute is not None and self._mute.when() >= until):
+            return
+        if self._mute is not None:
+            self._mute.cancel()
+        self._mute, self.muted_by = self._loop.call_at(until, self.unmute), cause
+        self._stop_reading()
+
+    def unmute(self) -> None:
+        if self._mute is not None:
+            self._mute.cancel()
+            self._mute = self.muted_by = None
+            self._resume_reading()
 
     # ------------------------------------------------------------------ out
 
@@ -541,6 +563,8 @@ class Connection:
             self._loop.remove_reader(self._fd)
         if self._writing:
             self._loop.remove_writer(self._fd)
+        if self._mute is not None:
+            self._mute.cancel()
         self._socket.close()
         for answer in self._answers:
             if isinstance(answer, Deferred):

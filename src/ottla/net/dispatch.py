@@ -39,19 +39,20 @@ if TYPE_CHECKING:
     from ottla.handlers.call import Parts, Steps
     from ottla.net.connection import Answer, Connection
     from ottla.net.outbox import Part
+    from ottla.net.throttling import Throttling
     from ottla.security.authorizer import Authorizer
 
 log = logging.getLogger("ottla.dispatch")
 
 API_VERSIONS = 18
 # Requests that change nothing (fetches, lists, descriptions) are dropped when their client is gone.
-READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 50, 60, 61, 65, 66, 69, 74, 75))
+READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 41, 46, 48, 50, 60, 61, 65, 66, 69, 74, 75))
 # What waits mostly for ourselves and the disk, and changes as much as it names. Each line is a lane of its own, so that
 # those who work do not wait behind administrators, nor those who commit behind the transactions they are in.
 CHANGING = (
     frozenset((8, 13, 28, 47)),  # offsets and members of groups
     frozenset((24, 27)),  # partitions of transactions, and their markers
-    frozenset((19, 20, 21, 30, 31, 33, 34, 37, 42, 43, 44, 45, 49, 51)),  # topics, options and the like
+    frozenset((19, 20, 21, 30, 31, 33, 34, 37, 38, 39, 40, 42, 43, 44, 45, 49, 51)),  # topics, options and the like
 )
 LOGIN = frozenset((17, 36))  # what comes next may be read in another way
 ROUTE = Struct(">I")  # API key and version, as routes are known by
@@ -119,6 +120,7 @@ class Dispatch:
         self._authorizer = authorizer
         self.errors: Counter[tuple[int, int]] = Counter()  # in answers, by API and code
         self._routes: dict[int, Route] = {}
+        self._throttling: Throttling | None = None
         self._around: dict[int, Callable[[Callable[..., Any]], Callable[..., Any]]] = {}  # see `intercept`
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order in which they began
         # Of requests with many elements, which may take long. One that changes something goes on in a task, with all
@@ -144,6 +146,8 @@ class Dispatch:
             call = Call(
                 key, version, client_id or "", connection.host, connection.listener, connection.dialled, connection
             )
+            if self._throttling is not None:
+                call.size = len(frame)
             if len(frame) > route.large_size:
                 kept = frame if is_own(frame) else bytes(frame)
                 steps = self._decode_and_answer(route, call, correlation, kept, position)
@@ -337,6 +341,8 @@ class Dispatch:
             from ottla.handlers.gates.gate import put_behind_gate  # most brokers have none
 
             handler = put_behind_gate(key, handler, self._authorizer)
+        if self._throttling is not None and not select_apis(self._parts)[key].for_members:
+            handler = self._throttling.put_around(key, handler)
         around = self._around.get(key)
         return handler if around is None else around(handler)
 
@@ -344,7 +350,7 @@ class Dispatch:
         """The way past messages, where nothing stands in front of the handler that wants to see them."""
         key = route.counts.key
         make = select_apis(self._parts)[key].shortcut
-        if make is None or self._authorizer is not None or key in self._around:
+        if make is None or self._authorizer is not None or self._throttling is not None or key in self._around:
             return None
         return make(self._parts, route.version)
 
@@ -358,6 +364,14 @@ class Dispatch:
         for route in self._routes.values():
             if route.counts.key == key:
                 route.handler = handler
+                route.shortcut = self._find_shortcut(route)
+
+    def measure(self, throttling: Throttling | None) -> None:
+        """Have every request measured; None: there are no quotas (any more)."""
+        if throttling is not self._throttling:
+            self._throttling = throttling
+            for route in self._routes.values():
+                route.handler = self._find_handler(route.counts.key)
                 route.shortcut = self._find_shortcut(route)
 
     def _step_down(self, correlation: int) -> list[Part]:

@@ -154,6 +154,9 @@ class Sessions:
     def find(self, identity: int) -> FetchSession | None:
         return self._by_id.get(identity)
 
+    def close(self, identity: int) -> None:
+        self._forget(identity)
+
     def close_all(self) -> None:
         """Have every client name what it wants again: what it may read has changed."""
         for identity in list(self._by_id):

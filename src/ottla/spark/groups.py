@@ -6,6 +6,7 @@ the metadata of its offsets, a JSON object with the keys that we write. `check` 
     query     ottla-spark-<name>       {"query", "run", "batch", ...}     source/progress.py
     mirror    ottla-mirrored-<name>    {"mirror"}                         at the source; its positions are at the target
     export    ottla-export-<name>      {"export"}
+    letters   ottla-letters-<table>    {"letters", "topic"}               export/letters.py; decides, not only shows
 
 No name of one kind is a name of another, whatever stands behind the prefix.
 """
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 QUERY: Final = "ottla-spark-"
 MIRROR: Final = "ottla-mirrored-"
 EXPORT: Final = "ottla-export-"
-PREFIXES: Final = (QUERY, MIRROR, EXPORT)  # such groups only show progress, and mean nothing on another cluster
+LETTERS: Final = "ottla-letters-"
+PREFIXES: Final = (QUERY, MIRROR, EXPORT, LETTERS)  # what they commit means nothing on another cluster
 SHOWN_MAX: Final = 60  # characters of foreign metadata in a sentence
 
 

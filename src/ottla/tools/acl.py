@@ -6,13 +6,12 @@ from typing import Annotated
 import typer
 
 from ottla.client.acls import Rule, add_rules, list_rules, remove_rules
+from ottla.security.acl import CLUSTER_NAME
 from ottla.tools.output import document, say, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
 from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 
 app = typer.Typer(no_args_is_help=True, help="Access control lists: who may do what.")
-
-CLUSTER_NAME = "kafka-cluster"
 
 
 def spell(value: Enum) -> str:

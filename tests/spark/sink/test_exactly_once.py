@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from spark.sink_model import QUERY, Cluster, World
 
-from ottla.client.failure import Refused
+from ottla.client.failure import Failed, Refused
 from ottla.spark.sink import exactly_once
 from ottla.spark.sink.decisions import Attempt, Decision, Prepared, TaskPart, Ticket, attempts, decide, driver, epoch_of
 
@@ -89,6 +89,28 @@ def test_what_a_dead_run_took_over_is_swept_though_its_task_has_no_rows_any_more
     assert port.ongoing(attempts(QUERY)) == []
     port.commit(2, port.attempt(2, 0), port.attempt(2, 5))
     assert port.cluster.visible == Counter([(0, 0), (0, 5), (1, 0), (2, 0), (2, 5)])
+
+
+def test_who_is_refused_as_too_old_finishes_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver of the later epoch died right after its decision, and its checkpoint was replaced by an old copy."""
+    port = Direct()
+    port.commit(0, port.attempt(0, 0))
+
+    def die(*given: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    later = port.attempt(1, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(exactly_once, "finish", die)
+        with pytest.raises(KeyboardInterrupt):
+            port.commit(1, later)
+    assert port.cluster.visible == Counter([(0, 0)])
+    old = Prepared(QUERY, 0, 1, decided=True)
+    with pytest.raises(Failed, match=r"batch 0 of query .* is older than batch 1"):
+        port.commit(0, old)
+    exactly_once.abort(port, 0, [old])
+    assert port.ongoing(attempts(QUERY)) == []
+    assert port.cluster.visible == Counter([(0, 0), (1, 0)])
 
 
 def decide_anew(

@@ -185,7 +185,7 @@ class Run:
         """Rows with a column `value` and, if wanted, `key`, `headers`, `partition`; topic None: a column says which.
 
         `dead_letter` is the topic for rows that cannot be written; without it they fail the query."""
-        writer = frame.writeStream.format("ottla").options(**self._kafka())
+        writer = frame.writeStream.format("ottla").options(**self.kafka())
         writer = writer.option("exactly.once", str(exactly_once).lower()).options(**options)
         if topic is not None:
             writer = writer.option("topic", topic)
@@ -258,13 +258,14 @@ class Run:
 
         return send(self, records)
 
-    def _kafka(self) -> dict[str, str]:
+    def kafka(self) -> dict[str, str]:
+        """The options of sources and sinks that say where the cluster is, and how to reach it."""
         properties = {f"kafka.{name}": value for name, value in self.properties.items()}
         return {"kafka.bootstrap.servers": self.bootstrap, **properties}
 
     def _reading(self) -> dict[str, str]:
         """Read committed records only, unless an option says otherwise."""
-        return {"kafka.isolation.level": "read_committed", **self._kafka()}
+        return {"kafka.isolation.level": "read_committed", **self.kafka()}
 
     # The end.
 

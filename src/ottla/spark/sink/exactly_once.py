@@ -149,16 +149,16 @@ def commit(
 
 def abort(port: Port, epoch: int, messages: Sequence[Prepared]) -> None:
     """Drop the rows of an epoch that failed. Spark calls this as well when `commit` has failed: if that was after its
-    decision, the rows are in, and are made visible."""
+    decision, the rows are in, and are made visible. So are those of a later epoch, where this one is refused as an old
+    one: its driver may have died before that, and nobody else may come before its transactions time out."""
     query = of(messages)
     if query is None:
         return
     port.identify(driver(query))
     last = port.last(query)
     if last is not None and last.closes(epoch):
-        if last.epoch == epoch:
-            finish(port, query, last)
-            sweep(port, query, last)  # of a repetition that was refused
+        finish(port, query, last)
+        sweep(port, query, last)  # of a repetition that was refused
         return
     for message in messages:
         if message.part is not None:

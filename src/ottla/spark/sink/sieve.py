@@ -157,8 +157,13 @@ def letters(
     topic: str | None,
     partitions: list[int | None] | None,
     room: int,
+    *,
+    stage: str = dead_letter.WRITE,
+    offsets: list[int] | None = None,
 ) -> pa.Table:
-    """Dead letters for these rows: their key, value and headers as far as there is room, and the reason."""
+    """Dead letters for these rows: their key, value and headers as far as there is room, and the reason.
+
+    `partitions` and `offsets` are theirs, row by row, where they are known."""
     room -= LETTER_OVERHEAD
     keys, values, headers = [], [], []
     given = {name: bad.column(name).to_pylist() if name in columns else None for name in ("key", "value", "headers")}
@@ -169,9 +174,10 @@ def letters(
         size = len(value) if value is not None and len(value) > room // 2 else None
         told = dead_letter.headers(
             reason,
-            stage=dead_letter.WRITE,
+            stage=stage,
             topic=topic,
             partition=partitions[index] if partitions is not None else None,
+            offset=offsets[index] if offsets is not None else None,
             size=size,
         )
         keys.append(key if key is None or len(key) <= room // 4 else None)

@@ -172,6 +172,11 @@ class Writer:
 
     # ------------------------------------------------------------------ dead letters
 
+    def room(self, topic: str) -> int:
+        """About how many bytes a record of a topic may have."""
+        target = self._targets.get(topic) or self._reach(topic)
+        return min(target.batch_bytes, target.record_bytes)
+
     def _sift(self, topic: str, rows: pa.Table, target: Limits) -> pa.Table:
         """The rows that can be written; the others go to the dead-letter topic."""
         columns = {name: rows.column(name) for name in self._used - {"topic", "partition"}}
@@ -195,11 +200,9 @@ class Writer:
     def _bury(self, bad: pa.Table, reasons: list[str], topic: str | None) -> None:
         where = self._options.dead_letter
         assert where is not None
-        target = self._targets.get(where) or self._reach(where)
         partitions = bad.column("partition").to_pylist() if "partition" in self._used else None
-        room = min(target.batch_bytes, target.record_bytes)
-        table = letters(bad, reasons, self._used, topic, partitions, room)
-        self._send(where, target, {name: table.column(name) for name in table.column_names})
+        table = letters(bad, reasons, self._used, topic, partitions, self.room(where))
+        self._send(where, self._targets[where], {name: table.column(name) for name in table.column_names})
         self.buried += len(reasons)
 
     def _partitions(self, topic: str, rows: pa.Table, target: Limits) -> pa.ChunkedArray | pa.Array | None:

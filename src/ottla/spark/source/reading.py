@@ -35,7 +35,7 @@ from ottla.spark.source.data_source import columns
 from ottla.spark.worker import at_work
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ottla.client.cluster import Cluster, Topic, TopicPartition
     from ottla.client.fetching import Piece
@@ -43,19 +43,30 @@ if TYPE_CHECKING:
     from ottla.spark.source.options import SourceOptions
     from ottla.spark.source.planning import Split
 
+    Sift = Callable[[pa.Table, Iterable[tuple[pa.Array, str]]], pa.Table]  # takes rows that masks mark out of a table
+
 COLUMNS_BYTES: Final = 4 << 20  # about so much in one Arrow batch; docs/spark.md has the measurements
 NO_TIMESTAMP: Final = pa.scalar(-1, pa.int64())
 MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 GONE: Final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 KEEP: Final = "set failOnDataLoss to false to read what is left"
 
+TIME_MAX_MS: Final = (2**63 - 1) // 1000
+BEYOND: Final = "its timestamp lies beyond the year 294246, where the calendar of tables ends"
+
 log = logging.getLogger("ottla.spark")
 
 
-def batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """The records of a split in order, in the columns of `source.columns`."""
+class BeyondCalendar(Failed):
+    """A time that no timestamp of Spark or Parquet can hold."""
+
+
+def batches(split: Split, options: SourceOptions, sift: Sift | None = None) -> Iterator[pa.RecordBatch]:
+    """The records of a split in order, in the columns of `source.columns`.
+
+    `sift` takes those out whose time is beyond the calendar; it is called in another thread."""
     with at_work():
-        yield from _ahead(_batches(split, options))
+        yield from _ahead(_batches(split, options, sift))
 
 
 def _ahead(items: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -70,8 +81,8 @@ def _ahead(items: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pool.shutdown(wait=False)  # who wants no more does not wait for what is on its way
 
 
-def _batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    shape, start = Shape(split.where, options.include_headers), split.start
+def _batches(split: Split, options: SourceOptions, sift: Sift | None = None) -> Iterator[pa.RecordBatch]:
+    shape, start = Shape(split.where, options.include_headers, sift), split.start
     try:
         cluster = _take(options)
         patience = Patience(cluster)
@@ -80,7 +91,8 @@ def _batches(split: Split, options: SourceOptions) -> Iterator[pa.RecordBatch]:
                 break
             try:
                 for piece in _pieces(cluster, split, start, options):
-                    yield from map(shape.batch, decode(piece, split, options))
+                    for some in decode(piece, split, options):
+                        yield from shape.batches(some)
                     start = piece.end
                     patience.progress()
                 break
@@ -194,11 +206,24 @@ def _decode(
 class Shape:
     """What turns the decoder's columns into Spark's."""
 
-    def __init__(self, where: TopicPartition, headers: bool) -> None:
+    def __init__(self, where: TopicPartition, headers: bool, sift: Sift | None = None) -> None:
         self.schema = to_arrow_schema(columns(headers=headers), timezone="UTC")
         self._where = where
+        self._sift = sift
         self._topics = pa.array([], pa.string())
         self._partitions = pa.array([], pa.int32())
+
+    def batches(self, found: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The same rows, without those that are put aside."""
+        try:
+            yield self.batch(found)
+        except BeyondCalendar:
+            if self._sift is None:
+                raise
+            times = found.column("timestamp")
+            beyond = pc.or_(pc.greater(times, TIME_MAX_MS), pc.less(times, -TIME_MAX_MS))
+            left = self._sift(pa.Table.from_batches([found]), [(beyond, BEYOND)])
+            yield from map(self.batch, left.combine_chunks().to_batches())
 
     def batch(self, found: pa.RecordBatch) -> pa.RecordBatch:
         rows = found.num_rows
@@ -227,7 +252,7 @@ class Shape:
             return pc.multiply_checked(times, 1000).cast(MICROSECONDS)
         except pa.ArrowInvalid:
             at, last = found.column(2)[0], found.column(2)[-1]
-            raise Failed(
+            raise BeyondCalendar(
                 f"{self._where.topic} partition {self._where.partition}: a record between offsets {at} and {last} has "
                 "a timestamp beyond the year 294246, where Spark's calendar ends; read around it with startingOffsets"
             ) from None

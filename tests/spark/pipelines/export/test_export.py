@@ -132,6 +132,10 @@ def test_keys_and_values_as_text(exports: Exports, ottla: Ottla, fresh: Callable
     with pytest.raises(Failed, match=r"a value between offsets 2 and 2 is not text in UTF-8: set value=binary"):
         exports.run(ottla, topic, key="string", value="string", headers="false")
     assert frame.count() == 2
+    dead = fresh("dead")
+    for _ in range(2):
+        exports.run(ottla, topic, key="string", value="string", headers="false", dead_letter=dead)
+    assert [value for _, _, value, _ in copies.content(ottla, dead)[0]] == [b"\xff\xfe"]
 
 
 def test_files_are_made_as_is_said(exports: Exports, ottla: Ottla, fresh: Callable[[str], str]) -> None:

@@ -2,6 +2,7 @@
 
 pipeline        the rounds: what is new, written by Spark's tasks, committed by the driver
 exporting       a task: records to Parquet, without becoming rows
+letters         records that do not fit into the table, to a topic of their own
 ledger          the commits of a folder of Parquet files; `delta_ledger` those of a Delta table
 """
 

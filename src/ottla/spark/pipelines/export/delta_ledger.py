@@ -20,7 +20,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.failure import Failed
-from ottla.spark.pipelines.export.ledger import STAGING, TableProgress, check_staged, prepare_staging, release
+from ottla.spark.pipelines.export.exporting import NO_DAY
+from ottla.spark.pipelines.export.ledger import STAGING, TableProgress, check_staged, prepare_staging, release, sweep
 from ottla.spark.storage.delta import library
 from ottla.spark.storage.store import Store
 
@@ -53,6 +54,8 @@ class DeltaLedger:
         if self._store.renames:
             self._lock, self._run = prepare_staging(self._store)
             self.staging = location / STAGING / self._run
+        else:
+            sweep(self._store, locked=False)
         try:
             self._table = self._open_or_create()
         except BaseException:
@@ -78,7 +81,7 @@ class DeltaLedger:
             self._delta.transaction.AddAction(
                 file.name,
                 file.size,
-                {DAY: file.day} if self._by else {},
+                {DAY: None if file.day == NO_DAY else file.day} if self._by else {},
                 now_ms,
                 True,
                 json.dumps(
@@ -103,6 +106,9 @@ class DeltaLedger:
             ) from None
         except self._delta.exceptions.DeltaError as error:
             raise Failed(f"the Delta table at {self._store} refused a commit: {error}") from None
+
+    def table_id(self) -> str:
+        return str(self._table.metadata().id)
 
     def close(self) -> None:
         if self.staging is not None:

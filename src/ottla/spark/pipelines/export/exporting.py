@@ -30,6 +30,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.parquet as pq  # type: ignore[import-untyped, unused-ignore]
 
 from ottla.client.failure import Failed
+from ottla.spark.pipelines.export.letters import AsideFile
 from ottla.spark.source import reading
 from ottla.spark.storage.store import TROUBLE, Store
 
@@ -46,6 +47,8 @@ ORDERED: Final = {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PA
 SKIPPED_BY: Final = ["partition", "offset", "timestamp"]  # what readers look for: with least and greatest value
 DAYS_OPEN_MAX: Final = 16  # files at a time in one task
 SUFFIX: Final = ".part"
+NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"  # the folder of records without a timestamp, as Hive and Spark name it
+TIME_MAX: Final = 253_402_300_799_999_999  # the last microsecond of 9999: Python and many readers know no later day
 
 
 @dataclass(frozen=True)
@@ -98,35 +101,54 @@ class ExportedRange:
     stop: int
     rows: int = 0
     files: tuple[File, ...] = ()
+    aside: str = ""  # a file of dead letters, if there are any
     error: str = ""  # a sentence; a value, so that it arrives as it is
 
 
 def write(
-    split: Split, options: SourceOptions, shape: TableShape, folder: Location, *, staged: bool = True
+    split: Split,
+    options: SourceOptions,
+    shape: TableShape,
+    folder: Location,
+    *,
+    staged: bool = True,
+    aside: Location | None = None,
 ) -> ExportedRange:
-    """Write the records of a split; the files are whole, and on disk if that is asked for, when this returns."""
+    """Write the records of a split; the files are whole, and on disk if that is asked for, when this returns.
+
+    What does not fit into the table goes to a file in `aside`; without that, it is an error."""
     try:
-        with Table(split, shape, Store(folder), staged=staged) as table:
-            for batch in reading.batches(split, options):
+        unfit = AsideFile(aside) if aside is not None else None
+        with Table(split, shape, Store(folder), staged=staged, unfit=unfit) as table:
+            for batch in reading.batches(split, options, unfit.sift if unfit else None):
                 table.add(batch)
             files = table.finish()
+        put_aside = unfit.close() if unfit else ""
     except Failed as error:
         return ExportedRange(split.where, split.start, split.stop, error=str(error))
     except TROUBLE as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         text = f"files cannot be written to {folder} ({reason}): it must be a place that all workers share"
         return ExportedRange(split.where, split.start, split.stop, error=text)
-    return ExportedRange(split.where, split.start, split.stop, sum(file.rows for file in files), tuple(files))
+    rows = sum(file.rows for file in files)
+    return ExportedRange(split.where, split.start, split.stop, rows, tuple(files), put_aside)
+
+
+class Unfit(Failed):
+    """A record that the table cannot hold."""
 
 
 class Table:
     """The files of one task: one at a time, or one for each day."""
 
-    def __init__(self, split: Split, shape: TableShape, store: Store, *, staged: bool) -> None:
+    def __init__(
+        self, split: Split, shape: TableShape, store: Store, *, staged: bool, unfit: AsideFile | None = None
+    ) -> None:
         self._split = split
         self._shape = shape
         self._store = store
         self._staged = staged
+        self._unfit = unfit
         self._schema = shape.schema()
         self._open: dict[str | None, TableFile] = {}
         self._files: list[File] = []
@@ -140,7 +162,15 @@ class Table:
             output.abandon()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        rows = self._columns(batch)
+        try:
+            rows = self._columns(batch)
+        except Unfit:
+            if self._unfit is None:
+                raise
+            left = self._unfit.sift(pa.Table.from_batches([batch]), faults(batch, self._shape))
+            if not left.num_rows:
+                return
+            rows = self._columns(left.combine_chunks().to_batches()[0])
         for day, some in self._days(rows) if self._shape.by_day else [(None, rows)]:
             output = self._open.pop(day, None) or self._new(day)
             output.add(some)
@@ -173,6 +203,8 @@ class Table:
         for index, name in enumerate(("key", "value")):
             if getattr(self._shape, name) == "string":
                 arrays[index] = self._text(arrays[index], name, batch)
+        if self._shape.by_day:
+            self._check_days(batch)
         names = self._schema.names
         return pa.RecordBatch.from_arrays(arrays[: len(names)], names=names)
 
@@ -180,23 +212,54 @@ class Table:
         try:
             return column.cast(pa.string())
         except pa.ArrowInvalid:
-            at = batch.column("offset")
-            where = f"{self._split.topic} partition {self._split.partition}"
-            raise Failed(
-                f"{where}: a {name} between offsets {at[0]} and {at[-1]} is not text in UTF-8: set {name}=binary"
-            ) from None
+            raise Unfit(f"{self._what(name, batch)} is not text in UTF-8: set {name}=binary, or dead.letter") from None
+
+    def _check_days(self, batch: pa.RecordBatch) -> None:
+        bounds = pc.min_max(batch.column("timestamp"))
+        if any(bounds[side].is_valid and not -TIME_MAX <= bounds[side].value <= TIME_MAX for side in ("min", "max")):
+            raise Unfit(
+                f"{self._what('timestamp', batch)} lies beyond the year 9999, so that it has no folder of its day: set "
+                "partition=none, or dead.letter"
+            )
+
+    def _what(self, name: str, batch: pa.RecordBatch) -> str:
+        at = batch.column("offset")
+        return f"{self._split.topic} partition {self._split.partition}: a {name} between offsets {at[0]} and {at[-1]}"
 
     def _days(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Usually all of one day, which costs a look at the least and the greatest time."""
         times = rows.column("timestamp")
         bounds = pc.min_max(times)
         first, last = (bounds[side].cast(pa.date32()).as_py() for side in ("min", "max"))
-        if first == last:
+        if first == last and not times.null_count:
             yield first.isoformat(), rows
             return
         days = times.cast(pa.date32())
         for day in pc.unique(days):
-            yield day.as_py().isoformat(), rows.filter(pc.equal(days, day))
+            if day.is_valid:
+                yield day.as_py().isoformat(), rows.filter(pc.equal(days, day))
+            else:
+                yield NO_DAY, rows.filter(pc.is_null(days))
+
+
+def faults(batch: pa.RecordBatch, shape: TableShape) -> Iterator[tuple[pa.Array, str]]:
+    """Masks of records that the table cannot hold, each with its reason."""
+    for name in ("key", "value"):
+        if getattr(shape, name) == "string":
+            mask = pa.array([not is_text(value) for value in batch.column(name).to_pylist()], pa.bool_())
+            yield mask, f"its {name} is not text in UTF-8"
+    if shape.by_day:
+        times = batch.column("timestamp").cast(pa.int64())
+        beyond = pc.or_(pc.greater(times, TIME_MAX), pc.less(times, -TIME_MAX))
+        yield beyond, "its timestamp lies beyond the year 9999, so that it has no folder of its day"
+
+
+def is_text(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class TableFile:

@@ -4,6 +4,7 @@
       orders-00000-….parquet            committed files, alone or in folders day=2026-11-15/
       _ottla/                           hidden from Spark, pyarrow and pandas
         lock                            held by the one run that writes
+        id                              of the table, if it has dead letters
         staging/<run>/….part            files of tasks, not yet or never committed
         commits/00000000000000000007.json
             {"cluster": id, "ids": {topic: id}, "offsets": {topic: {partition: next offset}},
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 COMMITS: Final = f"{HIDDEN}/commits"
 STAGING: Final = f"{HIDDEN}/staging"
+TABLE_ID: Final = f"{HIDDEN}/id"
 BEGUN: Final = "begun"  # a file in a staging folder: stores have no empty folders
 LEFT_S: Final = 7 * 86400.0  # so old, what was staged where there are no locks is nobody's
 KEPT: Final = 1000  # commits; the last one is all that is needed, the others tell what happened
@@ -66,6 +68,10 @@ class Ledger(Protocol):
     def read_progress(self, partitions: Mapping[TopicPartition, str]) -> TableProgress: ...
 
     def commit(self, files: Sequence[File], reached: TableProgress) -> None: ...
+
+    def table_id(self) -> str:
+        """The same for as long as the table lives, and no other table's."""
+        ...
 
     def close(self) -> None: ...
 
@@ -121,6 +127,10 @@ class FolderLedger:
         self._unfinished = False
         if self._number >= KEPT:
             self._store.remove(_commit(self._number - KEPT))
+
+    def table_id(self) -> str:
+        self._store.create(TABLE_ID, uuid.uuid4().hex.encode())
+        return (self._store.read(TABLE_ID) or b"").decode()
 
     def close(self) -> None:
         if not self._unfinished:  # else the next start needs what is there

@@ -6,13 +6,15 @@
 The columns are those of the source: key, value, topic, partition, offset, timestamp, timestampType, headers. Rows never
 enter the JVM: a task fetches a range of a partition, decodes it and writes it as Parquet. Files become part of the
 table in one commit with the offsets they reach to, so that a run that is killed and resumed has each record once
-(`ottla.spark.pipelines.export.ledger`, `delta_ledger`). Progress is committed to group `ottla-export-<name>`.
+(`ottla.spark.pipelines.export.ledger`, `delta_ledger`). With `dead.letter`, records that do not fit into the table go
+to that topic, each once (`letters`). Progress is committed to group `ottla-export-<name>`.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,11 +23,13 @@ from ottla.client.cluster import TopicPartition
 from ottla.client.failure import Failed, passes
 from ottla.spark.groups import EXPORT, Shown
 from ottla.spark.pipelines.export.exporting import ExportedRange, TableShape, write
-from ottla.spark.pipelines.export.ledger import FolderLedger, TableProgress
+from ottla.spark.pipelines.export.ledger import STAGING, FolderLedger, TableProgress
+from ottla.spark.pipelines.export.letters import Aside, DeadLetters
 from ottla.spark.runner import Option, Pipeline, Run, main
 from ottla.spark.runner.places import STORAGE, locate
 from ottla.spark.runner.rounds import Rounds, spread
 from ottla.spark.selection import TopicSelection
+from ottla.spark.sink.options import SinkOptions
 from ottla.spark.source import planning
 from ottla.spark.source.options import SourceOptions
 from ottla.spark.source.sampling import Sampler
@@ -63,6 +67,7 @@ OPTIONS = (
     Option("interval", "30 seconds", "between commits while little comes in; with more, commits follow each other"),
     Option("failOnDataLoss", "true", "end when records are gone before they were exported", ("true", "false")),
     Option("patience", "10 minutes", "how long to try again while the cluster is away"),
+    Option("dead.letter", "", "the topic for records that the table cannot hold; empty: they end the run"),
     *STORAGE,
 )
 
@@ -84,13 +89,17 @@ def run(run: Run) -> None:
             "kafka.bootstrap.servers": run.bootstrap,
             "subscribe": "the splits say what",
             "kafka.isolation.level": "read_committed",
-            "includeHeaders": run["headers"],
+            "includeHeaders": "true" if run["dead.letter"] else run["headers"],
             "failOnDataLoss": run["failOnDataLoss"],
             "kafkaConsumer.pollTimeoutMs": str(int(run.seconds("patience") * 1000)),
             **{f"kafka.{name}": value for name, value in run.properties.items()},
         }
     )
     place = locate(run, run["path"], "tables", run["name"])
+    if run["dead.letter"] in selection.names:
+        raise Failed(f"topic {run['dead.letter']} cannot be exported and take dead letters: name another one")
+    if run["dead.letter"]:
+        run.ensure_topic(run["dead.letter"])
     with source.cluster() as cluster:
         if run["format"] == "delta":
             from ottla.spark.pipelines.export.delta_ledger import DeltaLedger
@@ -125,7 +134,15 @@ class Export:
         self._rounds = Rounds(run["name"])
         self._trouble = Trouble(run.seconds("patience"))
         folder = ledger.staging or place
-        self._write = partial(write, options=source, shape=shape, folder=folder, staged=ledger.staging is not None)
+        self._letters: DeadLetters | None = None
+        aside: Location | None = None
+        if topic := run["dead.letter"]:
+            aside = ledger.staging or place / STAGING / uuid.uuid4().hex
+            options = SinkOptions.load({**run.kafka(), "topic": topic, "exactly.once": "true"})
+            self._letters = DeadLetters(cluster, options, ledger.table_id(), aside)
+        self._write = partial(
+            write, options=source, shape=shape, folder=folder, staged=ledger.staging is not None, aside=aside
+        )
         self._bounds: dict[TopicPartition, int] | None = None  # where a run ends that ends by itself
 
     def loop(self) -> None:
@@ -185,6 +202,7 @@ class Export:
             if name not in topics:
                 raise Failed(f"topic {name} does not exist: create it, or name a pattern that may match")
         chosen = self._selection.choose(topics)
+        chosen.pop(self._run["dead.letter"], None)
         wheres = [TopicPartition(name, index) for name in chosen for index in range(topics[name].partitions)]
         ends = offsets.latest(self._cluster, wheres, committed=True)
         if self._run.once:
@@ -248,7 +266,13 @@ class Export:
             assert reached[one.where] == one.start, f"{one.where} was not written from {reached[one.where]} on"
             reached[one.where] = one.stop
         after = TableProgress(self._cluster.id, {**before.offsets, **reached}, {**before.ids, **ids})
+        asides = [Aside(one.where, one.aside) for one in written if one.aside]
+        if asides:
+            assert self._letters is not None, "tasks put records aside if they are told where"
+            self._letters.send(asides, reached, ids)
         self._ledger.commit([file for one in written for file in one.files], after)
+        if self._letters is not None:
+            self._letters.forget(asides)
         try:
             self._shown.tell(self._cluster, after.offsets)
         except Failed as error:
