@@ -178,7 +178,6 @@ ROOTS = {
     "cluster/acl_store.py",
     "cluster/live_configs.py",
     "cluster/registration.py",
-    "cluster/token_store.py",
     "cluster/kazoo_thread.py",
     "embed.py",
     "sim/loop.py",

@@ -34,6 +34,7 @@ from ottla.net.dispatch import Dispatch
 from ottla.net.enforcement import Enforcement
 from ottla.net.listener import Admission, Listener, bind
 from ottla.net.receiver import Receiver
+from ottla.net.room import Room
 from ottla.records.native import warn_if_missing
 from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
@@ -331,7 +332,8 @@ class Broker:
         )
 
     def _listen(self, sockets: list[socket], dispatch: Dispatch) -> None:
-        config, receiver = self.config, Receiver()
+        config = self.config
+        receiver = Receiver(Room(config.queued_max_request_bytes) if config.queued_max_request_bytes > 0 else None)
         limits = Limits(config.socket_request_max_bytes, REQUESTS_MAX, UNSENT_SIZE_MAX)
         for wanted, bound in zip(config.opened, sockets, strict=True):
             entrance, first_limits = None, limits

@@ -13,12 +13,13 @@ import logging
 from hashlib import pbkdf2_hmac
 from typing import TYPE_CHECKING, Final
 
-from ottla.cluster.metadata_store import Create, Delete, NodeExists, NoNode, SessionEvent, Set, StoreError, Unavailable
+from ottla.cluster.metadata_store import Create, Delete, NodeExists, NoNode, SessionEvent, Set, StoreError
 from ottla.errors import BrokerError, ErrorCode
 from ottla.security.credential import HASHES, ITERATIONS_MIN, credential, encode
 from ottla.security.scram import TokenLogin
 from ottla.security.token import CHANGE_PREFIX, CHANGES, ROOT, TOKENS, Token, decode, sign
 from ottla.security.token import encode as encode_token
+from ottla.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,6 +61,7 @@ class TokenStore:
         self._ids: dict[bytes, str] = {}  # by password
         self._credentials: dict[tuple[str, str], str] = {}  # by id and mechanism, made at the first login
         self._seen: dict[str, float] = {}  # notices by name, and since when they are known
+        self._steps = Steps("ottla.tokens")
         self._changed = asyncio.Event()
         self._writing = asyncio.Lock()
         self._all = False  # whether notices may have gone unseen
@@ -81,7 +83,9 @@ class TokenStore:
             self._seen = dict.fromkeys(await self._store.children(CHANGES), self._clock.monotonic())
         await self._read_all()
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._sweep())]
+        interval_s = self._config.delegation_token_expiry_check_interval_ms / 1000
+        sweeping = self._steps.every(interval_s, "removing old tokens", self.remove_old)
+        self._tasks = [loop.create_task(sweeping)]
         if self._shared:
             self._tasks.append(loop.create_task(self._follow()))
 
@@ -91,17 +95,16 @@ class TokenStore:
             self._changed.set()
 
     async def _follow(self) -> None:
+        """A look for each change, and again until one has succeeded."""
+        current = True
         while True:
-            await self._changed.wait()
+            await (self._changed.wait() if current else asyncio.sleep(RETRY_S))
+            current = False
             self._changed.clear()
-            try:
+            with self._steps.attempt("reading changed tokens"):
                 await self._take()
-            except Exception as error:
-                if not isinstance(error, Unavailable):
-                    logger.exception("changed tokens could not be read")
-                await asyncio.sleep(RETRY_S)
-                self._all = True
-                self._changed.set()
+                current = True
+            self._all |= not current
 
     async def _take(self) -> None:
         names = await self._store.children(CHANGES)
@@ -160,14 +163,6 @@ class TokenStore:
         self._ids.pop(sign(self._key, token_id), None)
         for mechanism in HASHES:
             self._credentials.pop((token_id, mechanism), None)
-
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.delegation_token_expiry_check_interval_ms / 1000)
-            try:
-                await self.remove_old()
-            except Exception:
-                logger.exception("old tokens could not be removed")
 
     async def remove_old(self) -> None:
         """Remove the tokens whose time is over. One broker does it for all."""

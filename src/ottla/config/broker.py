@@ -211,6 +211,11 @@ class BrokerConfig(SecurityConfig):
         least=1,
         importance=HIGH,
     )
+    queued_max_request_bytes: int = long(
+        -1,
+        "Memory for requests that arrive in pieces, of all connections together. When it is used up, those who begin "
+        "with another request wait. -1: each connection is bounded by itself.",
+    )
     socket_listen_backlog_size: int = integer(50, "Connections the system may hold before they are accepted.", least=1)
     connections_max_idle_ms: int = long(
         10 * MINUTE_MS, "Close a connection that was silent for so long; negative never does."

@@ -28,7 +28,6 @@ num.replica.alter.log.dirs.threads INT -
 zookeeper.clientCnxnSocket STRING -
 zookeeper.ssl.truststore.password PASSWORD -
 # Each connection is bounded by itself: it is read no further while its answers are on their way.
-queued.max.request.bytes LONG -1
 queued.max.requests INT 500
 # Background work on logs begins with the broker, and silent producers are forgotten along with old segments.
 log.initial.task.delay.ms LONG 30000

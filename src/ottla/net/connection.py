@@ -138,8 +138,10 @@ class Connection:
         "_queued",
         "_reading",
         "_receiver",
+        "_reserved",
         "_slow",
         "_socket",
+        "_starved",
         "_waiting_size",
         "_writing",
         "active_at",
@@ -190,6 +192,8 @@ class Connection:
         self._closing = False  # no more requests are read; the connection ends when the last answer has left
         self._held: memoryview | None = None  # where a frame gathers that is not whole yet
         self._held_size = 0  # how much of it has arrived
+        self._reserved = 0  # what it has taken of the room for all
+        self._starved = False  # whether it waits for room
         self._expected = 0  # the size of the last frame, if it was large: the next is likely to be like it
         self._backlog: memoryview | None = None  # frames, the last perhaps partial, that wait for handling to go on
         self._queued = False  # whether it waits for a turn
@@ -366,6 +370,32 @@ class Connection:
             held = self._receiver.take(room)
         held[:arrived] = data
         self._held, self._held_size = held, arrived
+        if arrived >= 4:
+            self._reserve(whole)
+
+    def _reserve(self, size: int) -> None:
+        """Take room for a frame that has begun, or read nothing before there is some."""
+        room = self._receiver.room
+        if room is None or self._reserved or self._starved:
+            return
+        if room.take(size):
+            self._reserved = size
+            return
+        self._starved = True
+        self._stop_reading()
+
+        def go_on() -> None:
+            self._starved = False
+            if not self.closed:
+                self._reserve(size)
+                self._resume_reading()
+
+        room.wait(go_on)
+
+    def _release(self) -> None:
+        size, self._reserved = self._reserved, 0
+        if size and self._receiver.room is not None:
+            self._receiver.room.give(size)
 
     def _gather(self, held: memoryview) -> None:
         """More bytes came into the held buffer: handle what is whole, or make room for more."""
@@ -379,6 +409,7 @@ class Connection:
                 self._hold(held)
                 if length < MAPPED_SIZE_MIN:  # else this is for once
                     self._receiver.give(held)
+            self._reserve(4 + length)
             return
         self._held, self._held_size = None, 0
         self._expected = 4 + length if LARGE_SIZE <= length < SPARE_SIZE_MAX else 0
@@ -388,6 +419,7 @@ class Connection:
         else:
             self._consume(held[:arrived])
         self._receiver.give(held)
+        self._release()
 
     def _line_up_answer(self, answer: list[Part] | Deferred) -> None:
         """Send it when it is there and those before it have left."""
@@ -404,6 +436,7 @@ class Connection:
             or len(self._answers) >= self._limits.requests_max
             or self._out.size + self._waiting_size > self._limits.unsent_size_max
             or self._mute is not None
+            or self._starved
         )
 
     def _stop_reading(self) -> None:
@@ -572,4 +605,5 @@ class Connection:
         self._answers.clear()
         self._out.clear()
         self._held = self._backlog = None
+        self._release()
         self._on_close(self)

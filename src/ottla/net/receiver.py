@@ -13,8 +13,12 @@ from __future__ import annotations
 
 import mmap
 from bisect import bisect_left, insort
+from typing import TYPE_CHECKING
 
 from ottla.net.turns import Turns
+
+if TYPE_CHECKING:
+    from ottla.net.room import Room
 
 # One read takes at most this much. Larger reads save nothing measurable once a batch of 128 kB fits whole.
 RECEIVE_SIZE = 256 * 1024
@@ -44,9 +48,10 @@ class OwnMapping(mmap.mmap):
 
 
 class Receiver:
-    __slots__ = ("_sizes", "_spare", "_spare_size", "shared", "turns")
+    __slots__ = ("_sizes", "_spare", "_spare_size", "room", "shared", "turns")
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room | None = None) -> None:
+        self.room = room  # for frames that arrive in pieces; None: as much as they have
         self.turns = Turns()
         self.shared = memoryview(bytearray(RECEIVE_SIZE))
         self._sizes: list[int] = []  # of the buffers, in order
