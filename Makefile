@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Start-up time is a promise: let Python keep what it compiled, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-test run test quick lint check audit format bench sim chaos attacks fuzz docs wheels spark-versions clean
+.PHONY: help setup setup-test run test quick lint check audit format bench sim chaos attacks fuzz siege docs wheels spark-versions clean
 
 help:
 	@echo "make run      set up, then the demo: brokers, Spark, three groups on a topic (DEMO_SECONDS=60 ends it,"
@@ -25,6 +25,7 @@ help:
 	@echo "make chaos    MINUTES=$(MINUTES) of chaos in a real cluster: brokers killed, paused, cut off, ZooKeeper restarted"
 	@echo "make attacks  the Spark sink's exactly once: checkpoints restored, copied and cut while everything is killed"
 	@echo "make fuzz     hostile bytes at every API, SEEDS=$(SEEDS) times"
+	@echo "make siege    MINUTES=$(MINUTES) of hostile clients of every kind beside a good one, and what that costs the good one"
 	@echo "make bench    Ottla and Apache Kafka side by side on this machine, then our Spark source and Spark's own connector"
 	@echo "              (ARGS=... and SPARK_ARGS=... to choose rows)"
 	@echo "make docs     write the generated pages anew"
@@ -74,6 +75,9 @@ attacks: setup-test
 
 fuzz: setup-test
 	@SEEDS=$(SEEDS) python -m pytest -n 2 --dist loadgroup tests/fuzz $(ARGS)
+
+siege: setup-test
+	@cd tests && python -m fuzz.hostile.siege --minutes $(MINUTES) $(ARGS)
 
 bench: setup-test
 	@python bench/run.py $(ARGS)

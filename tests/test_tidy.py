@@ -145,12 +145,12 @@ ADAPTORS = {
         "log/segment.py",
         "metrics/process.py",
         "log/index.py",
-        "net/connection.py",
         "net/encrypted.py",
         "net/outbox.py",
+        "net/receiver.py",
         "security/certificates.py",
         "security/keys.py",
-    },  # net: sendfile, and reading where that cannot be
+    },  # net: sendfile, reading where that cannot be, and mapped memory
     "network": {
         "cluster/kazoo_thread.py",
         "cluster/peers.py",

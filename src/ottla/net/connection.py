@@ -25,7 +25,6 @@ Laws:
 from __future__ import annotations
 
 import logging
-import mmap
 from collections import deque
 from functools import partial
 from struct import Struct
@@ -34,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.clock import monotonic
 from ottla.errors import Hangup
 from ottla.net.outbox import Outbox, Part, size_of
-from ottla.net.receiver import EXPECTED_SIZE_MAX, LARGE_SIZE, SPARE_SIZE_MAX, Receiver
+from ottla.net.receiver import EXPECTED_SIZE_MAX, LARGE_SIZE, MAPPED, SPARE_SIZE_MAX, OwnMapping, Receiver
 from ottla.net.turns import TURN_S
 from ottla.security.principal import ANONYMOUS
 from ottla.wire.frame import carries_records
@@ -60,8 +59,6 @@ PLAIN_SIZE_MAX = 16 << 20
 FILL_SIZE_MAX = 1 << 20
 # From here on a frame is mapped. New pages cost more time than copying does, so smaller ones grow by copying.
 MAPPED_SIZE_MIN = SPARE_SIZE_MAX
-# Private memory that is not reserved: a page costs something when a byte of it has arrived.
-MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
 
 # Answers whose time to leave is measured at once. A connection that never quite empties its queue counts them early.
@@ -111,7 +108,7 @@ class Limits:
 
 def is_own(data: memoryview) -> bool:
     """Whether these bytes stay as they are. Most are in a buffer that the next read overwrites."""
-    return data.obj.__class__ in (bytes, mmap.mmap)
+    return data.obj.__class__ in (bytes, OwnMapping)
 
 
 def plain(address: str) -> str:
@@ -209,9 +206,9 @@ class Connection:
     def _on_readable(self) -> None:
         self.active_at = self._loop.time()
         held = self._held
-        if held is None and self._expected:
-            held = self._held = self._receiver.take_expected(self._expected)
         try:
+            if held is None and self._expected:
+                held = self._held = self._receiver.take_expected(self._expected)
             if held is None:
                 size = self._socket.recv_into(self._receiver.shared)
             else:
@@ -333,7 +330,7 @@ class Connection:
         if arrived >= 4:
             whole = 4 + LENGTH.unpack_from(data)[0]
             if min(room, whole) >= MAPPED_SIZE_MIN:
-                held = memoryview(mmap.mmap(-1, whole, flags=MAPPED))
+                held = memoryview(OwnMapping(-1, whole, flags=MAPPED))
             else:
                 held = self._receiver.take(min(room, whole))
         else:

@@ -10,7 +10,8 @@ How a client comes in is its `login`:
     PLAIN, SCRAM-SHA-256, SCRAM-SHA-512     encrypted, with `user` and `password`
 
 `ca`, `certificate` and `key` are PEM files of the authority and of the client. The listeners are SSL, CERTIFICATE,
-SASL_SSL and SASL_PLAINTEXT, in `addresses`; their ports stay the same when the broker is killed and started again.
+SASL_SSL, SASL_PLAINTEXT and PLAINTEXT, in `addresses`; their ports stay the same when the broker is killed and started
+again.
 Needs `cryptography`.
 """
 
@@ -34,6 +35,7 @@ PROTOCOLS: Final = {
     "CERTIFICATE": "SSL",
     "SASL_SSL": "SASL_SSL",
     "SASL_PLAINTEXT": "SASL_PLAINTEXT",
+    "PLAINTEXT": "PLAINTEXT",
 }
 SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 LOGINS: Final = ("TLS", "CERTIFICATE", "PLAIN", *SCRAM)
