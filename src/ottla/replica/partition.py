@@ -153,14 +153,17 @@ class Partition:
         acks: int = ALL,
     ) -> Appended:
         self._require_leadership(acks)
-        appended = self.log.append(
-            data,
-            epoch=self.epoch,
-            now_ms=now_ms,
-            produce_version=produce_version,
-            client=client,
-            accepted=accepted,
-        )
+        try:
+            appended = self.log.append(
+                data,
+                epoch=self.epoch,
+                now_ms=now_ms,
+                produce_version=produce_version,
+                client=client,
+                accepted=accepted,
+            )
+        except BrokerError as error:
+            raise self._judge(error) from None
         if not appended.duplicate:
             traffic = self.traffic
             traffic.messages_in += appended.last - appended.base + 1
@@ -172,7 +175,10 @@ class Partition:
         """The same for a batch that needs nothing but its place: see `Log.append_sound`."""
         if self.followers is not None or not self.led:
             self._require_leadership(acks)
-        base = self.log.append_sound(data, sound, self.epoch, now_ms)
+        try:
+            base = self.log.append_sound(data, sound, self.epoch, now_ms)
+        except BrokerError as error:
+            raise self._judge(error) from None
         if base != RETRY:
             traffic = self.traffic
             traffic.messages_in += sound[0] + 1
@@ -222,6 +228,18 @@ class Partition:
         elif followers is None:
             for wait in self.commit_waits:
                 wait.grow(self, size)
+
+    def _judge(self, error: BrokerError) -> BrokerError:
+        """What to answer for an append that failed.
+
+        A gap in a sequence is the end of many a producer. A leader that has slept may have been replaced without
+        knowing it, and the next leader may have what is missing here: so only one that is followed speaks of gaps.
+        """
+        if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or self.followers is None or self._site is None:
+            return error
+        if self.followers.is_followed(steady_ms(self._site.clock)):
+            return error
+        return BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "a gap in a sequence, and nobody follows this leader")
 
     def _force(self) -> None:
         """Flush what `flush.messages` wants on disk before anybody reads it."""
@@ -337,6 +355,12 @@ class Partition:
         followers.followers[replica].session = session
         if followers.may_propose(replica):
             site.propose(self)
+
+    def is_abandoned(self) -> bool:
+        """Whether this broker leads, as far as it knows, and nobody follows it any more: what it has may be old."""
+        if self.followers is None or self._site is None:
+            return False
+        return self.followers.is_abandoned(steady_ms(self._site.clock))
 
     def on_isr_change(self, *, moved: bool) -> None:
         """The in-sync set has changed, and with it perhaps what is committed."""
