@@ -525,7 +525,8 @@ class Log:
 
     def last_stable(self, high: int) -> int:
         """Never before the start: an open transaction may have begun in what is deleted by now."""
-        return max(self.producers.last_stable(high), min(self.start, high))
+        stable = self.producers.last_stable(high)
+        return high if stable == high else max(stable, min(self.start, high))
 
     def list_aborted(self, start: int, end: int, found: Slice | None = None) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that overlap start <= offset < end.

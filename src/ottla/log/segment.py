@@ -282,7 +282,8 @@ class Segment:
 
     def _index(self, last: int, position: int) -> None:
         self.offsets.append(last, position)
-        self.times.append(Mark(self.max_timestamp, self.max_timestamp_offset))
+        if self.max_timestamp > self.times.last.timestamp:
+            self.times.append(Mark(self.max_timestamp, self.max_timestamp_offset))
         if self.offsets.full or self.times.full:
             self.roll_at = UNDECIDED
 
