@@ -1,7 +1,8 @@
 """How fast each path could be at all, measured beside what uses it.
 
     Constant      a Python source whose tasks hand out one prebuilt Arrow batch again and again: whatever a source in
-                  Python does, its rows cross into the JVM this fast and no faster
+                  Python does, its rows cross into the JVM this fast and no faster. Values are those of `fill`, so that
+                  they compress alike
     Swallow       a Python sink that takes Arrow batches and drops them: the same, the other way
     fetched       batches of a topic, fetched and not looked at, by two processes
     decoded       the same, decoded into columns
@@ -17,12 +18,12 @@ import itertools
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -32,11 +33,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from bench.wire import text
 from ottla.client import offsets
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.fetching import fetch
 from ottla.client.producing import Sender
 from ottla.records.native import decode_columns
+from ottla.spark.pipelines.export.exporting import TableShape, parquet_writer
 from ottla.spark.source.data_source import columns
 
 if TYPE_CHECKING:
@@ -81,12 +84,13 @@ class ConstantReader(DataSourceReader):
             left -= batch.num_rows
 
 
+@cache
 def constant_batch(size: int) -> pa.RecordBatch:
     rows = max(1, min(ROWS, 8_000_000 // size))
     schema = to_arrow_schema(columns(headers=False), timezone="UTC")
     made = {
         "key": pa.array([b"%010d" % number for number in range(rows)], pa.binary()),
-        "value": pa.array([b"%020d" % number * (size // 20) for number in range(rows)], pa.binary()),
+        "value": pa.array([text(size, number) for number in range(rows)], pa.binary()),
         "topic": pa.repeat("constant", rows),
         "partition": pa.repeat(pa.scalar(0, pa.int32()), rows),
         "offset": pa.array(range(rows), pa.int64()),
@@ -178,7 +182,7 @@ def parqueted(work: Work) -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "part.parquet"
         while rows * PROCESSES < work.rows:
-            with path.open("wb") as file, pq.ParquetWriter(file, table.schema) as writer:
+            with path.open("wb") as file, parquet_writer(file, table.schema, TableShape()) as writer:
                 while rows * PROCESSES < work.rows and file.tell() < FILE_BYTES:
                     writer.write_table(table)
                     rows += table.num_rows

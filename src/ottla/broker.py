@@ -237,8 +237,8 @@ class Broker:
     def _follow(self, old: Image | None, new: Image, metadata: Metadata) -> None:
         if old is not None and old.broker_configs is not new.broker_configs:
             self._reconfigure(metadata.config)
-        if self._dispatch is not None and (old is None or old.users is not new.users or old.quotas is not new.quotas):
-            self._enforcement.adopt(self._dispatch, new.users, new.quotas)
+        if self._dispatch is not None:
+            self._enforcement.follow(self._dispatch, *new.entities_changed_since(old))
 
     def _reconfigure(self, config: BrokerConfig) -> None:
         """Options that change while the broker runs; those of topics reach the logs through Replicas."""

@@ -75,6 +75,20 @@ class Side(NamedTuple):
             return str(error)
         return None if answer is None else b"".join(answer).replace(*FOLDERS)
 
+    async def ask_several(self, frames: list[bytes]) -> tuple[list[bytes], list[int]]:
+        """The answers to frames that came together, and how many of them were handled at once each time."""
+        answers: list[bytes] = []
+        runs = []
+        while len(answers) < len(frames):
+            rest = [memoryview(bytearray(frame)) for frame in frames[len(answers) :]]
+            found = self.dispatch.gather(cast("Any", Peer()), rest) if len(rest) > 1 else []
+            if found:
+                answers += [b"".join(cast("Any", one)) for one in found]
+                runs.append(len(found))
+            else:
+                answers.append(cast("bytes", await self.ask(frames[len(answers)])))
+        return [answer.replace(*FOLDERS) for answer in answers], runs
+
     def topic_id(self, name: str) -> bytes:
         found = self.dispatch._parts.metadata.image.topics.get(name)
         return bytes(16) if found is None else found.id
@@ -129,6 +143,17 @@ class Pair(NamedTuple):
         answer = await self.ask(request, version)
         response = decode(ProduceResponse, version, answer[9 if version >= 9 else 8 :])
         return [(one.error_code, one.base_offset) for topic in response.responses for one in topic.partition_responses]
+
+    async def ask_several(self, requests: list[ProduceRequest], version: int = 11) -> list[int]:
+        """How many were handled at once each time. The answers are those that they get one by one."""
+        frames = []
+        for number, one in enumerate(requests):
+            for topic in one.topic_data:
+                topic.topic_id = self.short.topic_id(topic.name)
+            frames.append(request_header(0, version, number, "client") + encode(one, version))
+        answers, runs = await self.short.ask_several(frames)
+        assert answers == [await self.general.ask(frame) for frame in frames]
+        return runs
 
 
 def story(folder: Path, tell: Callable[[Pair], Coroutine[Any, Any, None]]) -> None:
@@ -330,3 +355,94 @@ def test_a_fault_on_purpose_closes_it(tmp_path: Path) -> None:
         assert (len(seen), pair.taken) == (1, [True] * SHORT)
 
     story(tmp_path, tell)
+
+
+def numbered(sequence: int, producer_id: int = 9, epoch: int = 0, count: int = 1) -> bytes:
+    return records(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_requests_that_came_together_are_written_at_once(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        one = request(("plain", 0, records()))
+        await pair.ask(one, 11)
+        await pair.ask(one, 11)  # the roll of its segment is decided
+        writes = count_writes(pair.short.disk)
+        assert await pair.ask_several([one] * 20) == [20] * SHORT
+        assert len(writes) == (1 if SHORT else 20)
+        both = [request(("plain", 0, numbered(at, count=2)), acks=-1) for at in range(0, 10, 2)]
+        assert await pair.ask_several(both) == [5] * SHORT
+        several = [request(("plain", 0, records())), request(("plain", 0, records()), ("other", 0, records()))]
+        assert await pair.ask_several([*several, one, one, request(("plain", 1, records()))]) == [2] * SHORT
+
+    story(tmp_path, tell)
+
+
+def test_sequences_that_are_not_in_order_get_the_answers_that_they_get_one_by_one(tmp_path: Path) -> None:
+    chance = random.Random(7)
+
+    async def tell(pair: Pair) -> None:
+        for _ in range(150):
+            first = chance.randrange(6)
+            run = [
+                request(("plain", chance.choice([0, 0, 0, 1]), chance.choice([
+                    numbered(first + at), numbered(first + at), numbered(first + at), numbered(at),
+                    numbered(0, epoch=1),
+                    numbered(at, producer_id=10), records(), records(key=None, size=300), records()[:-1] + b"?",
+                ])))
+                for at in range(chance.randrange(1, 9))
+            ]  # fmt: skip
+            await pair.ask_several(run, chance.choice([7, 11, 13]))
+        assert any(pair.short.broker._store.logs["plain", 0].producers.last_batches())
+
+    story(tmp_path, tell)
+
+
+def test_a_run_ends_where_the_segment_does(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        one = request(("small", 0, records(size=60_000)))
+        for _ in range(8):
+            await pair.ask_several([one] * 9)
+        assert len(pair.short.broker._store.logs["small", 0].segments) > 3
+
+    story(tmp_path, tell)
+
+
+def test_a_failed_write_fails_those_in_it_and_no_others(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        one = request(("plain", 0, records(size=100)))
+        size = len(records(size=100))
+        await pair.ask(one, 11)
+        await pair.ask(one, 11)
+        frame = request_header(0, 11, 1, "client") + encode(one, 11)
+        log = pair.short.broker._store.logs["plain", 0]
+        for room in (0, size - 1, 3 * size + 7, 5 * size):
+            end, length = log.end, log.size
+            pair.short.disk.space_left = room
+            answers, runs = await pair.short.ask_several([frame] * 5)
+            pair.short.disk.space_left = None
+            codes = [decode(ProduceResponse, 11, answer[9:]).responses[0].partition_responses[0] for answer in answers]
+            done = 5 if room == 5 * size else 0
+            if SHORT:
+                assert runs == [5]
+                assert [one.error_code for one in codes] == [0 if done else ErrorCode.KAFKA_STORAGE_ERROR] * 5
+                assert (log.end - end, log.size - length) == (done, done * size)
+            offset = log.end
+            answers, _ = await pair.short.ask_several([frame] * 2)
+            bases = [decode(ProduceResponse, 11, one[9:]).responses[0].partition_responses[0] for one in answers]
+            assert [one.base_offset for one in bases] == [offset, offset + 1]
+        while pair.general.broker._store.logs["plain", 0].end < log.end:
+            await pair.general.ask(frame)
+
+    story(tmp_path, tell)
+
+
+def count_writes(disk: FaultyDisk) -> list[int]:
+    writes: list[int] = []
+    write = disk.writev
+
+    def writing(fd: int, parts: Any, position: int) -> int:
+        writes.append(position)
+        return write(fd, parts, position)
+
+    disk.writev = writing  # type: ignore[method-assign]
+    return writes

@@ -84,6 +84,52 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(size)
 
 
+class Gathering:
+    """Answers frames that begin with the same byte at once, but not those that begin with `-`."""
+
+    def __init__(self) -> None:
+        self.gathered: list[int] = []
+
+    def __call__(self, _: Connection, data: memoryview) -> Answer:
+        return [frame(bytes(data))]
+
+    def gather(self, _: Connection, frames: list[memoryview]) -> list[Answer]:
+        found: list[Answer] = []
+        for one in frames:
+            if not one or one[:1] != frames[0][:1] or one[:1] == b"-":
+                break
+            found.append([frame(bytes(one))])
+        self.gathered.append(len(found))
+        return found
+
+
+def test_frames_that_came_together_may_be_handled_at_once_and_are_answered_in_order() -> None:
+    payloads = [
+        *(b"a%d" % at for at in range(200)),
+        b"-",
+        b"",
+        b"b1",
+        b"-2",
+        b"b2",
+        b"b3",
+        bytes(100_000),
+        b"c1",
+        b"c2",
+    ]
+    handle = Gathering()
+
+    async def story(_: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stream = b"".join(map(frame, payloads))
+        for size in (len(stream), 900, 7):
+            for start in range(0, len(stream), size):
+                writer.write(stream[start : start + size])
+                await asyncio.sleep(0)
+            assert [await answer(reader) for _ in payloads] == payloads
+
+    play(handle, story)
+    assert max(handle.gathered) > 1
+
+
 def test_frames_may_arrive_in_any_pieces() -> None:
     payloads = [b"", b"a", b"bc" * 50, os.urandom(5000)]
     stream = b"".join(map(frame, payloads))

@@ -113,6 +113,23 @@ def test_a_producer_that_wants_no_answer_is_not_read_either(port: int, name: str
         assert is_muted(port, client)
 
 
+def test_what_came_along_with_the_request_that_was_too_much_waits(port: int, name: str) -> None:
+    """Also behind a request that is not answered."""
+    set_quota(port, entity(client_id=name), producer_byte_rate=1)
+    clients = [Wired(port, client_id=name) for _ in range(5)]
+    for client in clients:
+        client._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)  # so that both arrive together
+        client.send(produce("t", 2000, acks=0), 9)
+        client.forget()
+        client.send(ApiVersionsRequest(), 0)
+        client._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+    assert all(is_muted(port, client) for client in clients)
+    set_quota(port, entity(client_id=name), producer_byte_rate=None)
+    for client in clients:
+        with client:
+            client.receive()
+
+
 def test_both_listeners_count_for_one_quota(broker: BrokerThread, port: int, name: str) -> None:
     set_quota(port, entity(client_id=name), producer_byte_rate=LARGE // 10)
     with Wired(port, client_id=name) as one, Wired(port_of(broker, "OTHER"), client_id=name) as other:

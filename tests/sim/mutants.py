@@ -191,6 +191,13 @@ def drop_tombstones_at_once() -> Iterator[None]:
 
 
 @contextmanager
+def tell_what_may_be_old() -> Iterator[None]:
+    """Groups: a coordinator that slept tells offsets as it remembers them."""
+    with mock.patch.object(Leader, "is_abandoned", return_value=False):
+        yield
+
+
+@contextmanager
 def keep_deleted_logs() -> Iterator[None]:
     """Names: what a deleted topic had stays where it was."""
     with mock.patch.object(LogStore, "delete", return_value=None):
@@ -218,6 +225,7 @@ TRANSACTIONS: dict[str, Any] = {"cast": ("transactions",), "rounds": 3}
 ORPHANS: dict[str, Any] = {"cast": ("transactions",), "rounds": 8, "kinds": ("orphan",)}
 KEYS: dict[str, Any] = {"cast": ("keys",), "rounds": 3}
 LOST_KEYS: dict[str, Any] = {"cast": ("keys",), "rounds": 8, "kinds": ("orphan", "depose")}
+SLEEPERS: dict[str, Any] = {"cast": (), "rounds": 8, "kinds": ("pause",)}
 SEASONS: dict[str, Any] = {"cast": ("seasons",), "rounds": 2, "kinds": ("kill", "slow")}
 MUTANTS = [
     Mutant(commit_without_followers, PLAIN),
@@ -233,6 +241,7 @@ MUTANTS = [
     Mutant(compact_what_is_not_committed, LOST_KEYS, first=9),
     Mutant(compact_the_last_value, KEYS),
     Mutant(drop_tombstones_at_once, KEYS),
+    Mutant(tell_what_may_be_old, SLEEPERS, first=1),
     Mutant(keep_deleted_logs, SEASONS),
     Mutant(move_without_waiting, SEASONS),
 ]

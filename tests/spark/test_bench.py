@@ -48,10 +48,10 @@ def test_the_table_says_how_far_each_goal_is() -> None:
     row = ROWS[0]
     numbers = {
         OURS: {"rows_s": [2e6, 4e6, 3e6], "cpu_s_m": [1.0]},
-        DEFAULT: {"rows_s": [1e6], "cpu_s_m": [2.0]},
-        BEST: {"rows_s": [2e6], "cpu_s_m": [1.5]},
-        CEILING: {"rows_s": [4e6], "cpu_s_m": [0.5]},
+        DEFAULT: {"rows_s": [0.5e6, 1e6, 1e6], "cpu_s_m": [2.0]},
+        BEST: {"rows_s": [2e6, 2e6, 2e6], "cpu_s_m": [1.5]},
+        CEILING: {"rows_s": [4e6, 4e6, 4e6], "cpu_s_m": [0.5]},
     }
     text = spark_bench.markdown(ROWS, {"cores": 2, "spark": "4", "repeat": 3, "rows": {row.name: numbers}})
-    assert "| 3.00 ±33 % | 1.00 | 2.00 | yes (3.0 of 2.5), no (1.5 of 1.6) | 1.00 / 2.00 / 1.50 |" in text
-    assert "4.00, ours is 75 % of it" in text
+    assert "| 3.00 ±33 % | 1.00 ±25 % | 2.00 ±0 % | yes (4.0 of 2.5), no (1.5 of 1.6) | 1.00 / 2.00 / 1.50 |" in text
+    assert "4.00 ±0 %, ours is 75 % of it" in text

@@ -21,8 +21,8 @@ def test_quotas_come_and_go(run: Run, here: tuple[str, str]) -> None:
     said = run("quotas", "set", "--user", "ann", "--produce", "10MB", "--requests", "50", *here).out
     assert said == "user ann: producer_byte_rate = 10,000,000 (9.5 MiB/s)\nuser ann: request_percentage = 50 %\n"
     run("quotas", "set", "-u", "ann", "-c", "my app", "--fetch", "1KiB", *here)
-    run("quotas", "set", "--default-client", "--changes", "0.5", *here)
-    run("quotas", "set", "--ip-defaults", "--connections", "1000", *here)
+    run("quotas", "set", "--default", "client", "--changes", "0.5", *here)
+    run("quotas", "set", "--default", "ip", "--connections", "1000", *here)
     assert run("quotas", "list", "--json", *here).document == [
         {"entity": {"client-id": None}, "quotas": {"controller_mutation_rate": 0.5}},
         {"entity": {"client-id": "my app", "user": "ann"}, "quotas": {"consumer_byte_rate": 1024.0}},
@@ -38,8 +38,8 @@ def test_quotas_come_and_go(run: Run, here: tuple[str, str]) -> None:
     assert said == "user ann: producer_byte_rate removed\n"
     assert run("quotas", "remove", "--user", "ann", *here).out == "user ann: request_percentage removed\n"
     assert "user ann has no quota" in run("quotas", "remove", "--user", "ann", *here, code=1).err
-    assert "has no consumer_byte_rate" in run("quotas", "remove", "--default-client", "--fetch", *here, code=1).err
-    for entity in (("--user", "ann", "--client", "my app"), ("--default-client",), ("--default-ip",)):
+    assert "has no consumer_byte_rate" in run("quotas", "remove", "--default", "client", "--fetch", *here, code=1).err
+    for entity in (("--user", "ann", "--client", "my app"), ("--default", "client"), ("-d", "ip")):
         run("quotas", "remove", *entity, *here)
     assert run("quotas", "list", *here).out == "No quotas.\n"
 
@@ -51,7 +51,7 @@ def test_quotas_come_and_go(run: Run, here: tuple[str, str]) -> None:
         (("set", "--user", "ann"), 2, "--produce"),
         (("set", "--user", "ann", "--produce", "much"), 2, "such as 500kB"),
         (("set", "--user", "ann", "--ip", "1.1.1.1", "--produce", "1MB"), 2, "an address"),
-        (("set", "--user", "ann", "--default-user", "--produce", "1MB"), 2, "not both"),
+        (("set", "--user", "ann", "--default", "user", "--produce", "1MB"), 2, "not both"),
         (("set", "--user", "ann", "--produce", "0"), 1, "greater than 0"),
         (("set", "--user", "ann", "--connections", "5"), 1, "connection_creation_rate"),
         (("remove",), 2, "--user"),

@@ -24,6 +24,7 @@ from ottla.cluster.metadata_store import (
     StoreError,
     Unavailable,
     make_nodes,
+    stop_watching,
 )
 from ottla.errors import BrokerError, ErrorCode
 from ottla.security.acl import (
@@ -209,11 +210,7 @@ class AclStore:
         return wanted
 
     async def close(self) -> None:
-        for cancel in self._cancels:
-            cancel()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await stop_watching(self._cancels, self._task)
 
 
 def decode_or_stop(path: str, data: bytes) -> frozenset[Entry]:

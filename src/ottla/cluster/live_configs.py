@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
 from ottla.cluster.image import EVERY_BROKER
-from ottla.cluster.metadata_store import NoNode, SessionEvent, StoreError, Unavailable
+from ottla.cluster.metadata_store import NoNode, SessionEvent, StoreError, Unavailable, stop_watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -64,11 +64,11 @@ class LiveConfigs:
         self._seen = dict.fromkeys(await self._store.children(znodes.CONFIG_CHANGES), now)
         brokers, groups = await self._read_brokers(), await self._read_below(znodes.GROUP_CONFIGS)
         metrics = await self._read_below(znodes.CLIENT_METRICS_CONFIGS)
-        users, quotas = await self._read_all_entities()
+        entities = await self._read_all_entities()
         self._metadata.subscribe(self._catch_up)
         self._metadata.publish(
-            image._replace(
-                broker_configs=brokers, group_configs=groups, client_metrics=metrics, users=users, quotas=quotas
+            image._replace(broker_configs=brokers, group_configs=groups, client_metrics=metrics).with_entities(
+                *entities
             )
         )
         self._task = asyncio.get_running_loop().create_task(self._follow())
@@ -157,11 +157,8 @@ class LiveConfigs:
             new = new._replace(group_configs=groups)
         if metrics is not None and metrics != image.client_metrics:
             new = new._replace(client_metrics=metrics)
-        users, quotas = entities
-        if users != image.users:
-            new = new._replace(users=users)
-        if quotas != image.quotas:
-            new = new._replace(quotas=quotas)
+        if any(entities):
+            new = new.with_entities(*entities)
         if new is not image:
             self._metadata.publish(new)
 
@@ -205,30 +202,24 @@ class LiveConfigs:
         return dict(zip(kept, found, strict=True))
 
     async def _read_all_entities(self) -> tuple[Entities, Entities]:
-        """What is kept of users, and of others who have quotas."""
-        found: dict[str, Configs] = {}
+        """What is kept of users, and of others who have quotas; nothing of those who are gone."""
+        image = self._metadata.image
+        found: dict[str, Configs] = {znodes.entity_path(node): {} for node in image.quotas}
+        found.update((znodes.entity_path(znodes.user_node(name)), {}) for name in image.users)
         for parent in (znodes.USER_CONFIGS, znodes.CLIENT_CONFIGS, znodes.IP_CONFIGS):
             nodes = await self._store.tree(parent)
             found.update((path, decode(path, node.data)) for path, node in nodes.items() if path != parent)
         return znodes.split_entities(found)
 
     async def _read_entities(self, changes: Iterable[znodes.ConfigChange]) -> tuple[Entities, Entities]:
-        """The same, with those of whom there were notices read again."""
-        image = self._metadata.image
+        """The same of those of whom there were notices."""
         wanted = [f"{change.kind}/{change.name}" for change in changes if change.kind in ("users", "clients", "ips")]
-        if not wanted:
-            return image.users, image.quotas
         found: dict[str, Configs] = {}
         for first in range(0, len(wanted), READS_AT_ONCE):
             some = wanted[first : first + READS_AT_ONCE]
             read = await asyncio.gather(*(self._read(znodes.entity_path(node)) for node in some))
             found.update(zip(some, read, strict=True))
-        users, quotas = znodes.split_entities(found)
-        gone = {node for node, pairs in found.items() if not pairs}
-        gone_users = {znodes.user_at(node) for node in gone}
-        kept = {name: pairs for name, pairs in image.users.items() if name not in gone_users}
-        others = {node: pairs for node, pairs in image.quotas.items() if node not in gone}
-        return {**kept, **users}, {**others, **quotas}
+        return znodes.split_entities(found)
 
     async def _read_below(self, parent: str) -> dict[str, Configs]:
         """The options of groups, or of client metrics, by name."""
@@ -243,11 +234,7 @@ class LiveConfigs:
             return []
 
     async def close(self) -> None:
-        for cancel in self._cancels:
-            cancel()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await stop_watching(self._cancels, self._task)
 
 
 def decode(path: str, data: bytes) -> Configs:

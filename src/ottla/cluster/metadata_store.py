@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ottla.errors import OutsideError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 ANY = -1  # a write of any version
 FAREWELL_S = 2.0  # how long a stopping broker waits for the store: what it could not delete ends with the session
@@ -140,6 +140,15 @@ def add_subscriber(
             subscribers.remove(callback)
 
     return cancel
+
+
+async def stop_watching(cancels: Iterable[Callable[[], None]], task: asyncio.Task[None] | None) -> None:
+    """Take back watches and subscriptions, and end the task that follows them."""
+    for cancel in cancels:
+        cancel()
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class MetadataStore(Protocol):

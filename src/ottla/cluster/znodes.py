@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from ottla.cluster.metadata_store import Op, Znode
 
+    Configs = Mapping[str, str]
+
 BROKERS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
@@ -458,31 +460,33 @@ def image_of(nodes: Mapping[str, Znode], *, malformed: set[str] | None = None) -
         for name, node in below[BROKER_CONFIGS]
     }
     group_configs = {group_name(name): decode_configs(node.data) for name, node in below[GROUP_CONFIGS]}
-    return EMPTY._replace(
-        cluster_id=decode_cluster_id(nodes[CLUSTER_ID].data) if CLUSTER_ID in nodes else "",
-        controller_id=decode_controller(nodes[CONTROLLER].data) if CONTROLLER in nodes else NO_LEADER,
-        brokers=brokers,
-        broker_configs=broker_configs,
-        group_configs=group_configs,
-        client_metrics={group_name(name): decode_configs(node.data) for name, node in below[CLIENT_METRICS_CONFIGS]},
-        users=entities[0],
-        quotas=entities[1],
-    ).with_topics(*topics)
+    return (
+        EMPTY._replace(
+            cluster_id=decode_cluster_id(nodes[CLUSTER_ID].data) if CLUSTER_ID in nodes else "",
+            controller_id=decode_controller(nodes[CONTROLLER].data) if CONTROLLER in nodes else NO_LEADER,
+            brokers=brokers,
+            broker_configs=broker_configs,
+            group_configs=group_configs,
+            client_metrics={
+                group_name(name): decode_configs(node.data) for name, node in below[CLIENT_METRICS_CONFIGS]
+            },
+        )
+        .with_entities(*entities)
+        .with_topics(*topics)
+    )
 
 
-def split_entities(kept: Mapping[str, dict[str, str]]) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
-    """What is kept of users by their names, and of all others by their paths below /config. Empty nodes are left out:
-    they are there for what is below them."""
-    users: dict[str, dict[str, str]] = {}
-    others: dict[str, dict[str, str]] = {}
+def split_entities(kept: Mapping[str, Configs]) -> tuple[dict[str, Configs], dict[str, Configs]]:
+    """What is kept of users by their names, and of all others by their paths below /config."""
+    users: dict[str, Configs] = {}
+    others: dict[str, Configs] = {}
     for path, pairs in kept.items():
-        if pairs:
-            node = path.removeprefix(f"{CONFIGS}/")
-            user = user_at(node)
-            if user is None:
-                others[node] = pairs
-            else:
-                users[user] = pairs
+        node = path.removeprefix(f"{CONFIGS}/")
+        user = user_at(node)
+        if user is None:
+            others[node] = pairs
+        else:
+            users[user] = pairs
     return users, others
 
 

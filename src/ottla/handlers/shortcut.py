@@ -9,6 +9,8 @@ Laws:
   so that not much was inflated in vain when one of them turns out to be unusual after all.
 - From the first partition that is not usual on, the request goes the general way (`produce.Work`); so does the answer
   if it has to wait, or to tell of an error. What was appended before that keeps its result.
+- Requests that have arrived together on one connection, each with records for the same partition, are written at once
+  (`gather`). If that fails, it fails for all of them, and for no other.
 - Nothing is appended twice: an append that failed is an error in the answer, not a reason to try again.
 - Both ways give the same bytes (tests/handlers/test_shortcut.py). Without the native part there is only the general
   one, and so it is with an authorizer, quotas or a fault on purpose in front of the handler: they work on messages.
@@ -26,17 +28,17 @@ from ottla.log.log import RETRY
 from ottla.records.batch import CODEC_MASK, HEADER_SIZE
 from ottla.records.native import produce_reader
 from ottla.records.validate import ON_LOOP, ZSTD_SINCE
-from ottla.replica.partition import ALL
+from ottla.replica.partition import ALL, UNLIMITED
 from ottla.wire import codec
 from ottla.wire.decoding import RECORDS_ELEMENTS_MAX
 from ottla.wire.frame import parse_header
 from ottla.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ottla.handlers.call import Parts, Peer
-    from ottla.records.native import ProduceReader
+    from ottla.records.native import ProduceReader, Sound
     from ottla.records.validate import Terms
     from ottla.replica.partition import Partition
     from ottla.wire.messages.produce import PartitionProduceResponse
@@ -48,6 +50,7 @@ SIZE_MAX = 2 << 20
 PACKED_SIZE_MAX = 192 << 10
 RESULT = Struct(">qqq").pack  # base offset, append time, log start
 NO_TIME = -1
+GATHER_S = 0.001  # how long requests are gathered for one write
 
 
 class Continued(NamedTuple):
@@ -56,6 +59,17 @@ class Continued(NamedTuple):
     correlation: int
     request: ProduceRequest
     response: Any
+
+
+class Gathered(NamedTuple):
+    """A request that waits to be written with others."""
+
+    partition: Partition
+    partition_index: int
+    data: memoryview
+    sound: Sound
+    piece: bytes  # of the answer, before the result
+    tail: bytes
 
 
 def make(parts: Parts, version: int) -> Shortcut | None:
@@ -118,6 +132,60 @@ class Shortcut:
             return self._go_on(connection, frame, now_ms, done)
         pieces.append(tail)
         return b"".join(pieces)
+
+    def gather(self, connection: Peer, frames: Sequence[memoryview]) -> list[bytes | Continued]:
+        """The answers to the first of these frames, if they are usual and have records for one partition that can be
+        written at once. None, if there is nothing to gain."""
+        clock = self._clock
+        now_ms, until = clock.now_ms(), clock.monotonic() + GATHER_S
+        home: Partition | None = None
+        gathered: list[Gathered] = []
+        for frame in frames:
+            one = self._prepare(frame, home, now_ms)
+            if one is None:
+                break
+            gathered.append(one)
+            home = one.partition
+            if clock.monotonic() >= until:
+                break
+        if home is None or len(gathered) == 1:
+            return []
+        log, run = home.log, [(one.data, one.sound) for one in gathered]
+        base = log.end
+        try:
+            count = home.append_run(run)
+        except BrokerError as error:  # of all that were to be written
+            failed = zip(frames, gathered[: len(log.fitting(run))], strict=False)
+            return [
+                answer
+                for frame, one in failed
+                if (
+                    answer := self._go_on(
+                        connection, frame, now_ms, [], refuse_append(one.partition_index, error, home)
+                    )
+                )
+            ]
+        answers: list[bytes | Continued] = []
+        for one in gathered[:count]:
+            answers.append(one.piece + RESULT(base, NO_TIME, log.start) + one.tail)
+            base += one.sound[0] + 1
+        return answers
+
+    def _prepare(self, frame: memoryview, home: Partition | None, now_ms: int) -> Gathered | None:
+        """The records of a request for one partition, `home` if that is given, unless there is something unusual."""
+        found = self._read(frame)
+        if found is None or len(found[2]) != 1 or (found[0] != 1 and found[0] != ALL):
+            return None
+        ((topic, index, start, end, piece),) = found[2]
+        partition = self._find(topic, index)
+        if partition is None or (home is not None and partition is not home) or partition.followers is not None:
+            return None
+        terms = usual_terms(partition, frame, start, end)
+        if terms is None or partition.log.config.flush_messages != UNLIMITED:
+            return None
+        _, keyed, before_ms, after_ms = terms
+        sound = self._check(frame, start, end, keyed, now_ms, before_ms, after_ms, self._zstd, self._inflated_max)
+        return None if sound is None else Gathered(partition, index, frame[start:end], sound, piece, found[3])
 
     def _go_on(
         self,

@@ -27,6 +27,7 @@ from ottla.log.recovery import checksum_ok, marker_of, replay
 from ottla.log.retention import count_expired
 from ottla.log.seek import first_since, latest
 from ottla.log.segment import DELETED, LOG_SUFFIX, SUFFIXES, Segment, Slice
+from ottla.log.snapshots import SEQUENCE_MASK
 from ottla.log.spans import FoundSpan, look
 from ottla.log.transactions import Aborted, write_counts
 from ottla.records import batch
@@ -223,6 +224,65 @@ class Log:
         if header is not None:
             self._note_producer(header, base, base + delta, max_timestamp, None)
         return base
+
+    def append_run(self, run: Sequence[tuple[memoryview, Sound]], epoch: int) -> int:
+        """Append the first of these batches with one write, one behind the other; how many. Each is as `append_sound`
+        takes it. Fewer than all, perhaps none, if one of them needs more than that: it is for `append_sound`, then.
+
+        BrokerError: the write has failed for as many as `fitting` says, and nothing has changed.
+        """
+        if self.fault is not None or self.owes_cut:
+            return 0
+        headers = self.fitting(run)
+        base, size, last = self.end, 0, self.end - 1
+        parts: list[bytes | memoryview] = []
+        entries = []
+        for data, (delta, max_timestamp, _) in run[: len(headers)]:
+            length = len(data)
+            parts += _stamp(last + 1, length - batch.LOG_OVERHEAD, epoch), data[STAMP_SIZE:]
+            last += delta + 1
+            entries.append((length, last, max_timestamp))
+            size += length
+        if not entries:
+            return 0
+        try:
+            self.active.append_run(parts, size, entries)
+        except OSError as error:
+            self.directory.note_failure(error)
+            raise self.directory.storage_error(error) from error
+        self.end = last + 1
+        if epoch != self.epochs.latest and epoch >= 0:
+            self.epochs.assign(epoch, base)
+        first = base
+        for header, (_, last, max_timestamp) in zip(headers, entries, strict=True):
+            if header is not None:
+                self._note_producer(header, first, last, max_timestamp, None)
+            first = last + 1
+        if last - self.recovery_point >= self._flush_messages - 1:
+            self._owe(base)
+        return len(entries)
+
+    def fitting(self, run: Sequence[tuple[memoryview, Sound]]) -> list[Header | None]:
+        """The headers of the first of these batches, None without a producer id: those that go into the active segment
+        and that their producers send in order."""
+        segment, size, last = self.active, self.active.size, self.end - 1
+        expected: dict[int, tuple[int, int]] = {}  # epoch and next sequence of producers in the run
+        headers: list[Header | None] = []
+        for data, (delta, max_timestamp, producer_id) in run:
+            size += len(data)
+            last += delta + 1
+            if size > self._segment_bytes or last > segment.offset_max or max_timestamp > segment.roll_at:
+                break
+            header = None
+            if producer_id >= 0:
+                header = batch.header(data)
+                number = header.producer_epoch, header.base_sequence
+                known = expected.get(producer_id)
+                if known != number and (known is not None or not self.producers.admits(header)):
+                    break
+                expected[producer_id] = header.producer_epoch, (header.base_sequence + delta + 1) & SEQUENCE_MASK
+            headers.append(header)
+        return headers
 
     def _write(
         self,

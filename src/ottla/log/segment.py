@@ -532,7 +532,7 @@ class Segment:
     def close(self) -> None:
         """Let go of the file. Slices on their way keep theirs."""
         self._file = None
-        self.offsets.table.drop()
+        self.offsets.drop()
         self.times.table.drop()
 
     def rename(self, old: str, new: str) -> None:

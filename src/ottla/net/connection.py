@@ -25,7 +25,6 @@ Laws:
 from __future__ import annotations
 
 import logging
-import mmap
 from collections import deque
 from functools import partial
 from struct import Struct
@@ -34,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.clock import monotonic
 from ottla.errors import Hangup
 from ottla.net.outbox import Outbox, Part, size_of
-from ottla.net.receiver import EXPECTED_SIZE_MAX, LARGE_SIZE, SPARE_SIZE_MAX, Receiver
+from ottla.net.receiver import EXPECTED_SIZE_MAX, LARGE_SIZE, MAPPED, SPARE_SIZE_MAX, OwnMapping, Receiver
 from ottla.net.turns import TURN_S
 from ottla.security.principal import ANONYMOUS
 from ottla.wire.frame import carries_records
@@ -56,12 +55,13 @@ KEY = Struct(">h")
 # The largest request without records: 65,536 of the longest names. What is read from it, and what is answered, may be
 # as large again, and nothing that a group says fits into a record when it is larger.
 PLAIN_SIZE_MAX = 16 << 20
+# Frames that may be handled at once: how many, and how large. Larger writes gain little by being one.
+GATHERED_MAX = 64
+GATHERED_SIZE_MAX = 64 * 1024
 # One read into a large buffer takes at most this much.
 FILL_SIZE_MAX = 1 << 20
 # From here on a frame is mapped. New pages cost more time than copying does, so smaller ones grow by copying.
 MAPPED_SIZE_MIN = SPARE_SIZE_MAX
-# Private memory that is not reserved: a page costs something when a byte of it has arrived.
-MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
 
 # Answers whose time to leave is measured at once. A connection that never quite empties its queue counts them early.
@@ -111,7 +111,7 @@ class Limits:
 
 def is_own(data: memoryview) -> bool:
     """Whether these bytes stay as they are. Most are in a buffer that the next read overwrites."""
-    return data.obj.__class__ in (bytes, mmap.mmap)
+    return data.obj.__class__ in (bytes, OwnMapping)
 
 
 def plain(address: str) -> str:
@@ -213,9 +213,9 @@ class Connection:
     def _on_readable(self) -> None:
         self.active_at = self._loop.time()
         held = self._held
-        if held is None and self._expected:
-            held = self._held = self._receiver.take_expected(self._expected)
         try:
+            if held is None and self._expected:
+                held = self._held = self._receiver.take_expected(self._expected)
             if held is None:
                 size = self._socket.recv_into(self._receiver.shared)
             else:
@@ -263,7 +263,7 @@ class Connection:
         if fresh:
             self.arrived = started
         answers, out, unchecked_max = self._answers, self._out, self._limits.unchecked_max
-        turn_s = 0.0
+        turn_s, gather = 0.0, getattr(self._handle, "gather", None)
         while size - position >= 4:
             if (answers or out.size or self._mute is not None) and self._is_stopped():
                 self._keep(data[position:])
@@ -281,6 +281,11 @@ class Connection:
                     self._slow = True
                     self._wait(data[position:])
                     return
+            if gather is not None and size - end > 4:
+                position, gathered = self._handle_several(gather, data, position)
+                if gathered:
+                    continue
+                gather = None  # nothing to gain here
             answer = self._handle(self, data[position + 4 : end])
             if answer.__class__ is list and not answers:
                 out.add(answer)
@@ -292,6 +297,27 @@ class Connection:
         self._slow = monotonic() - started >= LONG_TURN_S
         if position < size:
             self._hold(data[position:])
+
+    def _handle_several(
+        self, gather: Callable[[Connection, list[memoryview]], list[Answer]], data: memoryview, position: int
+    ) -> tuple[int, bool]:
+        """Handle as many of the small frames from there on as can be at once: where to go on, and whether any was."""
+        frames, size, at = list[memoryview](), len(data), position
+        while size - at >= 4 and len(frames) < GATHERED_MAX:
+            (length,) = _unpack_length(data, at)
+            end = at + 4 + length
+            if not 0 <= length <= GATHERED_SIZE_MAX or end > size:
+                break
+            frames.append(data[at + 4 : end])
+            at = end
+        answers = gather(self, frames) if len(frames) > 1 else []
+        for frame, answer in zip(frames, answers, strict=False):
+            position += 4 + len(frame)
+            if answer.__class__ is list and not self._answers:
+                self._out.add(answer)
+            elif answer is not None:
+                self._line_up_answer(answer)
+        return position, bool(answers)
 
     def _keep(self, data: memoryview) -> None:
         """Handle these frames later, and read no more until then."""
@@ -337,7 +363,7 @@ class Connection:
         if arrived >= 4:
             whole = 4 + LENGTH.unpack_from(data)[0]
             if min(room, whole) >= MAPPED_SIZE_MIN:
-                held = memoryview(mmap.mmap(-1, whole, flags=MAPPED))
+                held = memoryview(OwnMapping(-1, whole, flags=MAPPED))
             else:
                 held = self._receiver.take(min(room, whole))
         else:

@@ -94,7 +94,7 @@ class Route:
         self.faulty = fault_finder(api.response, key)
         self.reading = key in READING
         self.handler = handler
-        self.shortcut: Callable[[Connection, memoryview], Any] | None = None
+        self.shortcut: Any = None  # see `handlers.shortcut`
         self.request = api.request
         self.response = api.response
         self.decode: Callable[..., tuple[Any, int]] = codec.decoder(api.request, version)
@@ -168,23 +168,46 @@ class Dispatch:
 
     def _take_shortcut(self, route: Route, connection: Connection, frame: memoryview) -> Answer:
         """The answer, if this is a request for it; None if nothing was done."""
-        assert route.shortcut is not None
         try:
             answer = route.shortcut(connection, frame)
         except Exception as error:
             log.error("a handler failed on %s", route.request.__name__, exc_info=error)
             raise Hangup(f"{route.request.__name__} failed") from None
         if answer.__class__ is bytes:
-            counts = route.counts
-            counts.requests += 1
-            if not counts.requests & counts.untimed:
-                weight = counts.untimed + 1
-                connection.unsent.append((counts, connection.arrived, connection.begun, monotonic(), 0.0, weight))
+            self._count(route, connection)
             return [answer]
         if answer is None:
             return None
         correlation, request, response = answer
         return self._conclude(route, connection, correlation, frame, request, response)
+
+    def gather(self, connection: Connection, frames: list[memoryview]) -> list[Answer]:
+        """The answers to the first of these frames, where some can be handled at once; else none."""
+        route = self._routes.get(ROUTE.unpack_from(frames[0])[0]) if len(frames[0]) >= ROUTE.size else None
+        if route is None or route.shortcut is None:
+            return []
+        try:
+            found = route.shortcut.gather(connection, frames)
+        except Exception as error:
+            log.error("a handler failed on %s", route.request.__name__, exc_info=error)
+            raise Hangup(f"{route.request.__name__} failed") from None
+        answers: list[Answer] = []
+        for frame, answer in zip(frames, found, strict=False):
+            if answer.__class__ is bytes:
+                self._count(route, connection)
+                answers.append([answer])
+            else:
+                correlation, request, response = answer
+                answers.append(self._conclude(route, connection, correlation, frame, request, response))
+        return answers
+
+    def _count(self, route: Route, connection: Connection) -> None:
+        """Count a request whose answer is there at once."""
+        counts = route.counts
+        counts.requests += 1
+        if not counts.requests & counts.untimed:
+            weight = counts.untimed + 1
+            connection.unsent.append((counts, connection.arrived, connection.begun, monotonic(), 0.0, weight))
 
     def _conclude(
         self, route: Route, connection: Connection, correlation: int, frame: memoryview, request: Any, response: Any
@@ -192,11 +215,7 @@ class Dispatch:
         """The answer that a handler gave, or how it comes later."""
         if response.__class__ is route.response:
             parts = self._encode(route, correlation, response)
-            counts = route.counts
-            counts.requests += 1
-            if not counts.requests & counts.untimed:
-                weight = counts.untimed + 1
-                connection.unsent.append((counts, connection.arrived, connection.begun, monotonic(), 0.0, weight))
+            self._count(route, connection)
             return parts
         answer: Answer = None
         if response.__class__ is GeneratorType:
@@ -327,14 +346,13 @@ class Dispatch:
         around = self._around.get(key)
         return handler if around is None else around(handler)
 
-    def _find_shortcut(self, route: Route) -> Callable[[Connection, memoryview], Any] | None:
+    def _find_shortcut(self, route: Route) -> Any:
         """The way past messages, where nothing stands in front of the handler that wants to see them."""
         key = route.counts.key
         make = select_apis(self._parts)[key].shortcut
         if make is None or self._authorizer is not None or self._throttling is not None or key in self._around:
             return None
-        found: Callable[[Connection, memoryview], Any] | None = make(self._parts, route.version)
-        return found
+        return make(self._parts, route.version)
 
     def intercept(self, key: int, around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
         """Put a function around the handler of an API, for faults on purpose; None takes it away again."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.config.option import INT_MAX
 from ottla.net.connecting import ConnectionRates
 from ottla.net.throttling import Throttling
-from ottla.quota.limits import Limits, find_address
+from ottla.quota.limits import find_address
 from ottla.quota.quotas import Quotas
 from ottla.quota.rate import Window
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.config import BrokerConfig
     from ottla.net.dispatch import Dispatch
     from ottla.net.listener import Admission, Listener
+    from ottla.quota.limits import Limits
 
     Stored = Mapping[str, Mapping[str, str]]
 
@@ -41,13 +42,15 @@ class Enforcement:
         self._listeners = listeners
         self._resolving: asyncio.Task[None] | None = None
 
-    def adopt(self, dispatch: Dispatch, users: Stored, others: Stored) -> None:
-        """Enforce these quotas, as they are stored, from now on."""
-        self.close()
-        self.quotas.limits = limits = Limits(users, others)
+    def follow(self, dispatch: Dispatch, users: Stored, others: Stored) -> None:
+        """Enforce what is stored now of these, from now on."""
+        limits = self.quotas.limits
+        if not limits.change(users, others):
+            return
         dispatch.measure(self._throttling if limits.of_clients else None)
         for listener in self._listeners:
             self._throttling.release(listener.connections)
+        self.close()
         if limits.hosts:
             self._resolving = asyncio.get_running_loop().create_task(resolve(limits))
         self._set_rates()
@@ -69,11 +72,12 @@ class Enforcement:
 
 async def resolve(limits: Limits) -> None:
     """Find the addresses of hosts that quotas name."""
-    for host, value in limits.hosts.items():
+    limits.resolved.clear()
+    for host in list(limits.hosts):
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, None)
         except (OSError, UnicodeError) as error:
             log.warning("the quota of a host holds for nobody: %s", error, extra={"host": host})
             continue
         for *_, address in found:
-            limits.addresses.setdefault(find_address(str(address[0])) or host, value)
+            limits.resolved[find_address(str(address[0])) or host] = host

@@ -11,6 +11,7 @@ Laws:
 
 from __future__ import annotations
 
+import mmap
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,20 @@ EXPECTED_SIZE_MAX = (1 << 20) + (1 << 16)
 SPARE_SIZE_MAX = 8 << 20
 SPARES_SIZE_MAX = 64 << 20
 WASTE_MAX = 4  # a buffer is at most so many times as large as what was asked for
+# From here on a buffer is a mapping, which the system has back when nobody needs it. An allocator that has seen large
+# blocks come and go keeps them.
+MAPPING_SIZE_MIN = 256 * 1024
+# Private memory that is not reserved: a page costs something when a byte of it has arrived.
+MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+
+
+def make(size: int) -> memoryview:
+    """A new buffer."""
+    return memoryview(bytearray(size) if size < MAPPING_SIZE_MIN else mmap.mmap(-1, size, flags=MAPPED))
+
+
+class OwnMapping(mmap.mmap):
+    """The memory of one frame, which nobody else will have."""
 
 
 class Receiver:
@@ -45,7 +60,7 @@ class Receiver:
 
     def take(self, size: int) -> memoryview:
         """A buffer of at least this size."""
-        return self._find(size) or memoryview(bytearray(size))
+        return self._find(size) or make(size)
 
     def take_expected(self, size: int) -> memoryview | None:
         """A buffer for a frame of which nothing is known, but that the last one had this size."""

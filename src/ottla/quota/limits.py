@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from ottla.quota.entity import CLIENT_KEYS, CONNECTION, DEFAULT, decode_values, entity_at
+from ottla.quota.entity import CLIENT_KEYS, CONNECTION, DEFAULT, Entity, decode_values, entity_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ottla.quota.entity import Entity
+    Stored = Mapping[str, Mapping[str, str]]
 
 Key = tuple[str | None, str | None]  # user and client id
+Name = TypeVar("Name")
 
 
 class Limit(NamedTuple):
@@ -21,34 +22,41 @@ class Limit(NamedTuple):
 
 
 class Limits:
-    """`users` and `others` are what is stored: of users by name, of the others by their paths below /config."""
-
-    def __init__(self, users: Mapping[str, Mapping[str, str]], others: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(self, users: Stored | None = None, others: Stored | None = None) -> None:
         self._tables: dict[str, dict[Key, float]] = {key: {} for key in CLIENT_KEYS}
-        self.addresses: dict[str, float] = {}  # connections a second, by address
+        self._addresses: dict[str, float] = {}  # connections a second, by address
         self.hosts: dict[str, float] = {}  # by names of hosts, whose addresses are to be found
-        for user, pairs in users.items():
-            for key, value in decode_values(pairs, CLIENT_KEYS).items():
-                self._tables[key][user, None] = value
+        self.resolved: dict[str, str] = {}  # hosts by those addresses
+        self.change(users or {}, others or {})
+
+    @property
+    def of_clients(self) -> bool:
+        """Whether there are any of users and client ids."""
+        return any(self._tables.values())
+
+    @property
+    def of_addresses(self) -> bool:
+        return bool(self._addresses or self.hosts)
+
+    def change(self, users: Stored, others: Stored) -> bool:
+        """Take what is stored now: of users by name, of the others by their paths below /config. Was it different?"""
+        changes = [self._set(Entity(user), pairs) for user, pairs in users.items()]
         for node, pairs in others.items():
             entity = entity_at(node)
             if entity is not None:
-                self._add(entity, pairs)
-        self.of_clients = any(self._tables.values())
-        self.of_addresses = bool(self.addresses or self.hosts)
+                changes.append(self._set(entity, pairs))
+        return any(changes)
 
-    def _add(self, entity: Entity, pairs: Mapping[str, str]) -> None:
+    def _set(self, entity: Entity, pairs: Mapping[str, str]) -> bool:
         values = decode_values(pairs, entity.keys)
         if entity.ip is not None:
-            if CONNECTION in values:
-                address = entity.ip and find_address(entity.ip)
-                if address is None:
-                    self.hosts[entity.ip] = values[CONNECTION]
-                else:
-                    self.addresses[address] = values[CONNECTION]
-            return
-        for key, value in values.items():
-            self._tables[key][entity.user, entity.client_id] = value
+            address = find_address(entity.ip) if entity.ip else DEFAULT
+            if address is None:
+                return put(self.hosts, entity.ip, values.get(CONNECTION))
+            return put(self._addresses, address, values.get(CONNECTION))
+        owner = entity.user, entity.client_id
+        changes = [put(self._tables[key], owner, values.get(key)) for key in CLIENT_KEYS]
+        return any(changes)
 
     def find(self, key: str, user: str, client_id: str) -> Limit | None:
         """What holds for a client: Kafka's order, the most specific first."""
@@ -62,7 +70,20 @@ class Limits:
         return None
 
     def find_address(self, address: str) -> float | None:
-        return self.addresses.get(address, self.addresses.get(DEFAULT))
+        value = self._addresses.get(address)
+        if value is None and address in self.resolved:
+            value = self.hosts.get(self.resolved[address])
+        return self._addresses.get(DEFAULT) if value is None else value
+
+
+def put(table: dict[Name, float], name: Name, value: float | None) -> bool:
+    """Whether it is different now."""
+    before = table.get(name)
+    if value is None:
+        table.pop(name, None)
+    else:
+        table[name] = value
+    return before != value
 
 
 def candidates(user: str, client_id: str) -> Iterator[tuple[Key, Key]]:

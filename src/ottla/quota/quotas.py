@@ -5,7 +5,7 @@ Pure: it reads no clock and mutes nobody. Times are in milliseconds and never go
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.quota.entity import CONNECTION, FETCH, MUTATION, PRODUCE, REQUEST
 from ottla.quota.limits import Limits
@@ -14,8 +14,6 @@ from ottla.quota.sensors import Sensors
 
 if TYPE_CHECKING:
     from ottla.quota.limits import Key, Limit
-
-NOTHING: Final = Limits({}, {})
 
 
 class Figures:
@@ -38,7 +36,7 @@ class Throttle(NamedTuple):
 
 class Quotas:
     def __init__(self, window: Window, mutation_window: Window) -> None:
-        self.limits = NOTHING
+        self.limits = Limits()
         self.figures = {key: Figures() for key in (PRODUCE, FETCH, REQUEST, MUTATION, CONNECTION)}
         self._window = window
         self._rates: dict[str, Sensors[Rate] | Sensors[SteadyRate]] = {

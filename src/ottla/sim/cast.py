@@ -40,6 +40,7 @@ class Cast:
         self.writers: list[ProducingClient | TransactionalProducer | Gardener | KeyedProducer] = [
             ProducingClient(client(name), history, partitions, pause_s=0.3) for name in ("p1", "p2")
         ]
+        self.writers[1].client.trusting = True
         self.readers: list[ReadingClient] = [ReadingClient(client("r1"), history, partitions)]
         self.members = [GroupMember(client(name), history, self.ledger, GROUP, partitions) for name in ("g1", "g2")]
         by_chance = [part for part, likely in PARTS.items() if chance.random() < likely]

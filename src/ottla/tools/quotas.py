@@ -1,5 +1,6 @@
 """`ottla quotas`: how much users, client ids and addresses may use."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -16,22 +17,24 @@ app = typer.Typer(
 )
 
 USER, CLIENT, IP = "user", "client-id", "ip"
+
+
+class Kind(StrEnum):
+    USER = "user"
+    CLIENT = "client"
+    IP = "ip"
+
+
+TYPES = {Kind.USER: USER, Kind.CLIENT: CLIENT, Kind.IP: IP}  # as requests call them
 PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
 REQUEST, MUTATION, CONNECTION = "request_percentage", "controller_mutation_rate", "connection_creation_rate"
 BYTES = (PRODUCE, FETCH)
 DEFAULT = "(default)"
-
 User = Annotated[str | None, typer.Option("--user", "-u", help="Of this user; with --client, of both together")]
 Client = Annotated[str | None, typer.Option("--client", "-c", help="Of clients with this client id")]
 Ip = Annotated[str | None, typer.Option("--ip", help="Of this address, or host")]
-DefaultUser = Annotated[
-    bool, typer.Option("--default-user", "--user-defaults", help="Of each user who has none of their own")
-]
-DefaultClient = Annotated[
-    bool, typer.Option("--default-client", "--client-defaults", help="Of each client id that has none of its own")
-]
-DefaultIp = Annotated[
-    bool, typer.Option("--default-ip", "--ip-defaults", help="Of each address that has none of its own")
+Defaults = Annotated[
+    list[Kind], typer.Option("--default", "-d", help="Of each of this kind that has no quota of its own; repeatable")
 ]
 Entity = dict[str, str | None]
 
@@ -41,19 +44,17 @@ def list_command(
     user: User = None,
     client: Client = None,
     ip: Ip = None,
-    default_user: DefaultUser = False,
-    default_client: DefaultClient = False,
-    default_ip: DefaultIp = False,
+    default: Defaults = [],  # noqa: B006 - Typer reads the default and hands out a new list
     json: Json = False,
     bootstrap: Bootstrap = BOOTSTRAP,
-    properties: Properties = [],  # noqa: B006 - Typer reads the default and hands out a new list
+    properties: Properties = [],  # noqa: B006
 ) -> None:
     """Show the quotas, all of them or those of a user, a client id or an address.
 
     A user's quota with a client id wins over the user's own, a user's over that for all users, and any quota of users
     over those of client ids. A default is for each one alone, not for all together.
     """
-    entity = name_entity(user, client, ip, default_user, default_client, default_ip)
+    entity = name_entity(user, client, ip, default)
     with wire(bootstrap, properties) as cluster:
         found = list_quotas(cluster, entity)
     if json:
@@ -70,9 +71,7 @@ def set_command(
     user: User = None,
     client: Client = None,
     ip: Ip = None,
-    default_user: DefaultUser = False,
-    default_client: DefaultClient = False,
-    default_ip: DefaultIp = False,
+    default: Defaults = [],  # noqa: B006 - Typer reads the default and hands out a new list
     produce: Annotated[
         str | None, typer.Option("--produce", metavar="SIZE", help="Bytes produced a second, such as 10MB")
     ] = None,
@@ -95,11 +94,11 @@ def set_command(
 
     ottla quotas set --user ann --produce 10MB --fetch 20MB
 
-    ottla quotas set --default-client --requests 50
+    ottla quotas set --default client --requests 50
 
     ottla quotas set --ip 10.0.0.7 --connections 20
     """
-    entity = require_entity(name_entity(user, client, ip, default_user, default_client, default_ip))
+    entity = require_entity(name_entity(user, client, ip, default))
     values: dict[str, float | None] = {
         PRODUCE: read_size(produce),
         FETCH: read_size(fetch),
@@ -121,9 +120,7 @@ def remove(
     user: User = None,
     client: Client = None,
     ip: Ip = None,
-    default_user: DefaultUser = False,
-    default_client: DefaultClient = False,
-    default_ip: DefaultIp = False,
+    default: Defaults = [],  # noqa: B006 - Typer reads the default and hands out a new list
     produce: Annotated[bool, typer.Option("--produce", help="Only that of bytes produced")] = False,
     fetch: Annotated[bool, typer.Option("--fetch", help="Only that of bytes consumed")] = False,
     requests: Annotated[bool, typer.Option("--requests", help="Only that of time")] = False,
@@ -133,7 +130,7 @@ def remove(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Remove quotas: all that a user, a client id, both together, or an address has, or some of them."""
-    entity = require_entity(name_entity(user, client, ip, default_user, default_client, default_ip))
+    entity = require_entity(name_entity(user, client, ip, default))
     chosen = {PRODUCE: produce, FETCH: fetch, REQUEST: requests, MUTATION: changes, CONNECTION: connections}
     wanted = [key for key, is_chosen in chosen.items() if is_chosen]
     with wire(bootstrap, properties) as cluster:
@@ -145,13 +142,13 @@ def remove(
     say(f"{name(entity)}: {', '.join(wanted or known)} removed")
 
 
-def name_entity(
-    user: str | None, client: str | None, ip: str | None, default_user: bool, default_client: bool, default_ip: bool
-) -> Entity:
-    given = ((USER, user, default_user), (CLIENT, client, default_client), (IP, ip, default_ip))
-    if twice := [kind for kind, named, default in given if named is not None and default]:
-        raise typer.BadParameter(f"give a {twice[0]} or the default, not both")
-    entity = {kind: named for kind, named, default in given if named is not None or default}
+def name_entity(user: str | None, client: str | None, ip: str | None, defaults: list[Kind]) -> Entity:
+    entity: Entity = {}
+    for kind, named in ((Kind.USER, user), (Kind.CLIENT, client), (Kind.IP, ip)):
+        if named is not None and kind in defaults:
+            raise typer.BadParameter(f"give --{kind} or --default {kind}, not both")
+        if named is not None or kind in defaults:
+            entity[TYPES[kind]] = named
     if IP in entity and len(entity) > 1:
         raise typer.BadParameter("an address has quotas of its own, and none together with a user or a client id")
     return entity
@@ -159,9 +156,7 @@ def name_entity(
 
 def require_entity(entity: Entity) -> Entity:
     if not entity:
-        raise typer.BadParameter(
-            "give --user, --client or --ip, or one of --default-user, --default-client, --default-ip"
-        )
+        raise typer.BadParameter("give --user, --client, --ip or --default")
     return entity
 
 

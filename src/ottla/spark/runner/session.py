@@ -30,6 +30,7 @@ DEFAULTS: Final = {
     "spark.sql.shuffle.partitions": "4",  # 200 by default, each a state store and files: made for large batches
     "spark.ui.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "1048576",  # docs/spark.md has what larger ones cost the sink
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.streaming.noDataProgressEventInterval": "2s",  # so that the lag of an idle query is fresh

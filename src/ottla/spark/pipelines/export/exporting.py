@@ -23,7 +23,7 @@ import os
 import uuid
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
@@ -262,6 +262,19 @@ def is_text(value: bytes | None) -> bool:
     return True
 
 
+def parquet_writer(sink: Any, schema: pa.Schema, shape: TableShape) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression=shape.compression,
+        compression_level=shape.level,
+        use_dictionary=REPEATED,
+        write_statistics=SKIPPED_BY,
+        column_encoding=ORDERED,
+        store_schema=False,  # Arrow's own idea of the types, such as dictionaries, would be news to readers
+    )
+
+
 class TableFile:
     """One file in the making. Batches wait until they fill a row group."""
 
@@ -301,16 +314,7 @@ class TableFile:
     def _group(self) -> None:
         table = pa.Table.from_batches(self._waiting)
         if self._writer is None:
-            self._writer = pq.ParquetWriter(
-                self._sink,
-                table.schema,
-                compression=self._shape.compression,
-                compression_level=self._shape.level,
-                use_dictionary=REPEATED,
-                write_statistics=SKIPPED_BY,
-                column_encoding=ORDERED,
-                store_schema=False,  # Arrow's own idea of the types, such as dictionaries, would be news to readers
-            )
+            self._writer = parquet_writer(self._sink, table.schema, self._shape)
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self._waiting, self._waiting_bytes = [], 0
 
