@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 GONE: Final = (Closed, ConnectionError, TimeoutError, OSError, struct.error)
 PATIENCE_S: Final = 2.0
 HANDSHAKE, AUTHENTICATE = 17, 36
+FILLED: Final = "filled"  # a topic with megabytes to read
 CODECS: Final = (bombs.GZIP, bombs.LZ4, bombs.ZSTD)
 ASSAULTS: Final[dict[str, Assault]] = {}
 
@@ -211,15 +212,16 @@ def forged_replica(target: Target, random: Random) -> None:
 
 @assault("readers that do not read")
 def unread(target: Target, random: Random) -> None:
-    ask = struct.pack(">hhih", METADATA, 4, 1, 0) + struct.pack(">i", -1) + b"\0"
-    socks = [target.dial() for _ in range(3)]
-    for sock in socks:
-        sock.settimeout(0.2)
-        with suppress(TimeoutError):
-            sock.sendall((struct.pack(">i", len(ask)) + ask) * 100)  # floods are in attacks_of_connections.py
+    """Consumers that ask for megabytes and take nothing; floods of requests are in attacks_of_connections.py."""
+    head = struct.pack(">iiiib", -1, 0, 1, 1 << 20, 0)
+    body = head + array([string(FILLED) + array([struct.pack(">iqi", 0, 0, 1 << 20)])])
+    raws = [target.raw() for _ in range(3)]
+    for raw in raws:
+        for _ in range(20):
+            raw.send(FETCH, 4, body)
     time.sleep(1.0)
-    for sock in socks:
-        sock.close()
+    for raw in raws:
+        raw.close()
 
 
 @assault("replayed logins by SCRAM")

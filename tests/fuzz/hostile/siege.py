@@ -25,8 +25,8 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from compat.raw import Raw, create_topic
-from fuzz.hostile.assaults import ASSAULTS, GONE, Target, prepare
+from compat.raw import Raw, batch, create_topic, produce
+from fuzz.hostile.assaults import ASSAULTS, FILLED, GONE, Target, prepare
 from fuzz.hostile.good_client import TOPIC, cpu_s
 from waiting import wait_until
 
@@ -90,6 +90,9 @@ class Siege:
         with Raw(plain) as raw:
             assert create_topic(raw, TOPIC) == 0
             assert create_topic(raw, "target") == 0
+            assert create_topic(raw, FILLED) == 0
+            for _ in range(8):
+                assert produce(raw, FILLED, batch([bytes(500_000)])).error == 0
         words = [sys.executable, "-m", "fuzz.hostile.good_client", str(plain), str(self._pid)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (HERE.parents[1], *sys.path)))}
         self._good = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
@@ -193,7 +196,8 @@ def status_mb(pid: int, name: str) -> float:
 def besiege(quiet_s: float, seconds: float, idle: int) -> Verdict:
     prepare()
     with ExitStack() as stack:
-        options = {"connection.failed.authentication.delay.ms": 20, "log.segment.bytes": 64 << 20}
+        # Records here are years old: retention would delete them.
+        options = {"connection.failed.authentication.delay.ms": 20, "log.retention.check.interval.ms": 86_400_000}
         secured = stack.enter_context(SecuredBroker(options=options))
         siege = Siege(secured, idle)
         stack.callback(siege.close)
