@@ -34,16 +34,18 @@ PARTITIONS: Final = 4
 ROWS: Final = 20  # of a micro-batch
 TASKS: Final = 4
 TOPIC: Final = "small"
+SINKS: Final = ("ottla", "kafka")  # formats: ours, and the connector's
 ESTABLISHED: Final = "01"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=1000)
+    parser.add_argument("--sinks", nargs="+", choices=SINKS, default=list(SINKS))
     given = parser.parse_args()
     print(f"{'sink':10} {'batches':>8} {'rows':>8} {'ids':>5} {'connections':>12} {'descriptors':>12} {'seconds':>8}")
     with tempfile.TemporaryDirectory() as place, sessions.session(Path(place) / "spark") as spark:
-        for kind in ("ottla", "kafka"):
+        for kind in given.sinks:
             with Ottla(Path(place) / f"broker-{kind}") as broker:
                 measure(spark, broker, kind, given.batches, Path(place) / f"checkpoint-{kind}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pytest
@@ -331,6 +331,26 @@ def test_ids_do_not_grow_with_epochs(cluster: Cluster, query: Query) -> None:
         wait_until(lambda epoch=epoch: seen(query.name, epoch))
     assert len(used) == 2
     assert len(query.rows()) == 15
+
+
+def test_a_commit_asks_for_its_coordinators_at_once(
+    broker: Broker, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for one after the other, and not for those of epochs before."""
+    for epoch in range(2):
+        messages = query.epoch(epoch, *([f"{epoch} {task}"] for task in range(6)))
+        asked: list[list[str]] = []
+        with Cluster(broker.bootstrap) as fresh:
+            find = fresh._find
+
+            def note(names: list[str], kind: int, find: Any = find, asked: list[list[str]] = asked) -> Any:
+                asked.append(names)
+                return find(names, kind)
+
+            monkeypatch.setattr(fresh, "_find", note)
+            exactly_once.commit(ClusterPort(fresh), epoch, messages)
+        assert max(map(len, asked)) == 6, asked
+        assert len({name for some in asked for name in some}) == 7, "the driver's own, and one for each task"
 
 
 def test_a_decision_far_back_is_found(cluster: Cluster, query: Query) -> None:
