@@ -21,7 +21,7 @@ from ottla.wire.messages.peers import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHORT_LAG = {"replica.lag.time.max.ms": "100"}
+SHORT_LAG = {"replica.lag.time.max.ms": "400"}  # longer than a busy machine holds the loop
 
 
 class Controller:
@@ -89,7 +89,7 @@ def test_a_follower_that_is_silent_leaves_and_what_waited_is_committed(tmp_path:
         waited = partition.wait_for_commit(2)
         assert waited is not None
         await asyncio.wait_for(waited, 60)
-        assert controller.asked[0][0] == (0, 1)
+        assert 2 not in controller.asked[-1][0], controller.asked
 
     play(tmp_path, story, **SHORT_LAG)
 
@@ -188,11 +188,11 @@ def test_a_leader_without_a_controller_acknowledges_nothing_that_its_followers_d
     """It may have lost its session, and one of them may lead by now."""
 
     async def story(world: World) -> None:
+        Controller(world)  # followers that are late on a busy machine leave and come back
         partition = world.lead(0)
         append(partition)
         followers = partition.followers
         assert followers is not None
-        # On a busy machine followers may have been late, and out of sync for a moment.
         await until(lambda: partition.high == 1 and set(followers.isr) == {0, 1, 2} and followers.proposal is None)
         world[0].metadata.publish(world[0].metadata.image._replace(controller_id=-1))
         other = world[1].assign(State(0, (0, 1, 2), (1, 2), 1, 2, 2))  # elected: 0 does not hear of it
@@ -200,7 +200,7 @@ def test_a_leader_without_a_controller_acknowledges_nothing_that_its_followers_d
         append(partition)
         waited = partition.wait_for_commit(2)
         assert waited is not None
-        await asyncio.sleep(0.5)  # five times the time that a follower may lag
+        await asyncio.sleep(1)  # longer than a follower may lag
         assert not waited.done()
         assert partition.high == 1
         append(other, size=50)
