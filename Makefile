@@ -11,19 +11,21 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Start-up time is a promise: let Python keep what it compiled, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-test run test quick lint check format bench sim chaos attacks fuzz docs wheels spark-versions clean
+.PHONY: help setup setup-test run test quick lint check audit format bench sim chaos attacks fuzz siege docs wheels spark-versions clean
 
 help:
 	@echo "make run      set up, then the demo: brokers, Spark, three groups on a topic (DEMO_SECONDS=60 ends it,"
 	@echo "              CLUSTER=3 runs it on three brokers and a real ZooKeeper)"
 	@echo "make test     set up with the test components, then format, lint, types and the whole suite"
 	@echo "make quick    the tests that need no JVM, browser or other toolchain: under two minutes"
-	@echo "make check    format, lint, types, tidy rules; prints the largest files and functions"
+	@echo "make check    format, lint, types, audit, tidy rules; prints the largest files and functions"
+	@echo "make audit    insecure code (bandit), and packages with known holes (pip-audit, where its database can be reached)"
 	@echo "make format   put every file into shape"
 	@echo "make sim      SEEDS=$(SEEDS) simulated clusters, then the seeded and property suites with as many worlds each"
 	@echo "make chaos    MINUTES=$(MINUTES) of chaos in a real cluster: brokers killed, paused, cut off, ZooKeeper restarted"
 	@echo "make attacks  the Spark sink's exactly once: checkpoints restored, copied and cut while everything is killed"
 	@echo "make fuzz     hostile bytes at every API, SEEDS=$(SEEDS) times"
+	@echo "make siege    MINUTES=$(MINUTES) of hostile clients of every kind beside a good one, and what that costs the good one"
 	@echo "make bench    Ottla and Apache Kafka side by side on this machine, then our Spark source and Spark's own connector"
 	@echo "              (ARGS=... and SPARK_ARGS=... to choose rows)"
 	@echo "make docs     write the generated pages anew"
@@ -39,8 +41,9 @@ setup-test:
 run: setup
 	@CLUSTER=$(CLUSTER) python -m ottla.demo
 
+# Three workers for two cores: tests wait for sessions to expire, for brokers to start and for browsers as long as they work.
 test: lint
-	@python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@python -m pytest -n 3 --dist loadgroup $(ARGS)
 
 quick: setup-test
 	@python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --quick $(ARGS)
@@ -50,8 +53,11 @@ lint: setup-test
 	ruff check .
 	mypy --strict
 
-check: lint
+check: lint audit
 	@python -m pytest -s tests/test_tidy.py
+
+audit: setup-test
+	@python scripts/audit.py
 
 format: setup-test
 	ruff format .
@@ -69,6 +75,9 @@ attacks: setup-test
 
 fuzz: setup-test
 	@SEEDS=$(SEEDS) python -m pytest -n 2 --dist loadgroup tests/fuzz $(ARGS)
+
+siege: setup-test
+	@cd tests && python -m fuzz.hostile.siege --minutes $(MINUTES) $(ARGS)
 
 bench: setup-test
 	@python bench/run.py $(ARGS)

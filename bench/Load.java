@@ -84,9 +84,18 @@ public class Load {
             + (samples == null ? "" : ", " + samples.json()) + "}";
     }
 
+    /** Over TLS, if an authority is named. */
+    static void secure(Properties config, Map<String, String> options) {
+        if (options.get("ca") == null) return;
+        config.put("security.protocol", "SSL");
+        config.put("ssl.truststore.type", "PEM");
+        config.put("ssl.truststore.location", options.get("ca"));
+    }
+
     static KafkaProducer<byte[], byte[]> producer(Map<String, String> options, String linger) {
         Properties config = new Properties();
         config.put("bootstrap.servers", options.get("bootstrap"));
+        secure(config, options);
         config.put("acks", options.get("acks"));
         config.put("batch.size", options.get("batch"));
         config.put("compression.type", options.get("codec"));
@@ -99,6 +108,7 @@ public class Load {
     static KafkaConsumer<byte[], byte[]> consumer(Map<String, String> options) {
         Properties config = new Properties();
         config.put("bootstrap.servers", options.get("bootstrap"));
+        secure(config, options);
         config.put("enable.auto.commit", "false");
         config.put("auto.offset.reset", "earliest");
         config.put("key.deserializer", "org.apache.kafka.common.serialization.ByteArrayDeserializer");

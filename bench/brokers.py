@@ -37,10 +37,28 @@ class Broker:
 
     name = ""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tls: bool = False) -> None:
+        """`tls`: with an SSL listener beside the plain one, where the Java client goes then."""
         self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
-        self.port, self.side_port = judge.free_ports(2)
+        self.port, self.side_port, self.tls_port = judge.free_ports(3)
         self.process: subprocess.Popen[bytes] | None = None
+        self.ca = self._write_certificates() if tls else None
+
+    def _write_certificates(self) -> Path:
+        from ottla.testing.certificates import Certificate
+
+        authority = Certificate("bench")
+        Certificate("broker", authority, hosts=("127.0.0.1",)).write(self.folder / "broker.pem")
+        return authority.write_certificate(self.folder / "ca.pem")
+
+    def listeners(self) -> str:
+        plain = f"PLAINTEXT://127.0.0.1:{self.port}"
+        return plain if self.ca is None else f"{plain},SSL://127.0.0.1:{self.tls_port}"
+
+    def tls_settings(self) -> dict[str, object]:
+        if self.ca is None:
+            return {}
+        return {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.folder / "broker.pem"}
 
     def command(self) -> Sequence[str]:
         raise NotImplementedError
@@ -126,8 +144,8 @@ class Broker:
 class Kafka(Broker):
     name = "kafka"
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, tls: bool = False) -> None:
+        super().__init__(tls=tls)
         self.properties = self.folder / "server.properties"
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
         judge.tool("kafka.tools.StorageTool", "format", "-t", judge.CLUSTER_ID, "-c", str(self.properties))
@@ -137,14 +155,15 @@ class Kafka(Broker):
         return ["java", *options, "kafka.Kafka", str(self.properties)]
 
     def _settings(self) -> dict[str, object]:
-        listener = f"PLAINTEXT://127.0.0.1:{self.port}"
+        listener = self.listeners()
         return {
+            **self.tls_settings(),
             "process.roles": "broker,controller",
             "node.id": 1,
             "listeners": f"{listener},CONTROLLER://127.0.0.1:{self.side_port}",
             "advertised.listeners": listener,
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL",
             "controller.quorum.voters": f"1@127.0.0.1:{self.side_port}",
             "log.dirs": self.folder / "data",
             "num.network.threads": 3,
@@ -163,8 +182,14 @@ class Ottla(Broker):
     name = "ottla"
 
     def command(self) -> Sequence[str]:
-        arguments = ["serve", "--port", str(self.port), "--data", str(self.folder / "data")]
-        return [sys.executable, "-m", "ottla", *arguments, "--set", f"log.segment.delete.delay.ms={DELETE_DELAY_MS}"]
+        settings = {"log.segment.delete.delay.ms": DELETE_DELAY_MS, **self.tls_settings()}
+        where = ["--port", str(self.port)]
+        if self.ca is not None:
+            where, settings["listeners"] = [], self.listeners()
+        arguments = ["serve", *where, "--data", str(self.folder / "data")]
+        for name, value in settings.items():
+            arguments += ["--set", f"{name}={value}"]
+        return [sys.executable, "-m", "ottla", *arguments]
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PYTHONPATH": str(ROOT / "src")}

@@ -29,6 +29,8 @@ class Client:
     def run(self, name: str, broker: Broker, **options: object) -> dict[str, float]:
         assert self.process.stdin is not None
         pairs = {"bootstrap": broker.bootstrap, "pid": broker.pid, **options}
+        if broker.ca is not None:
+            pairs |= {"bootstrap": f"127.0.0.1:{broker.tls_port}", "ca": broker.ca}
         self.process.stdin.write(" ".join([name, *(f"{key}={value}" for key, value in pairs.items())]) + "\n")
         self.process.stdin.flush()
         answer = json.loads(self._line())

@@ -196,12 +196,12 @@ def middle(samples: Sequence[dict[str, float]], name: str) -> float:
     return spread([one[name] for one in samples]).median
 
 
-def replicated(pairs: int, seconds: float) -> None:
+def replicated(pairs: int, seconds: float, warm_up: float) -> None:
     with ExitStack() as stack:
         sides: list[Any] = [stack.enter_context(OttlaSide()), stack.enter_context(KafkaSide())]
         topics = {side.name: made(side, "replicated", 3) for side in sides}
         for side in sides:
-            turn(side, topics[side.name], seconds)  # does not count
+            turn(side, topics[side.name], warm_up)  # does not count
         samples: dict[str, list[dict[str, float]]] = {side.name: [] for side in sides}
         for side in order(sides, pairs):
             samples[side.name].append(turn(side, topics[side.name], seconds))
@@ -231,10 +231,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--warm-up", type=float, default=30.0, help="seconds of load that do not count, for each side")
     parser.add_argument("--only", default="replicated,cores")
     options = parser.parse_args()
     if "replicated" in options.only:
-        replicated(options.pairs, options.seconds)
+        replicated(options.pairs, options.seconds, options.warm_up)
     if "cores" in options.only:
         cores(options.seconds)
 

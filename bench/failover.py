@@ -205,7 +205,7 @@ def until(ready: Callable[[], bool]) -> float:
     while not ready():
         if time.monotonic() - started > WAIT_S:
             raise TimeoutError(f"not within {WAIT_S} s")
-        time.sleep(0.02)
+        time.sleep(0.01)
     return time.monotonic() - started
 
 
@@ -230,16 +230,28 @@ def elect(side: Side, store: Store, count: int) -> float:
 
 
 def gaps(side: Side, end: Callable[[int], None], seconds: float) -> dict[str, float]:
-    """The longest time without an acknowledgement when the leader ends: one record after the other, acks=all."""
+    """How long things take when a leader ends: in ZooKeeper, and for producers without an acknowledgement.
+
+    A producer sends one record after the other, acks=all; its longest wait counts.
+    """
     store = Store(side.address)
     create(side, store, topic := f"gap-{time.monotonic_ns()}", 1)
     (leader,) = store.leaders(topic, 1)
-    store.close()
     producers = {name: Writer(side.bootstrap, topic, settings) for name, settings in CLIENTS.items()}
-    with ThreadPoolExecutor(1 + len(producers)) as pool:
+    with ThreadPoolExecutor(2 + len(producers)) as pool:
+        waits = pool.submit(watch, store, topic, leader)
         ending = pool.submit(end, leader)
-        waits = {name: pool.submit(one.longest_wait, ending, seconds) for name, one in producers.items()}
-        return {name: one.result() for name, one in waits.items()}
+        longest = {name: pool.submit(one.longest_wait, ending, seconds) for name, one in producers.items()}
+        found = waits.result() | {f"wait of a producer {name}": one.result() for name, one in longest.items()}
+    store.close()
+    return found
+
+
+def watch(store: Store, topic: str, leader: int) -> dict[str, float]:
+    """When ZooKeeper knows that the leader has gone, and when it knows the next one."""
+    waits = {"until its registration is gone": until(lambda: store.client.exists(znodes.broker_path(leader)) is None)}
+    waits["from then until another leads"] = until(lambda: leader not in store.leaders(topic, 1))
+    return waits
 
 
 class Writer:
@@ -282,13 +294,13 @@ def measure_kill(make: Callable[[int], Side], _: int) -> None:
     for session_ms in SESSIONS_MS:
         with make(session_ms) as side:
             for name, found in gaps(side, side.kill, session_ms / 1000 + 3).items():
-                show(f"leader killed, session time-out {session_ms // 1000} s: wait of a producer {name}", found)
+                show(f"leader killed, session time-out {session_ms // 1000} s: {name}", found)
 
 
 def measure_stop(make: Callable[[int], Side], _: int) -> None:
     with make(SESSIONS_MS[0]) as side:
         for name, found in gaps(side, side.stop, 3.0).items():
-            show(f"leader stopped in good order: wait of a producer {name}", found)
+            show(f"leader stopped in good order: {name}", found)
 
 
 def measure_size(make: Callable[[int], Side], count: int) -> None:

@@ -1,9 +1,10 @@
 """What counting costs: this tree against one that does not count, in alternating turns. CPU time, not wall time.
 
     git archive COMMIT src | tar x -C FOLDER; cp src/ottla/_native* FOLDER/src/ottla/
-    python bench/metrics.py FOLDER [PAIRS]
+    python bench/metrics.py FOLDER [PAIRS] [ROW ...]
 
-Any two trees can be compared so. A scrape every second is part of this tree's share.
+Any two trees can be compared so, in all rows or in those whose names have one of the texts. A scrape every second is
+part of this tree's share.
 """
 
 from __future__ import annotations
@@ -52,27 +53,35 @@ class Tree(Ottla):
         return self
 
 
-def produced(broker: Tree, size: int, connections: int) -> float:
-    """Microseconds of the broker's CPU for each request."""
+def produced(broker: Tree, size: int, connections: int, *, at_once: int = 1, window: int = 1) -> float:
+    """Microseconds of the broker's CPU for each request, which has a batch for each of so many partitions."""
     one = batch(100, size)
-    frames = [produce_frame(TOPIC, {1 + at % (PARTITIONS - 1): one.data}, 1) for at in range(connections)]
-    sizes = [one.value_bytes] * connections
-    answer = pump.produce(broker, frames, produce_shape(TOPIC), STRETCH, value_bytes=sizes, window=1)
+    frames = [
+        produce_frame(TOPIC, {1 + (at + more) % (PARTITIONS - 1): one.data for more in range(at_once)}, 1)
+        for at in range(connections)
+    ]
+    sizes, shape = [one.value_bytes * at_once] * connections, produce_shape(TOPIC, at_once)
+    answer = pump.produce(broker, frames, shape, STRETCH, value_bytes=sizes, window=window)
     return answer["cpu_s"] / answer["count"] * 1e6
 
 
-def fetched(broker: Tree, size: int) -> float:
+def fetched(broker: Tree, size: int, connections: int = 8) -> float:
     built = batch(1000, 128 * KB)
     offsets = range(0, (FILLED - 10) * built.records, built.records)
-    answer = pump.fetch(broker, TOPIC, offsets, STRETCH, partition_max=size, connections=8)
+    answer = pump.fetch(broker, TOPIC, offsets, STRETCH, partition_max=size, connections=connections)
     return answer["cpu_s"] / answer["count"] * 1e6
 
 
 ROWS: dict[str, Callable[[Tree], float]] = {
     "produce one record, 50 connections": lambda broker: produced(broker, 1, 50),
+    "produce 16 kB, 4 connections of 5": lambda broker: produced(broker, 16 * KB, 4, window=5),
     "produce 128 kB, 4 connections": lambda broker: produced(broker, 128 * KB, 4),
+    "produce 5 x 16 kB, 8 connections": lambda broker: produced(broker, 16 * KB, 8, at_once=5),
+    "produce 5 x 128 kB, 8 connections": lambda broker: produced(broker, 128 * KB, 8, at_once=5),
+    "produce 5 x 1 MB, 8 connections": lambda broker: produced(broker, 1000 * KB, 8, at_once=5),
     "fetch 1 MB, 8 connections": lambda broker: fetched(broker, 1024 * KB),
     "fetch 128 kB, 8 connections": lambda broker: fetched(broker, 128 * KB),
+    "fetch 16 kB, 20 connections": lambda broker: fetched(broker, 16 * KB, 20),
 }
 
 
@@ -82,11 +91,13 @@ def scrape(broker: Tree, stop: threading.Event) -> None:
         urllib.request.urlopen(f"{address}/metrics").read()
 
 
-def main(other: str, pairs: str = str(turns.PAIRS)) -> None:
+def main(other: str, pairs: str = str(turns.PAIRS), *words: str) -> None:
     with Tree(ROOT / "src").ready() as ours, Tree(Path(other) / "src").ready() as theirs:
         stop = threading.Event()
         threading.Thread(target=scrape, args=(ours, stop), daemon=True).start()
         for name, run in ROWS.items():
+            if words and not any(word in name for word in words):
+                continue
             taken: dict[Tree, list[float]] = {ours: [], theirs: []}
             for side in turns.order((ours, theirs), int(pairs)):
                 taken[side].append(run(side))

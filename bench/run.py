@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 sys.path.append(str(ROOT / "tests"))  # whose clients some rows use
 
-from bench import captured, consume, coordinators, footprint, latency, produce, replay, requests, table, turns  # noqa: E402
+from bench import captured, consume, coordinators, footprint, latency, produce, replay, requests, table, tls, turns  # noqa: E402
 from bench.brokers import SIDES, Broker  # noqa: E402
 from bench.client import Client  # noqa: E402
 from bench.rows import Row, Setting  # noqa: E402
@@ -38,6 +38,7 @@ QUICK = (
     "replay 100 B, 16 kB, acks=1, none, 1", "replay 100 B, 128 kB, acks=1, none, 1", "one record, 50 conn., acks=1",
     "fetch 1 MB, 1 conn.", "fetch 16 kB", "consume 100 B", "end to end, 500/s, acks=-1", "start", "memory",
     "500 topics", "java, lz4, 16 kB of 100 B", "franz-go, lz4, 16 kB of 100 B", "librdkafka, zstd, 128 kB of 1000 B",
+    "produce 100 B, 16 kB, TLS", "consume 100 B, 16 kB, TLS",
     "produce 100 B, 16 kB, acks=-1, none, 1", "produce 1000 B, 128 kB, acks=-1, none, 6",
 )  # fmt: skip
 WARM_S = 4.0
@@ -53,6 +54,7 @@ def every_row() -> list[Row]:
         replay,
         captured,
         produce,
+        tls,
     )  # those that leave little behind come first
     return [row for family in families for row in family.rows()]
 

@@ -115,7 +115,8 @@ def rust_version() -> tuple[int, ...] | None:
     if not shutil.which("cargo"):
         return None
     try:
-        run = subprocess.run(["rustc", "--version"], cwd=FOLDER, capture_output=True, text=True, check=False)
+        command = ["rustc", "--version"]
+        run = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=False)
     except OSError:
         return None
     number = re.match(r"rustc (\d+)\.(\d+)", run.stdout)

@@ -79,7 +79,7 @@ def require_python() -> None:
         return
     for minor in range(20, PYTHON_LEAST[1] - 1, -1):
         if newer := shutil.which(f"python3.{minor}"):
-            os.execv(newer, [newer, *sys.argv])
+            os.execv(newer, [newer, *sys.argv])  # nosec B606 # this program again
     stop("Python 3.11 or newer is needed: install it, or name it with `make PYTHON=...`")
 
 

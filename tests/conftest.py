@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import judge
@@ -20,6 +21,8 @@ from process import Ottla
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+HERE = Path(__file__).parent
 
 settings.register_profile("plain", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("many", parent=settings.get_profile("plain"), max_examples=int(os.environ.get("SEEDS", "50")))
@@ -38,13 +41,22 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Quick())
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.get_closest_marker("xdist_group") is None and has_module_fixture(item):
+            # One worker for the file, or each would start a broker, a cluster or an Apache Kafka of its own.
+            item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(HERE))))
         if isinstance(item, pytest.Function) and ("seed" in item.fixturenames or item.get_closest_marker("hypothesis")):
             item.add_marker(pytest.mark.seeded)
         if "compat" in item.path.parts and item.get_closest_marker("timeout") is None:
             # The first fixtures on a new machine fetch Apache Kafka and build clients: that time is not the test's.
             item.add_marker(pytest.mark.timeout(600, func_only=True))
+
+
+def has_module_fixture(item: pytest.Item) -> bool:
+    found = getattr(item, "_fixtureinfo", None)
+    return found is not None and any(made[-1].scope == "module" for made in found.name2fixturedefs.values())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -11,11 +11,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from judge import KEEPING, answers, free_ports, stop_process, until
+from judge import KEEPING, Closing, answers, free_ports, stop_process, until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
     from typing import Self
 
 START_S = 60.0  # far above what a start needs, so that only a broken one is reported
@@ -23,7 +22,7 @@ START_S = 60.0  # far above what a start needs, so that only a broken one is rep
 RESTART_DELAY_S = float(os.environ.get("OTTLA_TEST_START_DELAY_S", "0"))
 
 
-class Ottla:
+class Ottla(Closing):
     """One broker on loopback; its port and its folder stay the same from start to start."""
 
     def __init__(
@@ -96,18 +95,6 @@ class Ottla:
     def rss_mb(self) -> float:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         if self._process is not None:

@@ -38,11 +38,14 @@ echo "$0: not in a quick run" >&2
 exit 127
 """
 REASON = "not in a quick run: "
-BUDGET_S = (
-    85.0  # from the first test that begins to the last; on two quiet cores the tests are collected in half a minute
-)
+BUDGET_S = 85.0  # from the first test that begins to the last; collecting takes ten seconds, in a new clone thirty
 WORLDS = 3  # of each seeded test
-LATE = {"bench", "cluster_faults", "compat", "console", "durability", "era", "exactly_once", "fuzz", "groups", "mixed"}
+# Folders and files whose tests start a process each, or many.
+LATE = {
+    *("bench", "cluster_faults", "compat", "console", "durability", "era", "exactly_once", "fuzz", "groups", "mixed"),
+    *("pages", "scenarios", "testing", "tools", "test_examples.py", "test_first_hour.py", "test_packaging.py"),
+    *("test_pytest_plugin.py", "test_serve.py", "test_wheels.py", "test_world.py"),
+}
 
 
 class Quick:
@@ -118,7 +121,9 @@ class Quick:
 
 
 def comes_late(item: pytest.Item) -> bool:
-    return item.get_closest_marker("xdist_group") is not None or not LATE.isdisjoint(item.path.parts)
+    marker = item.get_closest_marker("xdist_group")
+    shares_more_than_its_file = marker is not None and not str(marker.args[0]).endswith(".py")
+    return shares_more_than_its_file or not LATE.isdisjoint(item.path.parts)
 
 
 def refuse_program(event: str, arguments: tuple[Any, ...]) -> None:

@@ -203,3 +203,64 @@ def test_a_cluster_of_the_tests_own(pytester: pytest.Pytester) -> None:
     """
     )
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_a_broker_with_tls_and_logins(pytester: pytest.Pytester, mode: str) -> None:
+    pytester.makepyfile(
+        """
+    import asyncio, stat
+
+    import pytest
+    from aiokafka import AIOKafkaProducer
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+    from kafka import KafkaAdminClient
+
+    LOGINS = ["TLS", "CERTIFICATE", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+    @pytest.mark.parametrize("login", LOGINS)
+    def test_every_way_in(ottla_tls_broker, login):
+        assert AdminClient(ottla_tls_broker.confluent_kafka(login)).list_topics(timeout=60).brokers
+        KafkaAdminClient(**ottla_tls_broker.kafka_python(login), bootstrap_timeout_ms=60_000).close()
+
+        async def connect():
+            async with AIOKafkaProducer(**ottla_tls_broker.aiokafka(login)) as producer:
+                return await producer.client.fetch_all_metadata()
+
+        assert asyncio.run(connect()).brokers()
+
+    def test_a_client_without_a_certificate(ottla_tls_broker):
+        settings = ottla_tls_broker.confluent_kafka("TLS")
+        settings["bootstrap.servers"] = ottla_tls_broker.bootstrap("CERTIFICATE")
+        with pytest.raises(KafkaException):
+            AdminClient({**settings, "log_level": 0}).list_topics(timeout=1)
+
+    def test_it_comes_back_where_it_was(ottla_tls_broker):
+        before = dict(ottla_tls_broker.addresses)
+        ottla_tls_broker.add_user("bob", "bob-secret")
+        ottla_tls_broker.broker.kill()
+        ottla_tls_broker.broker.start()
+        settings = ottla_tls_broker.confluent_kafka("SCRAM-SHA-512")
+        settings |= {"sasl.username": "bob", "sasl.password": "bob-secret"}
+        assert AdminClient(settings).list_topics(timeout=60).brokers
+        assert ottla_tls_broker.addresses == before
+
+    def test_keys_are_for_their_owner_only(ottla_tls_broker):
+        assert stat.S_IMODE(ottla_tls_broker.folder.stat().st_mode) == 0o700
+
+    def test_a_login_that_is_none(ottla_tls_broker):
+        with pytest.raises(ValueError, match="there is no login KERBEROS: TLS, CERTIFICATE"):
+            ottla_tls_broker.aiokafka("KERBEROS")
+    """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--ottla-mode", mode)
+    result.assert_outcomes(passed=9)
+
+
+def test_certificates_need_a_package_that_is_named(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("import sys; sys.modules['cryptography'] = None")
+    pytester.makepyfile("def test_it(ottla_tls_broker): pass")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "--ottla-mode", "thread")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*UsageError: ottla_tls_broker needs cryptography: pip install cryptography"])

@@ -60,6 +60,14 @@ impl Header {
     }
 }
 
+/// Whether an idempotent producer has given an epoch and a sequence. `data` begins with a header.
+pub(crate) fn numbered(data: &[u8]) -> bool {
+    let Some(&[high, low, sign, ..]) = data.get(51..HEADER_SIZE) else {
+        return false;
+    };
+    i16::from_be_bytes([high, low]) >= -1 && sign < 128
+}
+
 pub(crate) enum Entry<'a> {
     Batch(Header, &'a [u8]), // all its bytes
     Legacy,                  // magic 0 or 1

@@ -15,6 +15,7 @@ mod fuzz;
 mod hash;
 mod inflate;
 mod pack;
+mod produce;
 mod reader;
 mod region;
 mod seek;
@@ -30,7 +31,7 @@ use std::collections::HashMap;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::region::{Region, View};
 use crate::validate::{Limits, Rules, Verdict};
@@ -238,6 +239,42 @@ fn check(py: Python<'_>, data: View, asked: Asked, most: (u64, i64), release: bo
     told(run(py, release, || validate::check(bytes, &rules(asked), limits(most))))
 }
 
+/// Last offset delta, largest timestamp and producer id of the batch in `data[start..end]`.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+fn sound(
+    data: View,
+    start: usize,
+    end: usize,
+    keyed: bool,
+    now_ms: i64,
+    before_ms: i64,
+    after_ms: i64,
+    zstd: bool,
+    inflated_max: u64,
+) -> Option<(i32, i64, i64)> {
+    let rules = Rules { keyed, create_time: true, now_ms, before_ms, after_ms, errors_max: 0 };
+    let found = validate::sound(data.bytes().get(start..end)?, &rules, zstd, inflated_max)?;
+    Some((found.last_offset_delta, found.max_timestamp, found.producer_id))
+}
+
+// Topic (a name or an id), partition, where its records begin and end, and the answer up to its result.
+type Part<'py> = (Bound<'py, PyAny>, i32, usize, usize, Bound<'py, PyBytes>);
+
+/// Acks, timeout, partitions, and the end of the answer.
+#[pyfunction]
+fn read_produce<'py>(py: Python<'py>, frame: View) -> Option<(i16, i32, Vec<Part<'py>>, Bound<'py, PyBytes>)> {
+    let found = produce::read(frame.bytes())?;
+    let entries = found.entries.iter().map(|entry| {
+        let topic = match entry.topic {
+            produce::Topic::Name(name) => PyString::new(py, name).into_any(),
+            produce::Topic::Id(id) => PyBytes::new(py, id).into_any(),
+        };
+        (topic, entry.index, entry.start, entry.end, PyBytes::new(py, &entry.piece))
+    });
+    Some((found.acks, found.timeout_ms, entries.collect(), PyBytes::new(py, &found.tail)))
+}
+
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 fn transcode<'py>(
@@ -314,6 +351,8 @@ fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(walk_log, module)?)?;
     module.add_function(wrap_pyfunction!(check, module)?)?;
     module.add_function(wrap_pyfunction!(transcode, module)?)?;
+    module.add_function(wrap_pyfunction!(sound, module)?)?;
+    module.add_function(wrap_pyfunction!(read_produce, module)?)?;
     module.add_function(wrap_pyfunction!(since, module)?)?;
     module.add_function(wrap_pyfunction!(portion, module)?)?;
     module.add_function(wrap_pyfunction!(murmur2, module)?)

@@ -1,7 +1,7 @@
 //! The broker's view of a batch: its checksum, and a complete walk over its records. `ottla.records.check` is its twin in
 //! Python and has the laws.
 
-use crate::batch::{self, CHECKED, HEADER_SIZE, Header, LOG_APPEND_TIME};
+use crate::batch::{self, CHECKED, CONTROL, HEADER_SIZE, Header, LOG_APPEND_TIME, TRANSACTIONAL};
 use crate::cursor::Cursor;
 use crate::pack::Packer;
 use crate::windows::{Inflated, Plain, Stop, Windows};
@@ -12,6 +12,7 @@ pub(crate) const WRONG: u8 = 2;
 pub(crate) const OVER: u8 = 3;
 pub(crate) const LARGE: u8 = 4; // packed anew it would be larger than allowed
 
+const ZSTD: u8 = 4;
 const NO_TIMESTAMP: i64 = -1;
 const NO_KEY: u8 = 1;
 const BAD_TIME: u8 = 2;
@@ -91,6 +92,38 @@ pub(crate) fn check(data: &[u8], rules: &Rules, limits: Limits) -> Verdict {
             .and_then(|windows| walk(&mut Cursor::new(windows, limits.inflated), &head, rules, limits)),
     };
     found.unwrap_or_else(Verdict::from)
+}
+
+/// What is stored of a batch that needs nothing but its place.
+pub(crate) struct Sound {
+    pub(crate) last_offset_delta: i32,
+    pub(crate) max_timestamp: i64,
+    pub(crate) producer_id: i64,
+}
+
+/// Whether a client's batch can be stored as it came: `ottla.records.check.sound` has the conditions. None: perhaps not.
+pub(crate) fn sound(data: &[u8], rules: &Rules, zstd: bool, inflated_max: u64) -> Option<Sound> {
+    let Ok(batch::Entry::Batch(head, whole)) = batch::entry(data) else {
+        return None;
+    };
+    let codec = head.codec();
+    let usual = whole.len() == data.len()
+        && head.base_offset == 0
+        && head.count > 0
+        && head.count - 1 == head.last_offset_delta
+        && !head.has(LOG_APPEND_TIME | CONTROL | TRANSACTIONAL)
+        && (head.producer_id < 0 || batch::numbered(data))
+        && (codec < ZSTD || (codec == ZSTD && zstd));
+    if !usual {
+        return None;
+    }
+    let inflated = if codec == 0 { data.len() as u64 } else { inflated_max };
+    let found = check(data, rules, Limits { inflated, records: i64::MAX });
+    (found.state == SOUND && found.latest == head.max_timestamp && found.errors_total == 0).then_some(Sound {
+        last_offset_delta: head.last_offset_delta,
+        max_timestamp: head.max_timestamp,
+        producer_id: head.producer_id,
+    })
 }
 
 /// The same, and the records packed with another codec, as long as they take no more than `size_max` bytes.

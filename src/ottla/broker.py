@@ -25,19 +25,23 @@ from ottla.coord.groups.coordinator import Groups
 from ottla.coord.transactions.coordinator import Transactions
 from ottla.coord.transactions.markers import MarkerWriter
 from ottla.disk import RealDisk
+from ottla.errors import BrokerError
 from ottla.founding.alone import Alone
 from ottla.handlers.call import Parts
 from ottla.log.store import LogStore
-from ottla.net.connection import Limits, Receiver
+from ottla.net.connection import Limits
 from ottla.net.dispatch import Dispatch
+from ottla.net.enforcement import Enforcement
 from ottla.net.listener import Admission, Listener, bind
+from ottla.net.receiver import Receiver
+from ottla.net.room import Room
 from ottla.records.native import warn_if_missing
 from ottla.replica.sessions import Sessions
 from ottla.replica.waits import Waits
 from ottla.telemetry.receiver import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from socket import socket
     from typing import Any
 
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from ottla.cluster.image import Image
     from ottla.cluster.metadata import Metadata
     from ottla.cluster.metadata_store import MetadataStore
+    from ottla.cluster.token_store import TokenStore
     from ottla.config import BrokerConfig
     from ottla.disk import Disk
     from ottla.founding import Founding
@@ -54,6 +59,8 @@ if TYPE_CHECKING:
     from ottla.net.connection import Answer, Connection
     from ottla.net.doors import Doors
     from ottla.security.authorizer import Authorizer
+    from ottla.security.first_users import FirstUser
+    from ottla.security.scram import TokenLogin
 
 log = logging.getLogger("ottla.broker")
 
@@ -72,8 +79,10 @@ class Broker:
         clock: Clock | None = None,
         disk: Disk | None = None,
         metadata_store: MetadataStore | None = None,
+        first_users: Sequence[FirstUser] = (),
     ) -> None:
         self.config = config
+        self._first_users = first_users
         self.clock: Clock = clock or SystemClock()
         self.disk: Disk = disk or RealDisk()
         self.node_id = config.node_id
@@ -89,12 +98,14 @@ class Broker:
             self._founding = Alone(config, self.clock, self._store, metadata_store)
         self._authorizer: Authorizer | None = None
         self._acl_store: AclStore | None = None
+        self._tokens: TokenStore | None = None
         self._sources: Sources | None = None
         self._metrics: Endpoint | None = None
         self._started = False
         self._admission = Admission()
         self._doors: Doors | None = None
         self._listeners: list[Listener] = []
+        self._enforcement = Enforcement(config, self.clock, self._admission, self._listeners)
         self._tasks: list[asyncio.Task[None]] = []
         self.parts: Parts | None = None  # what handlers work on, from the start on
         self._dispatch: Dispatch | None = None
@@ -127,6 +138,8 @@ class Broker:
         self._transactions.start()
         metadata.subscribe(self._groups.apply)
         await self._open_rules()
+        await self._open_tokens()
+        await self._add_first_users()
         self._dispatch = dispatch = self._serve(markers)
         self._own(self._store.run())
         self._own(self._store.cleaner.run())
@@ -151,6 +164,40 @@ class Broker:
         shared = founding.membership is not None
         self._acl_store = AclStore(founding.metadata_store, self._authorizer, self.clock, shared=shared)
         await self._acl_store.start()
+
+    async def _open_tokens(self) -> None:
+        if self.config.delegation_token_secret_key is None:
+            return
+        from ottla.cluster.token_store import TokenStore
+
+        founding = self._founding
+        shared = founding.membership is not None
+        self._tokens = TokenStore(
+            founding.metadata_store,
+            self.config,
+            self.clock,
+            secrets.token_bytes,
+            shared=shared,
+            in_charge=self._is_controller,
+        )
+        await self._tokens.start()
+
+    def _is_controller(self) -> bool:
+        try:
+            self._founding.controller.check_controller()
+        except BrokerError:
+            return False
+        return True
+
+    def _token(self, name: str, mechanism: str) -> TokenLogin | None:
+        return None if self._tokens is None else self._tokens.login(name, mechanism)
+
+    async def _add_first_users(self) -> None:
+        """Those that are not known yet: who has changed a password since keeps it."""
+        for user in self._first_users:
+            if user.mechanism not in self._user(user.name):
+                await self._founding.controller.alter_user(user.name, {user.mechanism: user.kept})
+                log.info("%s can log in by %s", user.name, user.mechanism)
 
     async def _open_metrics(self) -> None:
         """From the start on: whether a broker lives is asked while it recovers its logs, too."""
@@ -190,6 +237,8 @@ class Broker:
     def _follow(self, old: Image | None, new: Image, metadata: Metadata) -> None:
         if old is not None and old.broker_configs is not new.broker_configs:
             self._reconfigure(metadata.config)
+        if self._dispatch is not None:
+            self._enforcement.follow(self._dispatch, *new.entities_changed_since(old))
 
     def _reconfigure(self, config: BrokerConfig) -> None:
         """Options that change while the broker runs; those of topics reach the logs through Replicas."""
@@ -202,6 +251,7 @@ class Broker:
         self._admission.limit(
             config.max_connections, config.max_connections_per_ip, overrides(config.max_connections_per_ip_overrides)
         )
+        self._enforcement.limit_connections(config.max_connection_creation_rate)
 
     def _make_doors(self) -> Doors | None:
         """What listeners that are not plain need; certificates that cannot be read stop the broker here."""
@@ -257,6 +307,8 @@ class Broker:
             telemetry=self._telemetry(),
             authorizer=self._authorizer,
             acl_store=self._acl_store,
+            quotas=self._enforcement.quotas,
+            tokens=self._tokens,
         )
         self.parts = parts
         dispatch = Dispatch(parts, self._authorizer)
@@ -280,13 +332,14 @@ class Broker:
         )
 
     def _listen(self, sockets: list[socket], dispatch: Dispatch) -> None:
-        config, receiver = self.config, Receiver()
+        config = self.config
+        receiver = Receiver(Room(config.queued_max_request_bytes) if config.queued_max_request_bytes > 0 else None)
         limits = Limits(config.socket_request_max_bytes, REQUESTS_MAX, UNSENT_SIZE_MAX)
         for wanted, bound in zip(config.opened, sockets, strict=True):
             entrance, first_limits = None, limits
             handle: Callable[[Connection, memoryview], Answer] = dispatch
             if self._doors is not None and wanted.protocol != "PLAINTEXT":
-                entrance = self._doors.entrance(wanted, dispatch, limits, self._user)
+                entrance = self._doors.entrance(wanted, dispatch, limits, self._user, self._token)
                 handle, first_limits = entrance.gate or dispatch, self._doors.limits(wanted, limits)
             listener = Listener(
                 wanted.name,
@@ -355,6 +408,7 @@ class Broker:
             await self._transactions.stop()
         if self._doors is not None:
             await self._doors.close()
+        self._enforcement.close()
         await asyncio.gather(*(listener.drain(DRAIN_S) for listener in self._listeners))
         if self._dispatch is not None:
             await self._dispatch.stop()
@@ -363,6 +417,8 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._acl_store is not None:
             await self._acl_store.close()
+        if self._tokens is not None:
+            await self._tokens.close()
         if self._metrics is not None:
             await self._metrics.close()
         await self._store.close()

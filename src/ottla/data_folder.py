@@ -13,7 +13,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-SHARED_MEMORY = Path("/dev/shm")  # a file system in memory on every Linux; absent elsewhere
+# A file system in memory on every Linux; absent elsewhere. A folder there has a random name, and is its owner's.
+SHARED_MEMORY = Path("/dev/shm")  # nosec B108 # see above
 PREFIX = "ottla-memory-"
 LOCK = ".lock"
 

@@ -6,6 +6,7 @@
     ottla_broker             one broker for the whole run, started when the first test asks for it
     ottla_broker_per_test    a broker of the test's own, empty, gone afterwards
     ottla_aio_broker         the same on the event loop of an async test
+    ottla_tls_broker         one with TLS and logins for the whole run, and settings for clients; needs cryptography
     ottla_cluster            three brokers and a real ZooKeeper of the test's own, to kill and cut off; needs Java
     ottla_namespace          names of topics, groups and transactions that no other test has; the same for a module
                              (ottla_module_namespace) and for the run (ottla_session_namespace)
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
     from ottla.embed import Broker, BrokerProcess, BrokerThread
-    from ottla.testing import Cluster
+    from ottla.testing import Cluster, SecuredBroker
 
 MODES = ("process", "thread")
 NAME_MAX = 100  # of Kafka's 249 characters for a topic; the rest is the test's
@@ -73,6 +74,19 @@ def ottla_broker(pytestconfig: pytest.Config) -> Iterator[BrokerProcess | Broker
 def ottla_broker_per_test(pytestconfig: pytest.Config) -> Iterator[BrokerProcess | BrokerThread]:
     """A broker that only this test sees: empty at the start, gone at the end."""
     yield from run_broker(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def ottla_tls_broker(pytestconfig: pytest.Config) -> Iterator[SecuredBroker]:
+    """A broker with TLS and SASL listeners for the whole run: see `ottla.testing.SecuredBroker`."""
+    load("cryptography", "ottla_tls_broker")
+    from ottla.testing import SecuredBroker
+
+    running = pytestconfig.stash.setdefault(RUNNING, [])
+    with SecuredBroker(options=read_options(pytestconfig), mode=read_mode(pytestconfig)) as secured:
+        running.append(secured.broker)
+        yield secured
+        running.remove(secured.broker)
 
 
 @pytest.fixture
@@ -222,11 +236,17 @@ def run_broker(config: pytest.Config) -> Iterator[BrokerProcess | BrokerThread]:
 def new_broker(config: pytest.Config) -> BrokerProcess | BrokerThread:
     from ottla.embed import BrokerProcess, BrokerThread
 
-    mode = config.getoption("--ottla-mode") or config.getini("ottla_mode")
+    options = read_options(config)
+    if read_mode(config) == "process":
+        return BrokerProcess(options=options, log_level="info")
+    return BrokerThread(options=options)
+
+
+def read_mode(config: pytest.Config) -> str:
+    mode = str(config.getoption("--ottla-mode") or config.getini("ottla_mode"))
     if mode not in MODES:
         raise pytest.UsageError(f"ottla_mode = {mode}: expected {' or '.join(MODES)}")
-    options = read_options(config)
-    return BrokerProcess(options=options, log_level="info") if mode == "process" else BrokerThread(options=options)
+    return mode
 
 
 def new_namespace(name: str) -> Namespace:

@@ -46,10 +46,11 @@ from ottla.notify import notify
 if TYPE_CHECKING:
     from ottla.broker import Broker
     from ottla.console.beside import Beside
+    from ottla.security.first_users import FirstUser
 
 PORT = 9092
 CONSOLE = "127.0.0.1:8190"
-EVERYWHERE = ("", "0.0.0.0", "::")
+EVERYWHERE = ("", "0.0.0.0", "::")  # nosec B104 # what to look for, not where to listen
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 DEAF_S_MAX = 20.0  # no request may hold the loop for more than a fraction of a second
 
@@ -68,6 +69,7 @@ class Plan(NamedTuple):
     until_eof: bool
     control: int | None = None
     console: list[str] | None = None  # arguments of the console beside the broker
+    first_users: tuple["FirstUser", ...] = ()
 
 
 def serve(arguments: list[str]) -> int:
@@ -122,6 +124,13 @@ def parser() -> argparse.ArgumentParser:
         help=f"also serve the web console, here (default: {CONSOLE}); see `ottla console --help`",
     )
     add("--console-changes", action="store_true", help="let the console change things, and not only read")
+    add(
+        "--add-scram",
+        action="append",
+        default=[],
+        metavar="MECHANISM=[name=...,password-file=...]",
+        help="make a user who can log in by SCRAM before the first client comes, unless there is one; may be repeated",
+    )
     add("--check", action="store_true", help="look at the options, say all that is wrong with them, and start nothing")
     add("--log-level", choices=logging_setup.LEVELS, default="info")
     add("--log-format", choices=logging_setup.FORMATS, default="text")
@@ -171,6 +180,9 @@ def choose_folders(
         pairs["log.dirs"] = str(default_folder(environment))
     with refusals:
         load(pairs)  # refuse first, so that a bad option leaves no folder behind
+    users: tuple[FirstUser, ...] = ()
+    with refusals:
+        users = first_users(options.add_scram, until_eof=options.until_eof)
     refusals.raise_all()
     memory = memory_folder() if options.memory and not options.check else None
     if memory:
@@ -185,6 +197,7 @@ def choose_folders(
         options.until_eof,
         options.control_fd,
         console(options, config),
+        users,
     )
 
 
@@ -196,6 +209,24 @@ def console(options: argparse.Namespace, config: BrokerConfig) -> list[str] | No
     changes = ["--allow-changes"] if options.console_changes else []
     zookeeper = ["--zookeeper", config.zookeeper_connect] if config.zookeeper_connect else []
     return ["--listen", options.console, *changes, *zookeeper]
+
+
+def first_users(texts: list[str], *, until_eof: bool) -> tuple["FirstUser", ...]:
+    if not texts:
+        return ()
+    import secrets
+
+    from ottla.security.first_users import parse_first_user
+
+    def read(path: str) -> str:
+        if path != "-":
+            with open(path, encoding="utf-8") as file:
+                return file.readline()
+        if until_eof:
+            raise CommandLineError("--add-scram: with --until-eof, standard input has no password")
+        return sys.stdin.readline()
+
+    return tuple(parse_first_user(text, read, secrets.token_bytes) for text in texts)
 
 
 def show_check(plan: Plan, *, memory: bool) -> int:
@@ -249,7 +280,7 @@ async def live(plan: Plan) -> int:
     listen_for_signals(loop, stop)
     if plan.until_eof:
         loop.add_reader(sys.stdin.fileno(), stop_at_eof, stop, left)
-    broker, beside, control = Broker(plan.config), None, None
+    broker, beside, control = Broker(plan.config, first_users=plan.first_users), None, None
     starting, stopping = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)

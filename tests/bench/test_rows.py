@@ -11,7 +11,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from bench import captured, consume, coordinators, footprint, latency, produce, replay, requests, run, table
+from bench import captured, consume, coordinators, footprint, latency, produce, replay, requests, run, table, tls
 from bench.brokers import Ottla
 from bench.client import Client
 from bench.rows import Goal, Row, Setting
@@ -30,7 +30,15 @@ RAW = [
     *footprint.rows(),
     *coordinators.rows(),
 ]
-JAVA = [captured.rows()[0], produce.rows()[0], produce.rows()[-1], consume.rows()[0], latency.rows()[0]]
+JAVA = [
+    captured.rows()[0],
+    produce.rows()[0],
+    produce.rows()[-1],
+    consume.rows()[0],
+    latency.rows()[0],
+    tls.rows()[0],
+    tls.rows()[2],
+]
 
 
 @pytest.fixture(scope="module")

@@ -10,15 +10,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from cluster.refusals import REFUSALS
 
 from ottla.cluster.metadata_store import (
-    BadVersion,
-    Check,
     Create,
-    Delete,
     Event,
-    NodeExists,
-    NoNode,
     NotEmpty,
     Op,
     SessionEvent,
@@ -61,20 +57,7 @@ def test_a_node_has_data_a_version_and_children() -> None:
     run(story())
 
 
-@pytest.mark.parametrize(
-    ("op", "error"),
-    [
-        (Create("/a"), NodeExists),
-        (Create("/no/parent"), NoNode),
-        (Set("/no", b""), NoNode),
-        (Set("/a", b"", version=7), BadVersion),
-        (Delete("/no"), NoNode),
-        (Delete("/a"), NotEmpty),
-        (Delete("/a/b", version=3), BadVersion),
-        (Check("/a", 4), BadVersion),
-        (Check("/no", 0), NoNode),
-    ],
-)
+@pytest.mark.parametrize(("op", "error"), REFUSALS)
 def test_a_refusal_leaves_everything_as_it_was(op: Op, error: type[StoreError]) -> None:
     async def story() -> None:
         store = await opened()

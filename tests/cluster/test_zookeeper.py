@@ -8,19 +8,16 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from cluster.refusals import REFUSALS
 from cluster.zookeepers import SESSION_MS, SHORT_MS, WAIT_S, expire, opened, run
 from waiting import until
 
 from ottla.cluster import kazoo_thread, znodes, zookeeper
 from ottla.cluster.metadata_store import (
-    BadVersion,
-    Check,
     Create,
     Delete,
     Event,
-    NodeExists,
     NoNode,
-    NotEmpty,
     Op,
     SessionEvent,
     Set,
@@ -78,20 +75,7 @@ def test_a_node_has_data_a_version_and_children(server: ZooKeeperServer) -> None
     run(story())
 
 
-@pytest.mark.parametrize(
-    ("op", "error"),
-    [
-        (Create("/a"), NodeExists),
-        (Create("/no/parent"), NoNode),
-        (Set("/no", b""), NoNode),
-        (Set("/a", b"", version=7), BadVersion),
-        (Delete("/no"), NoNode),
-        (Delete("/a"), NotEmpty),
-        (Delete("/a/b", version=3), BadVersion),
-        (Check("/a", 4), BadVersion),
-        (Check("/no", 0), NoNode),
-    ],
-)
+@pytest.mark.parametrize(("op", "error"), REFUSALS)
 def test_a_refusal_leaves_everything_as_it_was(server: ZooKeeperServer, op: Op, error: type[StoreError]) -> None:
     async def story() -> None:
         async with opened(server) as metadata_store:

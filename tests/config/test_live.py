@@ -58,6 +58,7 @@ ROWS: Final[dict[str, Row]] = {
     "max.connections.per.ip.overrides": Row(
         "10.0.0.1:5", lambda broker: broker._admission._overrides, as_read={"10.0.0.1": 5}
     ),
+    "max.connection.creation.rate": Row("79", lambda broker: broker._enforcement._rates.rate_max),
     "num.recovery.threads.per.data.dir": Row("3", store("num_recovery_threads_per_data_dir")),
     "min.insync.replicas": Row("2"),
     "num.replica.fetchers": Row("3", parts("num_replica_fetchers")),

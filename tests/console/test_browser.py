@@ -17,9 +17,13 @@ from console.load import Load
 from playwright.sync_api import sync_playwright
 from waiting import wait_until
 
+from ottla.client.acls import list_rules
 from ottla.client.cluster import Cluster as Client
+from ottla.client.quotas import Quota, list_quotas
 from ottla.client.reassignment import ongoing, start
 from ottla.client.security import PLAIN
+from ottla.client.users import list_users
+from ottla.console.actions import EVERY_RULE
 from ottla.console.watch.gathering import Gathering
 from ottla.testing import Cluster
 
@@ -45,6 +49,7 @@ PAGES = {
     "reassignment": ("/reassignment", "Preferred leaders"),
     "queries": ("/queries", "Who reads what"),
     "transactions": ("/transactions", "till-1"),
+    "access": ("/access", "User:ann"),
     "zookeeper": ("/zookeeper", "controller_epoch"),
     "audit": ("/audit", "create topic"),
 }
@@ -61,6 +66,8 @@ def cluster() -> Iterator[Cluster]:
         "group.initial.rebalance.delay.ms": 0,
         "replication.quota.window.num": 3,
         "auto.leader.rebalance.enable": "false",  # leaders are elected from the page
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:ANONYMOUS",
     }
     with Cluster(3, options=options) as running:
         with Client(running.bootstrap) as client:
@@ -125,6 +132,84 @@ def test_a_topic_is_created_changed_grown_and_deleted(visitor: Visitor, cluster:
     visitor.go("/audit", until="delete topic")
     for what in ("create topic", "set option", "add partitions"):
         visitor.sees(what, "audit")
+
+
+def test_rules_are_added_and_removed(visitor: Visitor, cluster: Cluster) -> None:
+    def list_principals() -> set[str | None]:
+        with Client(cluster.bootstrap) as client:
+            return {rule.principal for rule in list_rules(client, EVERY_RULE)}
+
+    visitor.go("/access", until="Add rule")
+    for name, topic in (("ann", "orders"), ("bob", "pay")):
+        visitor.press("rule-add")
+        visitor.write("rule-who", name)
+        visitor.write("rule-name", topic)
+        if name == "bob":
+            visitor.choose("rule-may", "may not")
+            visitor.choose("rule-operation", "delete")
+            visitor.press("rule-prefixed")
+        visitor.press("rule-save")
+        visitor.sees(f"User:{name}", "rules")
+        visitor.page.locator(".q-dialog").wait_for(state="detached")
+    wait_until(lambda: list_principals() == {"User:ann", "User:bob"})
+    visitor.find("rules").get_by_text("User:bob").click()
+    visitor.sees("User:bob may not delete topic names that begin with pay")
+    visitor.press("sure")
+    wait_until(lambda: list_principals() == {"User:ann"})
+    visitor.find("rules").get_by_text("User:bob").wait_for(state="detached")
+    visitor.go("/audit", until="remove rule")
+
+
+def test_users_are_added_changed_and_removed(visitor: Visitor, desk: Desk, cluster: Cluster) -> None:
+    def listed() -> dict[str, dict[str, int]]:
+        with Client(cluster.bootstrap) as client:
+            return list_users(client)
+
+    secret = "between you and me"
+    visitor.go("/access", until="Add rule")
+    visitor.page.get_by_role("tab", name="Users").click()
+    visitor.press("user-add")
+    visitor.write("user-name", "carol")
+    visitor.write("user-password", secret)
+    visitor.press("user-save")
+    visitor.sees("carol", "users")
+    assert set(listed()["carol"]) == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
+    visitor.page.locator(".q-dialog").wait_for(state="detached")
+    visitor.find("users").get_by_text("carol").click()
+    visitor.press("user-remove")
+    visitor.press("sure")
+    visitor.sees("No user has a password here.", "users")
+    assert not listed()
+    visitor.go("/audit", until="remove user")
+    visitor.sees("carol (SCRAM-SHA-256, SCRAM-SHA-512)", "audit")
+    assert secret not in visitor.page.content()
+    assert secret not in desk.log
+
+
+def test_quotas_are_set_changed_and_removed(visitor: Visitor, cluster: Cluster) -> None:
+    def listed() -> list[Quota]:
+        with Client(cluster.bootstrap) as client:
+            return list_quotas(client)
+
+    visitor.go("/access", until="Add rule")
+    visitor.page.get_by_role("tab", name="Quotas").click()
+    visitor.press("quota-add")
+    visitor.write("quota-user", "dora")
+    visitor.write("quota-value", "10MB")
+    visitor.press("quota-save")
+    visitor.sees("user dora", "quotas")
+    wait_until(lambda: listed() == [Quota({"user": "dora"}, {"producer_byte_rate": 10_000_000.0})], listed)
+    visitor.page.locator(".q-dialog").wait_for(state="detached")
+    visitor.find("quotas").get_by_text("user dora").click()
+    visitor.write("quota-value", "twenty")
+    visitor.press("quota-save")
+    visitor.sees("expected a size such as 10MB")
+    visitor.page.locator(".q-dialog").wait_for(state="detached")
+    visitor.find("quotas").get_by_text("user dora").click()
+    visitor.press("quota-remove")
+    visitor.sees("No quotas: everybody may use as much as there is.", "quotas")
+    assert not listed()
+    visitor.go("/audit", until="remove quota")
 
 
 def test_what_the_cluster_refuses_is_told_and_stands_in_the_audit_list(visitor: Visitor) -> None:

@@ -12,6 +12,7 @@ from ottla.console.watch.attention import findings, health
 from ottla.console.watch.graph import edges, queries
 from ottla.console.watch.lag import lags
 from ottla.console.watch.rates import Rates
+from ottla.console.watch.scraping import read
 from ottla.console.watch.snapshot import Broker, Group, Partition, Snapshot, Topic
 
 HERE = TopicPartition("orders", 0)
@@ -95,3 +96,7 @@ def test_spark_queries_are_known_by_their_commits_and_nonsense_is_not() -> None:
     (query,) = queries(snapshot)
     assert (query.name, query.batch, query.lag) == ("live", 12, 4)
     assert {edge.target for edge in edges(snapshot)} == {("query", "live"), ("group", "other")}
+
+
+def test_figures_are_read_from_the_web_and_not_from_files() -> None:
+    assert read(f"file://{__file__}") is None

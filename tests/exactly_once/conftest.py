@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import judge
 import pytest
+from exactly_once import copier
 from process import Ottla
 
 if TYPE_CHECKING:
@@ -13,10 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SETTINGS: Final = {
-    "group.min.session.timeout.ms": "1000",
-    "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.num.partitions": "5",
-    "transaction.state.log.num.partitions": "5",
+    **copier.SETTINGS,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
 }
 

@@ -27,6 +27,12 @@ HERE: Final = Path(__file__).parent
 FENCED: Final = 3
 STUCK: Final = 4
 PARTITIONS: Final = 4
+SETTINGS: Final = {  # of the broker
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+}
 WAIT_S: Final = 60.0
 
 

@@ -22,12 +22,6 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-SETTINGS: Final = {
-    "group.min.session.timeout.ms": "1000",
-    "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.num.partitions": "5",
-    "transaction.state.log.num.partitions": "5",
-}
 OLD: Final = ("java-1.1.1", "java-0.11.0.3")  # not served by Apache Kafka 4
 ACTIONS: Final = ("copier", "broker", "zombie", "both")
 
@@ -49,7 +43,7 @@ def test_the_copy_has_every_record_exactly_once(
     version = {}
     if pytestconfig.getoption("judge"):
         kind, version = judge.Kafka, {"version": judge.ZOOKEEPER if family in OLD else judge.NEWEST}
-    with kind(tmp_path / "broker", settings=SETTINGS, **version) as broker:
+    with kind(tmp_path / "broker", settings=copier.SETTINGS, **version) as broker:
         story = Story(family, seed, broker)
         try:
             story.tell()

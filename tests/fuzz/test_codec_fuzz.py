@@ -5,6 +5,8 @@ promises far too much; one that was cut and continued with something else. Whate
 into the encoder and come back the same. Memory is watched: the bytes that were sent bound what is held, not the numbers
 written in them.
 
+Bytes that fail are kept in `corpus/`, and replayed by test_corpus.py from then on.
+
 SEEDS sets how many rounds; each visits every message at every version once.
 """
 
@@ -14,13 +16,17 @@ import os
 import tracemalloc
 from functools import partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from fuzz.inputs import CORPUS, keep
 from laws.yardstick import least, spent
 from wire.samples import every_version, instance
 
 from ottla.wire.codec import DecodeError, decoder, encode
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ROUNDS = max(2, int(os.environ.get("SEEDS", "40")) // 20)
 HOSTILE = [
@@ -39,7 +45,7 @@ def test_hostile_bytes(seed: int) -> None:
     read = refused = 0
     for cls, version in every_version():
         for data in hostile(cls, version, random):
-            if check(cls, version, data):
+            if verified(cls, version, data):
                 read += 1
             else:
                 refused += 1
@@ -101,6 +107,15 @@ def stuffed(good: bytes, random: Random) -> bytes:
 def spliced(good: bytes, random: Random) -> bytes:
     cut = random.randint(0, len(good))
     return good[:cut] + random.choice([b"", good[random.randint(0, len(good)) :], random.randbytes(20)])
+
+
+def verified(cls: type[Any], version: int, data: bytes, folder: Path = CORPUS) -> bool:
+    """`check`, and what fails is kept for ever."""
+    try:
+        return check(cls, version, data)
+    except Exception as error:
+        keep(str(error) or type(error).__name__, f"message {cls.__name__} {version}", data, folder=folder)
+        raise
 
 
 def check(cls: type[Any], version: int, data: bytes, *, again: bool = True) -> bool:

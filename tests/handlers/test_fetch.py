@@ -88,17 +88,23 @@ def test_every_version_gets_the_records(wired: Wired, topic: Topic, version: int
     assert magics == {0 if version < 2 else 1 if version < 4 else 2}
 
 
+def consume(broker: BrokerThread, topic: Topic, **more: Any) -> tuple[threading.Thread, list[Any]]:
+    """A fetch that waits, in a thread of its own, and where its answer will be."""
+    answers: list[Any] = []
+
+    def wait() -> None:
+        with connect(broker) as other:
+            answers.append(ask(other, topic.wanted(), wait_ms=20_000, **more))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    return waiting, answers
+
+
 def test_a_fetch_waits_for_records_and_gets_them_when_they_come(
     broker: BrokerThread, wired: Wired, topic: Topic
 ) -> None:
-    answers: list[Any] = []
-
-    def consume() -> None:
-        with connect(broker) as other:
-            answers.append(ask(other, topic.wanted(), wait_ms=20_000))
-
-    waiting = threading.Thread(target=consume)
-    waiting.start()
+    waiting, answers = consume(broker, topic)
     topic.produce(b"at last")
     waiting.join(20)
     assert values(answers[0].responses[0].partitions[0]) == [b"at last"]
@@ -110,14 +116,7 @@ def test_a_fetch_whose_time_is_over_answers_with_nothing(wired: Wired, topic: To
 
 
 def test_a_fetch_that_wants_more_than_comes_waits_on(broker: BrokerThread, wired: Wired, topic: Topic) -> None:
-    answers: list[Any] = []
-
-    def consume() -> None:
-        with connect(broker) as other:
-            answers.append(ask(other, topic.wanted(), wait_ms=20_000, min_bytes=500))
-
-    waiting = threading.Thread(target=consume)
-    waiting.start()
+    waiting, answers = consume(broker, topic, min_bytes=500)
     topic.produce(b"x" * 100)
     topic.produce(b"x" * 100)
     assert not answers
@@ -127,14 +126,7 @@ def test_a_fetch_that_wants_more_than_comes_waits_on(broker: BrokerThread, wired
 
 
 def test_a_topic_that_is_deleted_wakes_those_who_wait_for_it(broker: BrokerThread, wired: Wired, topic: Topic) -> None:
-    answers: list[Any] = []
-
-    def consume() -> None:
-        with connect(broker) as other:
-            answers.append(ask(other, topic.wanted(), wait_ms=20_000))
-
-    waiting = threading.Thread(target=consume)
-    waiting.start()
+    waiting, answers = consume(broker, topic)
     deleted = DeleteTopicsRequest(topic_names=[topic.name], timeout_ms=1000)
     assert wired.ask(deleted, 3).responses[0].error_code == 0
     waiting.join(20)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from log.making import produced
+from replica.cluster import finished
 from replica.making import TOPIC_ID, Host, cluster, state
 from replica.test_partition import play, turns
 
@@ -38,20 +39,6 @@ if TYPE_CHECKING:
 
 def call(version: int) -> Call:
     return Call(1, version, "c", "127.0.0.1", "PLAINTEXT", ("127.0.0.1", 9092))
-
-
-async def steps(work: Any) -> Any:
-    """What a handler leads to that may answer at once, later, or in steps."""
-    if asyncio.isfuture(work):
-        return await work
-    if not hasattr(work, "send"):
-        return work
-    while True:
-        try:
-            waited = next(work)
-        except StopIteration as end:
-            return end.value
-        await (waited if waited is not None else asyncio.sleep(0))
 
 
 def fetching(
@@ -88,7 +75,7 @@ def fetching(
 
 
 async def fetched(host: Host, offset: int = 0, **more: Any) -> PartitionData:
-    answer = await steps(fetching(host, offset, **more))
+    answer = await finished(fetching(host, offset, **more))
     data: PartitionData = answer.responses[0].partitions[0]
     return data
 
@@ -310,7 +297,7 @@ class TestFetch:
         async def story(host: Host) -> None:
             host.metadata.publish(cluster(0, 1, 2).with_topics(Topic("t", TOPIC_ID, (state(1, 2),), {})))
             host.assign(state(leader=1, epoch=2))
-            answer = await steps(fetching(host, replica=2, version=16))
+            answer = await finished(fetching(host, replica=2, version=16))
             assert answer.responses[0].partitions[0].current_leader.leader_id == 1
             assert [node.node_id for node in answer.node_endpoints] == [1]
 
@@ -336,7 +323,7 @@ class TestOffsets:
     async def asked(self, host: Host, timestamp: int, *, replica: int = -1, version: int = 7) -> Any:
         one = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
         request = ListOffsetsRequest(replica_id=replica, topics=[ListOffsetsTopic(name="t", partitions=[one])])
-        return (await steps(list_offsets(host.parts, call(version), request))).topics[0].partitions[0]
+        return (await finished(list_offsets(host.parts, call(version), request))).topics[0].partitions[0]
 
     def test_followers_see_the_end_and_consumers_the_high_watermark(self, tmp_path: Path) -> None:
         async def story(host: Host) -> None:
@@ -374,10 +361,10 @@ class TestOffsets:
             request = OffsetForLeaderEpochRequest(
                 replica_id=1, topics=[OffsetForLeaderTopic(topic="t", partitions=[one])]
             )
-            found = (await steps(offset_for_leader_epoch(host.parts, call(4), request))).topics[0].partitions[0]
+            found = (await finished(offset_for_leader_epoch(host.parts, call(4), request))).topics[0].partitions[0]
             assert (found.error_code, found.end_offset) == (0, 4)
             host.assign(state(leader=1, epoch=2, version=1))
-            found = (await steps(offset_for_leader_epoch(host.parts, call(4), request))).topics[0].partitions[0]
+            found = (await finished(offset_for_leader_epoch(host.parts, call(4), request))).topics[0].partitions[0]
             assert found.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
         play(tmp_path, story)
@@ -387,7 +374,7 @@ class TestOffsets:
             partition = host.assign(state())
             host.append(partition, 4)
             replicas_at(host, partition, 0)
-            answer = asyncio.ensure_future(steps(delete_records(host.parts, call(2), deletion(3))))
+            answer = asyncio.ensure_future(finished(delete_records(host.parts, call(2), deletion(3))))
             await asyncio.sleep(0.05)
             assert not answer.done()
             assert partition.log.start == 3
@@ -402,10 +389,12 @@ class TestOffsets:
             partition = host.assign(state())
             host.append(partition, 4)
             replicas_at(host, partition, 0)
-            one = (await steps(delete_records(host.parts, call(2), deletion(3, timeout_ms=0)))).topics[0].partitions[0]
+            one = (
+                (await finished(delete_records(host.parts, call(2), deletion(3, timeout_ms=0)))).topics[0].partitions[0]
+            )
             assert one.error_code == ErrorCode.REQUEST_TIMED_OUT
             host.metadata.publish(cluster(0))
-            one = (await steps(delete_records(host.parts, call(2), deletion(4)))).topics[0].partitions[0]
+            one = (await finished(delete_records(host.parts, call(2), deletion(4)))).topics[0].partitions[0]
             assert (one.error_code, one.low_watermark) == (0, 4), "the dead are not waited for"
 
         play(tmp_path, story)

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 class Wired:
-    def __init__(self, port: int, *, timeout_s: float = 60.0, source: str = "127.0.0.1") -> None:
+    def __init__(
+        self, port: int, *, timeout_s: float = 60.0, source: str = "127.0.0.1", client_id: str = "test"
+    ) -> None:
         """`source` is the address to come from."""
+        self._client_id = client_id
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s, source_address=(source, 0))
         self._count = 0
         self._unanswered: deque[tuple[int, int, int]] = deque()  # (key, version, correlation id)
@@ -31,7 +34,7 @@ class Wired:
         key = spec(type(request)).key
         assert key is not None
         self._count += 1
-        body = frame.request_header(key, version, self._count, "test") + codec.encode(request, version)
+        body = frame.request_header(key, version, self._count, self._client_id) + codec.encode(request, version)
         self._socket.sendall(struct.pack(">i", len(body)) + body)
         self._unanswered.append((key, version, self._count))
 

@@ -9,12 +9,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from net.listening import limited, port_of
 from waiting import until
 
 from ottla.errors import Hangup
-from ottla.net.connection import RECEIVE_SIZE, Answer, Connection, Deferred, Limits, Receiver
-from ottla.net.listener import Admission, Listener, bind
+from ottla.net.connection import Answer, Connection, Deferred, Limits
+from ottla.net.listener import Listener, bind
 from ottla.net.outbox import COPY_SIZE_MAX
+from ottla.net.receiver import RECEIVE_SIZE, Receiver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,18 +44,6 @@ class FileRegion:
 
     def read(self) -> bytes:
         return os.pread(self.fd, self.size, self.position)
-
-
-def limited(total_max: int, per_address_max: int, overrides: dict[str, int]) -> Admission:
-    made = Admission()
-    made.limit(total_max, per_address_max, overrides)
-    return made
-
-
-def port_of(opened: Listener) -> int:
-    assert opened._socket is not None
-    port: int = opened._socket.getsockname()[1]
-    return port
 
 
 def listener(handle: Handle, **changes: Any) -> Listener:
@@ -92,6 +82,52 @@ def play(handle: Handle, story: Story, **changes: Any) -> None:
 async def answer(reader: asyncio.StreamReader) -> bytes:
     (size,) = struct.unpack(">i", await reader.readexactly(4))
     return await reader.readexactly(size)
+
+
+class Gathering:
+    """Answers frames that begin with the same byte at once, but not those that begin with `-`."""
+
+    def __init__(self) -> None:
+        self.gathered: list[int] = []
+
+    def __call__(self, _: Connection, data: memoryview) -> Answer:
+        return [frame(bytes(data))]
+
+    def gather(self, _: Connection, frames: list[memoryview]) -> list[Answer]:
+        found: list[Answer] = []
+        for one in frames:
+            if not one or one[:1] != frames[0][:1] or one[:1] == b"-":
+                break
+            found.append([frame(bytes(one))])
+        self.gathered.append(len(found))
+        return found
+
+
+def test_frames_that_came_together_may_be_handled_at_once_and_are_answered_in_order() -> None:
+    payloads = [
+        *(b"a%d" % at for at in range(200)),
+        b"-",
+        b"",
+        b"b1",
+        b"-2",
+        b"b2",
+        b"b3",
+        bytes(100_000),
+        b"c1",
+        b"c2",
+    ]
+    handle = Gathering()
+
+    async def story(_: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stream = b"".join(map(frame, payloads))
+        for size in (len(stream), 900, 7):
+            for start in range(0, len(stream), size):
+                writer.write(stream[start : start + size])
+                await asyncio.sleep(0)
+            assert [await answer(reader) for _ in payloads] == payloads
+
+    play(handle, story)
+    assert max(handle.gathered) > 1
 
 
 def test_frames_may_arrive_in_any_pieces() -> None:

@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from security.certificates import Certificate
 
 from ottla.net.encrypted import PIECE_SIZE, TURN_SIZE, EncryptedOutbox
 from ottla.security.stream import Stream
+from ottla.testing.certificates import Certificate
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import socket
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from net.listening import limited, port_of
 from waiting import until
 
-from ottla.net.connection import Answer, Connection, Deferred, Limits, Receiver
+from ottla.net.connection import Answer, Connection, Deferred, Limits
 from ottla.net.listener import Admission, Listener, bind
+from ottla.net.receiver import Receiver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def silent(_: Connection, data: memoryview) -> Answer:
     return Deferred(asyncio.get_running_loop().create_future(), lambda _: [])
 
 
-def limited(total_max: int, per_address_max: int, overrides: dict[str, int]) -> Admission:
-    made = Admission()
-    made.limit(total_max, per_address_max, overrides)
-    return made
-
-
-def port_of(opened: Listener) -> int:
-    assert opened._socket is not None
-    port: int = opened._socket.getsockname()[1]
-    return port
-
-
 def listener(
     host: str = "127.0.0.1",
     *,
     idle_s_max: float = 0,
+    handle: Callable[[Connection, memoryview], Answer] = silent,
     admission: Admission | None = None,
     connections_max: int | None = None,
 ) -> Listener:
     return Listener(
         "PLAINTEXT",
         bind(host, 0, 10),
-        handle=silent,
+        handle=handle,
         admission=admission or limited(100, 100, {}),
         receiver=Receiver(),
         limits=Limits(1000, 10, 1000),
@@ -100,6 +95,22 @@ def test_idle_connections_are_closed_but_not_those_that_wait_for_an_answer() -> 
         assert await closed(idle)
         assert len(opened.connections) == 1
         assert not waiting.at_eof()
+        opened.stop_accepting()
+        await opened.drain(0)
+
+    asyncio.run(scene())
+
+
+def test_a_reader_that_takes_nothing_is_cut_off() -> None:
+    """Its answer is there and larger than what the system holds for it: it is as idle as one that asks nothing."""
+
+    async def scene() -> None:
+        opened = listener(idle_s_max=0.2, handle=lambda _, __: [bytes(64 << 20)])
+        opened.open()
+        with socket.create_connection(("127.0.0.1", port_of(opened))) as slow:
+            slow.sendall(b"\0\0\0\1x")
+            await until(lambda: opened.connections)
+            await until(lambda: not opened.connections)
         opened.stop_accepting()
         await opened.drain(0)
 

@@ -284,6 +284,7 @@ def test_what_is_committed_is_on_every_replica_that_may_be_elected(seed: int) ->
 class Session:
     def __init__(self) -> None:
         self.used_ms = 0
+        self.before_ms: int | None = None
 
 
 def test_a_follower_of_an_idle_partition_keeps_up_as_long_as_its_session_is_used() -> None:

@@ -7,10 +7,11 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from log.making import produced
+from log.making import produced, records
 from replica.making import Host, state
 
 from ottla.errors import BrokerError, ErrorCode
+from ottla.records import batch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -24,6 +25,11 @@ def play(folder: Path, story: Callable[[Host], Awaitable[None]], **options: str)
         await host.store.close()
 
     asyncio.run(scene())
+
+
+def numbered(sequence: int) -> memoryview:
+    """A batch of an idempotent producer."""
+    return memoryview(batch.build(records(1), producer_id=7, producer_epoch=0, base_sequence=sequence))
 
 
 def code_of(future: asyncio.Future[Any] | None) -> ErrorCode:
@@ -61,6 +67,83 @@ def test_a_leader_of_several_commits_when_all_in_sync_have_it(tmp_path: Path) ->
         assert late.result() is None
         assert partition.wait_for_commit(3) is None
         assert partition.high == partition.log.high == 3
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("fetches", "pause_ms", "code"),
+    [
+        ([], 0, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ([1, 2], 0, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ([1, 2, 1], 0, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ([1, 2, 1, 2], 0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        ([1, 2, 1, 2], 7000, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ([1, 2, 1, 2, 7000, 1, 2], 0, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ],
+)
+def test_a_gap_in_a_sequence_counts_only_while_the_followers_follow(
+    tmp_path: Path, fetches: list[int], pause_ms: int, code: ErrorCode
+) -> None:
+    """A leader that was asleep may have been replaced: the next one may have what is missing here. Requests that came
+    while it slept are no sign of life, so each follower has to come twice."""
+
+    async def story(host: Host) -> None:
+        partition = host.assign(state())
+        for one in fetches:
+            if one > 2:
+                host.clock.ms += one
+            else:
+                host.fetch(partition, one, 0)
+        host.clock.ms += pause_ms
+        partition.append(numbered(0), host.clock.now_ms(), 9)
+        with pytest.raises(BrokerError) as refused:
+            partition.append(numbered(9), host.clock.now_ms(), 9)
+        assert refused.value.code is code
+        entry = memoryview(numbered(9))
+        sound = 0, host.clock.now_ms(), batch.header(entry).producer_id
+        with pytest.raises(BrokerError) as refused:
+            partition.append_sound(entry, sound, host.clock.now_ms(), 1)
+        assert refused.value.code is code
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("isr", "fetches", "abandoned"),
+    [
+        ((0, 1, 2), [], False),
+        ((0, 1, 2), [7000], False),
+        ((0, 1, 2), [1, 2, 1, 2], False),
+        ((0, 1, 2), [1, 2, 1, 2, 7000], True),
+        ((0, 1, 2), [1, 2, 1, 2, 7000, 1, 2], True),
+        ((0, 1, 2), [1, 2, 1, 2, 7000, 2, 2], False),
+        ((0, 1), [1, 2, 1, 2, 7000, 2, 2], True),
+        ((0,), [1, 2, 1, 2, 7000], False),
+    ],
+)
+def test_a_leader_is_abandoned_when_all_in_sync_have_stopped_to_follow(
+    tmp_path: Path, isr: tuple[int, ...], fetches: list[int], abandoned: bool
+) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state(isr=isr))
+        for one in fetches:
+            if one > 2:
+                host.clock.ms += one
+            else:
+                host.fetch(partition, one, 0)
+        assert partition.is_abandoned() is abandoned
+
+    play(tmp_path, story)
+
+
+def test_a_gap_in_a_sequence_counts_where_nobody_else_may_lead(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        partition = host.assign(state(isr=(0,)))
+        partition.append(numbered(0), host.clock.now_ms(), 9)
+        with pytest.raises(BrokerError) as refused:
+            partition.append(numbered(9), host.clock.now_ms(), 9)
+        assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     play(tmp_path, story)
 

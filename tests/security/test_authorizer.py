@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ottla.security.acl import Entry, Resource
+from ottla.security.acl import Entry, Filter, Resource
 from ottla.security.authorizer import Authorizer
 from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 
@@ -93,3 +93,24 @@ def test_some_resource_can_be_written_exactly_if_one_can(seed: int) -> None:
         for name in (*names, *(f"{name}zzz" for name in names), "zzz")
     )
     assert judge.allows_some("User:ann", HERE, WRITE, TOPIC) is wanted
+
+
+def test_names_of_any_size_are_judged_and_only_short_ones_remembered() -> None:
+    judge = authorizer({Resource(TOPIC, "a", Pattern.PREFIXED): [entry("ann", READ)]})
+    for number in range(10):
+        assert judge.allows("User:ann", HERE, READ, TOPIC, "a" * 30_000 + str(number))
+        assert not judge.allows("User:ann", HERE, READ, TOPIC, "b" * 30_000 + str(number))
+    assert not judge._remembered
+    assert judge.allows("User:ann", HERE, READ, TOPIC, "abc")
+    assert len(judge._remembered) == 1
+
+
+def test_entries_that_change_while_they_are_listed_do_no_harm() -> None:
+    resources = [Resource(TOPIC, name) for name in "abc"]
+    judge = authorizer({resource: [entry("ann", READ)] for resource in resources})
+    everything = Filter(ResourceType.ANY, None, Pattern.ANY, None, None, Operation.ANY, Permission.ANY)
+    found = judge.find(everything)
+    first = next(found)
+    judge.put({resources[2]: frozenset(), Resource(TOPIC, "d"): frozenset([entry("bob", READ)])})
+    assert [first, *found] == [(resource, entry("ann", READ)) for resource in resources]
+    assert {resource.name for resource, _ in judge.find(everything)} == {"a", "b", "d"}

@@ -6,10 +6,10 @@ import ssl
 from typing import TYPE_CHECKING
 
 import pytest
-from security.certificates import PASSWORD, Certificate
 
 from ottla.config import ConfigError, load
 from ottla.security.certificates import Certificates, openssl_name, server_context
+from ottla.testing.certificates import PASSWORD, Certificate
 
 if TYPE_CHECKING:
     from pathlib import Path

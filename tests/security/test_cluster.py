@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+import judge
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import (
@@ -13,10 +15,11 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from security.certificates import Certificate
+from quota.asking import Quotas, entity, list_quotas, set_quota
 from security.conftest import PLAIN_MODULE
 from waiting import wait_until
 
+from ottla.testing.certificates import Certificate
 from ottla.testing.cluster import Cluster
 from ottla.testing.ports import free_ports
 
@@ -103,3 +106,34 @@ def test_users_are_kept_where_kafka_keeps_them(cluster: Cluster) -> None:
         data, _ = store.get("/config/users/a%20b")
     assert data.startswith(b'{"version":1,"config":{"SCRAM-SHA-256":"salt=c2FsdA==,stored_key=')
     assert b"pencil" not in data
+
+
+def test_quotas_are_the_clusters(cluster: Cluster) -> None:
+    """Set at one broker they hold at every other; and so does what old tools write into ZooKeeper."""
+    name = "my app"
+    ports = [cluster.port(number) for number in cluster.numbers]
+    for number in cluster.numbers:
+        if not cluster.brokers[number].running:  # another test has killed it
+            cluster.start(number)
+    set_quota(ports[0], entity(user="ann", client_id=name), producer_byte_rate=1024)
+    set_quota(ports[1], entity(user="ann"), request_percentage=50)
+    judge.tool(
+        "kafka.admin.ConfigCommand", "--zookeeper", cluster.zookeeper.address, "--alter", "--add-config",
+        "consumer_byte_rate=2048", "--entity-type", "clients", "--entity-name", name, version=judge.LAST_ON_ZOOKEEPER,
+    )  # fmt: skip
+    expected = {
+        (("client-id", name), ("user", "ann")): {"producer_byte_rate": 1024},
+        (("user", "ann"),): {"request_percentage": 50},
+        (("client-id", name),): {"consumer_byte_rate": 2048},
+    }
+    for port in ports:
+        wait_until(partial(is_set, port, expected))
+    shown = judge.tool(
+        "kafka.admin.ConfigCommand", "--zookeeper", cluster.zookeeper.address, "--describe", "--entity-type", "users",
+        "--entity-name", "ann", "--entity-type", "clients", "--entity-name", name, version=judge.LAST_ON_ZOOKEEPER,
+    )  # fmt: skip
+    assert "producer_byte_rate=1024" in shown.out
+
+
+def is_set(port: int, expected: Quotas) -> bool:
+    return {**list_quotas(port), **list_quotas(port, "client-id")} == expected

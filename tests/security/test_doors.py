@@ -16,12 +16,12 @@ from confluent_kafka.admin import (
     ConfigSource,
     ResourceType,
 )
-from security.certificates import Certificate
 from waiting import wait_until
 
 from ottla.config import load
 from ottla.embed import BrokerFailed, BrokerThread
 from ottla.net import doors
+from ottla.testing.certificates import Certificate
 
 if TYPE_CHECKING:
     from pathlib import Path

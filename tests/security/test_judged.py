@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import judge
 import pytest
-from handlers.wired import Wired
+from handlers.wired import Wired, plain
 from security.conftest import USERS
 
 from ottla.embed import BrokerThread
 from ottla.wire.messages.auth import SaslAuthenticateRequest, SaslHandshakeRequest
+from ottla.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.wire.messages.metadata import ApiVersionsRequest, MetadataRequest
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ OPTIONS = {
     "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": (
         "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     ),
+    "listener.name.sasl_plaintext.max.connections": "77",
+    "listener.name.sasl_plaintext.sasl.server.max.receive.size": "500000",
+    "sasl.server.max.receive.size": "400000",
 }
 
 
@@ -101,6 +105,25 @@ def transcript(port: int, story: list[tuple[Any, int]]) -> list[Any]:
 @pytest.mark.parametrize("story", STORIES)
 def test_the_answers_are_kafkas(theirs: int, ours: int, story: str) -> None:
     assert transcript(ours, STORIES[story]) == transcript(theirs, STORIES[story])
+
+
+def test_options_of_one_listener_are_described_and_no_secrets(theirs: int, ours: int) -> None:
+    def describe(port: int, *names: str) -> list[Any]:
+        resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=list(names) or None)
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+        with Wired(port) as wired:
+            wired.ask(PLAIN, 1)
+            wired.ask(GOOD, 2)
+            (result,) = wired.ask(request, 4).results
+        found = [plain(one) for one in result.configs if one.name.startswith("listener.name.")]
+        return sorted(found, key=lambda one: str(one["name"]))
+
+    expected = describe(theirs)
+    assert len(expected) == 4
+    assert describe(ours) == expected
+    assert "wonder land" not in repr(expected)
+    name = "listener.name.sasl_plaintext.max.connections"
+    assert describe(ours, name, "listener.name.nowhere.max.connections") == describe(theirs, name)
 
 
 MODULES = {"PLAIN": "plain.PlainLoginModule", "SCRAM-SHA-256": "scram.ScramLoginModule"}

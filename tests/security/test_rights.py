@@ -88,6 +88,12 @@ from ottla.wire.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from ottla.wire.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntryData,
+    DescribeClientQuotasRequest,
+    EntityData,
+)
 from ottla.wire.messages.topics import (
     AlterPartitionReassignmentsRequest,
     CreatableTopic,
@@ -128,14 +134,7 @@ NAMES = {
     ResourceType.TRANSACTIONAL_ID: "*",
     ResourceType.CLUSTER: "kafka-cluster",
 }
-# Brokers ask for it under the same name here, and Apache Kafka would stop working.
-RIGHTS = [
-    (kind, operation)
-    for kind, operations in OPERATIONS.items()
-    if kind in NAMES
-    for operation in sorted(operations)
-    if operation is not Operation.TWO_PHASE_COMMIT
-]
+RIGHTS = [(kind, operation) for kind in NAMES for operation in sorted(OPERATIONS[kind])]
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
@@ -247,10 +246,10 @@ class Judged:
 TOLD = ("name", "topic", "group_id", "transactional_id", "key", "user", "resource_name", "topic_name")
 
 
-def essence(response: Any, depth: int = 0) -> Any:
+def essence(response: Any) -> Any:
     """Codes, names, and what is said to be allowed; sorted, for order means nothing here."""
     if isinstance(response, list):
-        return sorted((essence(one, depth + 1) for one in response), key=repr)
+        return sorted((essence(one) for one in response), key=repr)
     if not hasattr(response, "__wire__"):
         return None
     found: dict[str, Any] = {}
@@ -261,11 +260,11 @@ def essence(response: Any, depth: int = 0) -> Any:
         elif (field.name in TOLD and isinstance(value, str | None)) or field.name.endswith("authorized_operations"):
             found[field.name] = value
         elif isinstance(value, list) and value and hasattr(value[0], "__wire__") and field.name not in LEFT_OUT:
-            found[field.name] = essence(value, depth + 1)
+            found[field.name] = essence(value)
     return found
 
 
-LEFT_OUT = ("brokers", "configs", "acls", "config_resources", "partitions_of_log_dirs")
+LEFT_OUT = ("brokers", "configs", "acls", "config_resources")
 
 
 def records() -> memoryview:
@@ -379,6 +378,7 @@ REQUESTS: dict[str, tuple[int, Make]] = {
         0,
         lambda on: DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in (TOPIC, "nothing")]),
     ),
+    "describe all topic partitions": (0, lambda on: DescribeTopicPartitionsRequest(topics=[])),
     "create topics": (
         6,
         lambda on: CreateTopicsRequest(
@@ -592,6 +592,16 @@ REQUESTS: dict[str, tuple[int, Make]] = {
         0,
         lambda on: AlterUserScramCredentialsRequest(
             deletions=[ScramCredentialDeletion(name="nobody", mechanism=1)], upsertions=[]
+        ),
+    ),
+    "describe quotas": (1, lambda on: DescribeClientQuotasRequest(components=[], strict=False)),
+    "alter quotas": (
+        1,
+        lambda on: AlterClientQuotasRequest(
+            entries=[
+                AlterClientQuotasRequestEntryData(entity=[EntityData(entity_type="user", entity_name="u")], ops=[])
+            ],
+            validate_only=False,
         ),
     ),
     "describe log dirs": (4, lambda on: DescribeLogDirsRequest(topics=[])),

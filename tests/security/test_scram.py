@@ -101,7 +101,6 @@ def test_a_recorded_proof_is_good_for_nothing() -> None:
         b"n,,n=al=ice,r=abc",
         b"n,,m=x,n=alice,r=abc",
         b"n,,n=alice,r=a b",
-        b"n,,n=alice,r=abc,tokenauth=true",
         b"n,,n=alice,r=" + b"x" * 2000,
     ],
 )
@@ -140,3 +139,10 @@ def test_a_credential_is_written_as_kafka_writes_it() -> None:
 def test_what_is_no_credential(text: str) -> None:
     with pytest.raises(ValueError, match="not a SCRAM credential"):
         decode(text)
+
+
+def test_a_token_that_does_not_exist_looks_like_one_that_does() -> None:
+    server = exchange()
+    assert b",i=4096" in server.respond(b"n,,n=alice,r=abc,tokenauth=true")
+    with pytest.raises(LoginError, match="wrong name or password"):
+        server.respond(b"c=biws,r=abc" + NONCE.encode() + b",p=" + base64.b64encode(bytes(32)))

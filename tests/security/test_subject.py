@@ -3,9 +3,9 @@
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
-from security.certificates import Certificate
 
 from ottla.security.subject import Malformed, subject_of
+from ottla.testing.certificates import Certificate
 
 AUTHORITY = Certificate("authority")
 

@@ -11,6 +11,7 @@ from ottla.cluster.metadata_store import Check
 from ottla.coord.transactions.machine import TransactionMachine
 from ottla.coord.transactions.markers import MarkerWriter
 from ottla.errors import ErrorCode
+from ottla.log.compaction import Compaction
 from ottla.log.log import Log
 from ottla.log.store import LogStore
 from ottla.replica.copying import Copy
@@ -144,6 +145,59 @@ def lose_markers() -> Iterator[None]:
 
 
 @contextmanager
+def acknowledge_markers_early() -> Iterator[None]:
+    """Transactions: a marker counts as soon as the leader has it; the coordinator never writes it again."""
+    write = MarkerWriter.write
+
+    def hasty(writer: MarkerWriter, topic: str, index: int, marker: Any) -> None:
+        uncommitted = write(writer, topic, index, marker)
+        if uncommitted is not None:
+            uncommitted.add_done_callback(lambda done: done.exception())  # nobody asks for it any more
+
+    with mock.patch.object(MarkerWriter, "write", hasty):
+        yield
+
+
+@contextmanager
+def compact_what_is_not_committed() -> Iterator[None]:
+    """Compaction: a record that may still be cut off replaces one that is committed."""
+    with mock.patch.object(Log, "last_stable", lambda log, high: log.end):
+        yield
+
+
+@contextmanager
+def compact_the_last_value() -> Iterator[None]:
+    """Compaction: the last record of each key is thrown away, too."""
+    keys = Compaction._keys
+
+    def later(compaction: Compaction, span: Any, data: Any, first: int) -> dict[bytes, int]:
+        found = keys(compaction, span, data, first)
+        return {key: offset + 1 for key, offset in found.items()}
+
+    with mock.patch.object(Compaction, "_keys", later):
+        yield
+
+
+@contextmanager
+def drop_tombstones_at_once() -> Iterator[None]:
+    """Compaction: a tombstone goes with the records that it deletes."""
+    make_keep = Compaction._make_keep
+
+    def hasty(compaction: Compaction, *, retain_deletes: bool) -> Any:
+        return make_keep(compaction, retain_deletes=False)
+
+    with mock.patch.object(Compaction, "_make_keep", hasty):
+        yield
+
+
+@contextmanager
+def tell_what_may_be_old() -> Iterator[None]:
+    """Groups: a coordinator that slept tells offsets as it remembers them."""
+    with mock.patch.object(Leader, "is_abandoned", return_value=False):
+        yield
+
+
+@contextmanager
 def keep_deleted_logs() -> Iterator[None]:
     """Names: what a deleted topic had stays where it was."""
     with mock.patch.object(LogStore, "delete", return_value=None):
@@ -162,11 +216,16 @@ class Mutant(NamedTuple):
 
     fault: Callable[[], Any]
     options: dict[str, Any]
+    first: int = 0  # the seed to begin with: where it is known to show soon
 
 
 PLAIN: dict[str, Any] = {"cast": ()}
 CONTROLLERS: dict[str, Any] = {"cast": (), "rounds": 8, "kinds": ("resign", "store slow", "expire")}
 TRANSACTIONS: dict[str, Any] = {"cast": ("transactions",), "rounds": 3}
+ORPHANS: dict[str, Any] = {"cast": ("transactions",), "rounds": 8, "kinds": ("orphan",)}
+KEYS: dict[str, Any] = {"cast": ("keys",), "rounds": 3}
+LOST_KEYS: dict[str, Any] = {"cast": ("keys",), "rounds": 8, "kinds": ("orphan", "depose")}
+SLEEPERS: dict[str, Any] = {"cast": (), "rounds": 8, "kinds": ("pause",)}
 SEASONS: dict[str, Any] = {"cast": ("seasons",), "rounds": 2, "kinds": ("kill", "slow")}
 MUTANTS = [
     Mutant(commit_without_followers, PLAIN),
@@ -178,6 +237,11 @@ MUTANTS = [
     Mutant(read_what_was_aborted, TRANSACTIONS),
     Mutant(let_zombies_commit, TRANSACTIONS),
     Mutant(lose_markers, TRANSACTIONS),
+    Mutant(acknowledge_markers_early, ORPHANS, first=13),
+    Mutant(compact_what_is_not_committed, LOST_KEYS, first=9),
+    Mutant(compact_the_last_value, KEYS),
+    Mutant(drop_tombstones_at_once, KEYS),
+    Mutant(tell_what_may_be_old, SLEEPERS, first=1),
     Mutant(keep_deleted_logs, SEASONS),
     Mutant(move_without_waiting, SEASONS),
 ]

@@ -20,8 +20,9 @@ from ottla.cluster.peers import Connections, PeerError
 from ottla.cluster.registration import Place, Registration
 from ottla.config import load
 from ottla.errors import BrokerError, ErrorCode
-from ottla.net.connection import Deferred, Limits, Receiver
+from ottla.net.connection import Deferred, Limits
 from ottla.net.listener import Admission, Listener
+from ottla.net.receiver import Receiver
 from ottla.sim.disk import SimDisk
 from ottla.sim.loop import PROCESS
 from ottla.sim.node import PORT, SimNode

@@ -1,4 +1,4 @@
-"""What the tests on Spark share: one session and one JVM, one broker of ours, one Apache Kafka."""
+"""What the tests on Spark share: in a worker one session and one JVM, one broker of ours, one Apache Kafka."""
 
 from __future__ import annotations
 
@@ -16,32 +16,27 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
+PIPELINES = {"pipelines", "runner"}
 TIMEOUT_S = 180
 CLEANING = {"log.cleaner.backoff.ms": "50"}  # a compacted topic is compacted while the test looks on
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker, and so one JVM, for all that use the session; one for the tests that share a fixture of their module.
+    """One JVM for the pipelines and one for all else that uses a session.
 
-    All others may run beside them. The first fixtures on a new machine fetch jars and start JVMs: that time is not the
+    Two halves, because one worker that does all of them is at it longer than the others at all the rest. All other
+    tests may run beside them. The first fixtures on a new machine fetch jars and start JVMs: that time is not the
     test's.
     """
     for item in items:
         if not item.path.is_relative_to(HERE):
             continue
         if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif any(made.scope == "module" for made in fixtures(item)):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+            half = "spark-pipelines" if PIPELINES.intersection(item.path.parts) else "spark"
+            item.add_marker(pytest.mark.xdist_group(half))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S, func_only=True))
-
-
-def fixtures(item: pytest.Item) -> Iterator[pytest.FixtureDef[object]]:
-    found = getattr(item, "_fixtureinfo", None)
-    for made in found.name2fixturedefs.values() if found else ():
-        yield made[-1]
 
 
 @pytest.fixture(scope="session")

@@ -1,17 +1,13 @@
-"""The real command in a process of its own, against a real broker: what a user types, and what comes back."""
+"""A command in a process of its own (see `commands`), against a real broker: what a user types, and what comes back."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import commands
 import pytest
 
 from ottla.embed import BrokerProcess, BrokerThread
-
-TIMEOUT_S = 180
 
 
 class Result(NamedTuple):
@@ -36,13 +32,10 @@ def run(ottla_broker: BrokerProcess | BrokerThread) -> Run:
     """`run("topics", "list")` must succeed; `run(..., code=1)` must fail so."""
 
     def call(*arguments: str, code: int = 0, text: str | bytes = b"", **environment: str) -> Result:
-        done = subprocess.run(
-            [sys.executable, "-m", "ottla", *arguments],
-            input=text.encode() if isinstance(text, str) else text,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-            env={**os.environ, "OTTLA_BOOTSTRAP": ottla_broker.bootstrap, "NO_COLOR": "1", **environment},
+        done = commands.run(
+            arguments,
+            stdin=text.encode() if isinstance(text, str) else text,
+            environment={"OTTLA_BOOTSTRAP": ottla_broker.bootstrap, "NO_COLOR": "1", **environment},
         )
         result = Result(done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode())
         assert result.code == code, (result, getattr(ottla_broker, "log", ""))

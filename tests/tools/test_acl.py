@@ -45,6 +45,11 @@ def test_rules_come_and_go(run: Run, secured: str) -> None:
     assert "User:bob" in run("acl", "list", "--principal", "User:bob", *here).out
     assert run("acl", "remove", "--deny", "bob", "-t", "orders", *here).out == "2 rules removed\n"
     assert len(run("acl", "list", "--json", *here).document) == 3
+    run("acl", "add", "--allow", "ann", "--user", "bob", "-o", "create-tokens", *here)
+    run("acl", "add", "--allow", "ann", "--delegation-token", "*", "-o", "describe", *here)
+    listed = run("acl", "list", "--user", "bob", "--json", *here).document
+    assert [(row["resource"], row["name"]) for row in listed] == [("user", "User:bob")]
+    run("acl", "remove", "--allow", "ann", "--user", "User:bob", "--delegation-token", "*", *here)
     assert "no operation 'fly'" in run("acl", "add", "--allow", "a", "-t", "x", "-o", "fly", *here, code=2).err
     assert "--topic" in run("acl", "add", "--allow", "a", "-o", "read", *here, code=2).err
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
+import commands
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     Run = Callable[..., Any]
 
-TIMEOUT_S = 180
 pytestmark = pytest.mark.xdist_group("tools-members")
 
 
@@ -34,23 +32,12 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def run(cluster: Cluster) -> Run:
     def call(*arguments: str, code: int = 0) -> Any:
-        done = subprocess.run(
-            [sys.executable, "-m", "ottla", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-            env={
-                **os.environ,
-                "OTTLA_BOOTSTRAP": cluster.bootstrap,
-                "OTTLA_ZOOKEEPER": cluster.zookeeper.address,
-                "NO_COLOR": "1",
-            },
-        )
+        here = {"OTTLA_BOOTSTRAP": cluster.bootstrap, "OTTLA_ZOOKEEPER": cluster.zookeeper.address, "NO_COLOR": "1"}
+        done = commands.run(arguments, environment=here)
         assert done.returncode == code, (done, cluster.report())
         if "--json" in arguments and code in (0, 1):
             return json.loads(done.stdout)
-        return done.stdout + done.stderr
+        return (done.stdout + done.stderr).decode()
 
     return call
 

@@ -220,12 +220,12 @@ def security(options: Mapping[str, str]) -> Security:
         raise Failed(f"{strange[0]} is not supported; these are: {', '.join(OPTIONS)}")
     if refers(options):  # looked up now to be checked, and again for each connection
         checked = security(resolve(options))
-        bare = replace(checked, trust_password="", key_store_password="", key="", key_password="", password="")
+        bare = replace(checked, trust_password="", key_store_password="", key="", key_password="", password="")  # nosec B106 # taken away
         return replace(bare, given=tuple(sorted(options.items())))
     protocol = options.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise Failed(f"security.protocol={protocol}: expected one of {', '.join(PROTOCOLS)}")
-    mechanism = user = password = ""
+    mechanism = user = password = ""  # nosec B105 # none is given
     if protocol.startswith("SASL"):
         mechanism = options.get("sasl.mechanism", "GSSAPI").upper()
         if mechanism not in MECHANISMS:

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ottla.cluster.metadata_store import (
-    ANY,
     BadVersion,
+    Create,
+    Delete,
     NodeExists,
     NoNode,
     NotEmpty,
     SessionEvent,
+    Set,
     StoreError,
     Unavailable,
+    make_nodes,
+    stop_watching,
 )
 from ottla.errors import BrokerError, ErrorCode
 from ottla.security.acl import (
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ottla.clock import Clock
-    from ottla.cluster.metadata_store import MetadataStore
+    from ottla.cluster.metadata_store import MetadataStore, Op
     from ottla.security.acl import Entry
     from ottla.security.authorizer import Authorizer
 
@@ -54,6 +59,10 @@ RETRY_S: Final = 1.0
 MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 CHANGES: Final = (LITERAL_CHANGES, PREFIXED_CHANGES)
 KINDS: Final = tuple(label(kind) for kind in ResourceType if kind not in (ResourceType.UNKNOWN, ResourceType.ANY))
+PARENTS: Final = (
+    *(LITERAL_ROOT, "/kafka-acl-extended", PREFIXED_ROOT, *CHANGES),
+    *(f"{root}/{kind}" for root in (LITERAL_ROOT, PREFIXED_ROOT) for kind in KINDS),
+)
 
 
 class AclStore:
@@ -71,7 +80,7 @@ class AclStore:
 
     async def start(self) -> None:
         """Read everything, and follow what changes."""
-        await self._make_parents()
+        await make_nodes(self._store, PARENTS)
         if self._shared:
             self._cancels = [
                 *(self._store.watch(path, lambda event: self._changed.set()) for path in CHANGES),
@@ -82,15 +91,6 @@ class AclStore:
         await self._read_all()
         if self._shared:
             self._task = asyncio.get_running_loop().create_task(self._follow())
-
-    async def _make_parents(self) -> None:
-        roots = [LITERAL_ROOT, "/kafka-acl-extended", PREFIXED_ROOT, *CHANGES]
-        kinds = [f"{root}/{kind}" for root in (LITERAL_ROOT, PREFIXED_ROOT) for kind in KINDS]
-        for path in (*roots, *kinds):
-            try:
-                await self._store.create(path)
-            except NodeExists:
-                continue
 
     def _listen(self, event: SessionEvent) -> None:
         if event is SessionEvent.LOST:
@@ -186,38 +186,31 @@ class AclStore:
             except StoreError as error:
                 raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store does not answer") from error
             self._authorizer.put({resource: wanted})
-            if self._shared:
-                prefix, data = encode_change(resource)
-                await self._store.create(prefix, data, sequential=True)
             return
         raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"others keep changing the entries of {resource.name}")
 
     async def _write(
         self, resource: Resource, change: Callable[[frozenset[Entry]], frozenset[Entry]]
     ) -> frozenset[Entry]:
-        path = resource.path
-        try:
+        """The entries after the change. It is written together with its notice, or not at all."""
+        path, version = resource.path, None
+        known: frozenset[Entry] = frozenset()
+        with suppress(NoNode):
             node = await self._store.get(path)
-        except NoNode:
-            wanted = change(frozenset())
-            if wanted:
-                await self._store.create(path, encode_entries(wanted))
-            return wanted
-        known = decode_or_stop(path, node.data)
+            known, version = decode_or_stop(path, node.data), node.stat.version
         wanted = change(known)
-        version = node.stat.version if self._shared else ANY
-        if not wanted:
-            await self._store.delete(path, version)
-        elif wanted != known:
-            await self._store.set(path, encode_entries(wanted), version)
+        if wanted == known:
+            return wanted
+        if version is None:
+            op: Op = Create(path, encode_entries(wanted))
+        else:
+            op = Set(path, encode_entries(wanted), version) if wanted else Delete(path, version)
+        notice, data = encode_change(resource)
+        await self._store.multi([op, Create(notice, data, sequential=True)] if self._shared else [op])
         return wanted
 
     async def close(self) -> None:
-        for cancel in self._cancels:
-            cancel()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await stop_watching(self._cancels, self._task)
 
 
 def decode_or_stop(path: str, data: bytes) -> frozenset[Entry]:

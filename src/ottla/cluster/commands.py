@@ -84,6 +84,10 @@ class Commands(Protocol):
         """Change what is kept of a user: each name gets this value, or none any more."""
         ...
 
+    async def alter_entity(self, node: str, changes: Mapping[str, str | None]) -> None:
+        """The same of anybody who may have a quota, given by the path of the node below /config."""
+        ...
+
     async def elect_leaders(
         self, keys: Sequence[Key] | None, kind: int, *, timeout_ms: int = TIMEOUT_MS
     ) -> Mapping[Key, BrokerError | None]:

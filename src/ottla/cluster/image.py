@@ -16,6 +16,9 @@ from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import TypeAlias
+
+    Entities: TypeAlias = Mapping[str, Mapping[str, str]]
 
 NO_LEADER = -1
 EVERY_BROKER = ""  # in broker_configs: what holds for all brokers that say nothing themselves
@@ -57,7 +60,8 @@ class Image(NamedTuple):
     group_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # of those groups that have any
     names_by_key: Versioned[str, tuple[str, ...]] = Versioned()  # of names with dots or underscores
     client_metrics: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # subscriptions to clients' metrics
-    users: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # what is kept of users: SCRAM credentials, quotas
+    users: Versioned[str, Mapping[str, str]] = Versioned()  # what is kept of users: SCRAM credentials, quotas
+    quotas: Versioned[str, Mapping[str, str]] = Versioned()  # of all others, by their paths below /config
 
     def topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -120,8 +124,34 @@ class Image(NamedTuple):
         return self._replace(client_metrics={**others, name: pairs} if pairs else others)
 
     def with_user(self, name: str, pairs: Mapping[str, str]) -> Image:
-        others = {other: kept for other, kept in self.users.items() if other != name}
-        return self._replace(users={**others, name: pairs} if pairs else others)
+        return self.with_entities({name: pairs}, {})
+
+    def with_quotas(self, node: str, pairs: Mapping[str, str]) -> Image:
+        """Of anybody but a user by name: those are in `users`."""
+        return self.with_entities({}, {node: pairs})
+
+    def with_entities(self, users: Entities, quotas: Entities) -> Image:
+        """The image with these users, and others who may have quotas. Those of whom nothing is kept are gone."""
+        users = {name: pairs for name, pairs in users.items() if self.users.get(name, {}) != pairs}
+        quotas = {node: pairs for node, pairs in quotas.items() if self.quotas.get(node, {}) != pairs}
+        return self._replace(
+            users=change_entities(self.users, users) if users else self.users,
+            quotas=change_entities(self.quotas, quotas) if quotas else self.quotas,
+        )
+
+    def entities_changed_since(self, old: Image | None) -> tuple[Entities, Entities]:
+        """What is kept now of users and of others who have come, gone or changed."""
+        if old is None:
+            return self.users, self.quotas
+        users = self.users.keys_changed_since(old.users)
+        quotas = self.quotas.keys_changed_since(old.quotas)
+        return {one: self.users.get(one, {}) for one in users}, {one: self.quotas.get(one, {}) for one in quotas}
+
+
+def change_entities(kept: Versioned[str, Mapping[str, str]], changes: Entities) -> Versioned[str, Mapping[str, str]]:
+    """Each of `changes` is different from what is kept."""
+    gone = [name for name, pairs in changes.items() if not pairs]
+    return kept.change({name: pairs for name, pairs in changes.items() if pairs}, gone)
 
 
 EMPTY = Image("", NO_LEADER, {}, Versioned(), Versioned(), {})

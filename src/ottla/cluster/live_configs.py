@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ottla.cluster import znodes
 from ottla.cluster.image import EVERY_BROKER
-from ottla.cluster.metadata_store import NoNode, SessionEvent, StoreError, Unavailable
+from ottla.cluster.metadata_store import NoNode, SessionEvent, StoreError, Unavailable, stop_watching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from ottla.clock import Clock
     from ottla.cluster.image import Image, Topic
@@ -35,6 +36,7 @@ RETRY_S = 1.0
 READS_AT_ONCE = 500
 
 Configs = dict[str, str]
+Entities = Mapping[str, Mapping[str, str]]
 
 
 class LiveConfigs:
@@ -62,10 +64,12 @@ class LiveConfigs:
         self._seen = dict.fromkeys(await self._store.children(znodes.CONFIG_CHANGES), now)
         brokers, groups = await self._read_brokers(), await self._read_below(znodes.GROUP_CONFIGS)
         metrics = await self._read_below(znodes.CLIENT_METRICS_CONFIGS)
-        users = await self._read_users(await self._children(znodes.USER_CONFIGS))
+        entities = await self._read_all_entities()
         self._metadata.subscribe(self._catch_up)
         self._metadata.publish(
-            image._replace(broker_configs=brokers, group_configs=groups, client_metrics=metrics, users=present(users))
+            image._replace(broker_configs=brokers, group_configs=groups, client_metrics=metrics).with_entities(
+                *entities
+            )
         )
         self._task = asyncio.get_running_loop().create_task(self._follow())
 
@@ -119,10 +123,7 @@ class LiveConfigs:
             broker_configs = await self._read_brokers() if brokers else None
             group_configs = await self._read_below(znodes.GROUP_CONFIGS) if groups else None
             metrics = await self._read_below(znodes.CLIENT_METRICS_CONFIGS) if groups else None
-            names_of_users = {change.name: None for change in changes if change.kind == "users"}
-            if everything:
-                names_of_users |= dict.fromkeys(await self._children(znodes.USER_CONFIGS))
-            users = await self._read_users(names_of_users)
+            entities = await (self._read_all_entities() if everything else self._read_entities(changes))
         except StoreError:
             self._all |= everything
             self._groups_changed |= groups
@@ -130,8 +131,7 @@ class LiveConfigs:
             raise
         now = self._clock.monotonic()
         self._seen = {name: self._seen.get(name, now) for name in names}
-        kept = {} if everything else self._metadata.image.users
-        self._publish(configs, broker_configs, group_configs, metrics, present({**kept, **users}))
+        self._publish(configs, broker_configs, group_configs, metrics, entities)
         await self._remove_old(now)
 
     def _publish(
@@ -140,7 +140,7 @@ class LiveConfigs:
         brokers: Mapping[str, Configs] | None,
         groups: Mapping[str, Configs] | None,
         metrics: Mapping[str, Configs] | None,
-        users: Mapping[str, Mapping[str, str]],
+        entities: tuple[Entities, Entities],
     ) -> None:
         image = self._metadata.image
         changed: list[Topic] = []
@@ -157,8 +157,8 @@ class LiveConfigs:
             new = new._replace(group_configs=groups)
         if metrics is not None and metrics != image.client_metrics:
             new = new._replace(client_metrics=metrics)
-        if users != image.users:
-            new = new._replace(users=users)
+        if any(entities):
+            new = new.with_entities(*entities)
         if new is not image:
             self._metadata.publish(new)
 
@@ -193,11 +193,7 @@ class LiveConfigs:
             data = (await self._store.get(path)).data
         except NoNode:
             return {}
-        try:
-            return znodes.decode_configs(data)
-        except (ValueError, AttributeError):
-            logger.error("options that cannot be understood count as none", extra={"path": path})
-            return {}
+        return decode(path, data)
 
     async def _read_brokers(self) -> dict[str, Configs]:
         names = await self._children(znodes.BROKER_CONFIGS)
@@ -205,15 +201,25 @@ class LiveConfigs:
         kept = (EVERY_BROKER if name == znodes.DEFAULT_ENTITY else name for name in names)
         return dict(zip(kept, found, strict=True))
 
-    async def _read_users(self, names: Iterable[str]) -> dict[str, Configs]:
-        """What is kept of users, given as their nodes are called. Those with a client beside them are about quotas."""
-        wanted = [name for name in names if "/" not in name and name != znodes.DEFAULT_ENTITY]
+    async def _read_all_entities(self) -> tuple[Entities, Entities]:
+        """What is kept of users, and of others who have quotas; nothing of those who are gone."""
+        image = self._metadata.image
+        found: dict[str, Configs] = {znodes.entity_path(node): {} for node in image.quotas}
+        found.update((znodes.entity_path(znodes.user_node(name)), {}) for name in image.users)
+        for parent in (znodes.USER_CONFIGS, znodes.CLIENT_CONFIGS, znodes.IP_CONFIGS):
+            nodes = await self._store.tree(parent)
+            found.update((path, decode(path, node.data)) for path, node in nodes.items() if path != parent)
+        return znodes.split_entities(found)
+
+    async def _read_entities(self, changes: Iterable[znodes.ConfigChange]) -> tuple[Entities, Entities]:
+        """The same of those of whom there were notices."""
+        wanted = [f"{change.kind}/{change.name}" for change in changes if change.kind in ("users", "clients", "ips")]
         found: dict[str, Configs] = {}
         for first in range(0, len(wanted), READS_AT_ONCE):
             some = wanted[first : first + READS_AT_ONCE]
-            read = await asyncio.gather(*(self._read(f"{znodes.USER_CONFIGS}/{name}") for name in some))
-            found.update(zip(map(znodes.group_name, some), read, strict=True))
-        return found
+            read = await asyncio.gather(*(self._read(znodes.entity_path(node)) for node in some))
+            found.update(zip(some, read, strict=True))
+        return znodes.split_entities(found)
 
     async def _read_below(self, parent: str) -> dict[str, Configs]:
         """The options of groups, or of client metrics, by name."""
@@ -228,16 +234,15 @@ class LiveConfigs:
             return []
 
     async def close(self) -> None:
-        for cancel in self._cancels:
-            cancel()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await stop_watching(self._cancels, self._task)
 
 
-def present(users: Mapping[str, Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
-    """Those of whom anything is kept."""
-    return {name: kept for name, kept in users.items() if kept}
+def decode(path: str, data: bytes) -> Configs:
+    try:
+        return znodes.decode_configs(data)
+    except (ValueError, AttributeError):
+        logger.error("options that cannot be understood count as none", extra={"path": path})
+        return {}
 
 
 def decode_notice(node: Znode | None) -> list[znodes.ConfigChange]:

@@ -13,13 +13,14 @@ is a client of a real ZooKeeper, shared by all brokers of a cluster.
 
 from __future__ import annotations
 
+import asyncio
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.errors import OutsideError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 ANY = -1  # a write of any version
 FAREWELL_S = 2.0  # how long a stopping broker waits for the store: what it could not delete ends with the session
@@ -116,6 +117,38 @@ class Event(NamedTuple):
 
     kind: str
     path: str
+
+
+async def make_nodes(store: MetadataStore, paths: Sequence[str]) -> None:
+    """Create empty nodes, parents first: all in one transaction if none exists, otherwise those that are missing."""
+    try:
+        await store.multi([Create(path) for path in paths])
+    except NodeExists:
+        for result in await asyncio.gather(*map(store.create, paths), return_exceptions=True):
+            if isinstance(result, BaseException) and not isinstance(result, NodeExists):
+                raise result from None
+
+
+def add_subscriber(
+    subscribers: list[Callable[[SessionEvent], None]], callback: Callable[[SessionEvent], None]
+) -> Callable[[], None]:
+    """Returns what takes it back."""
+    subscribers.append(callback)
+
+    def cancel() -> None:
+        if callback in subscribers:
+            subscribers.remove(callback)
+
+    return cancel
+
+
+async def stop_watching(cancels: Iterable[Callable[[], None]], task: asyncio.Task[None] | None) -> None:
+    """Take back watches and subscriptions, and end the task that follows them."""
+    for cancel in cancels:
+        cancel()
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 class MetadataStore(Protocol):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cluster import znodes
 from ottla.cluster.image import Broker
-from ottla.cluster.metadata_store import FAREWELL_S, Create, NodeExists, NoNode, SessionEvent, StoreError
+from ottla.cluster.metadata_store import FAREWELL_S, NodeExists, NoNode, SessionEvent, StoreError, make_nodes
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Registration:
 
     async def identify(self, *, node_id: int | None, cluster_id: str | None) -> None:
         """Find out who this broker is. What is given is from `meta.properties`, None in folders that are new."""
-        await self._make_parents()
+        await make_nodes(self._store, znodes.PARENTS)
         self.cluster_id = await self._agree(cluster_id)
         given = self._config.node_id if self._config.node_id_given else None
         if given is not None and node_id is not None and given != node_id:
@@ -87,16 +87,6 @@ class Registration:
             raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID, reason)
         known = given if given is not None else node_id
         self.node_id = known if known is not None else await self._take_id()
-
-    async def _make_parents(self) -> None:
-        """All in one transaction where there is nothing yet; otherwise those that are missing."""
-        try:
-            await self._store.multi([Create(path) for path in znodes.PARENTS])
-        except NodeExists:
-            results = await asyncio.gather(*map(self._store.create, znodes.PARENTS), return_exceptions=True)
-            for result in results:
-                if isinstance(result, BaseException) and not isinstance(result, NodeExists):
-                    raise result from None
 
     async def _agree(self, cluster_id: str | None) -> str:
         """The cluster's id; the first broker makes it up. Folders of another cluster are refused.

@@ -40,6 +40,7 @@ from ottla.cluster.metadata_store import (
     Stat,
     Unavailable,
     Znode,
+    add_subscriber,
 )
 from ottla.disk import claim
 
@@ -144,13 +145,7 @@ class SqliteStore:
 
     def subscribe(self, callback: Callable[[SessionEvent], None]) -> Callable[[], None]:
         """The session lasts as long as the file is open, so the only event is CONNECTED."""
-        self._subscribers.append(callback)
-
-        def cancel() -> None:
-            if callback in self._subscribers:
-                self._subscribers.remove(callback)
-
-        return cancel
+        return add_subscriber(self._subscribers, callback)
 
     async def close(self) -> None:
         if self._open:

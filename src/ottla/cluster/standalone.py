@@ -19,7 +19,7 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from ottla.cluster import alterations, plans, znodes
+from ottla.cluster import alterations, entity_nodes, plans, znodes
 from ottla.cluster.alone import AloneCommands
 from ottla.cluster.image import NO_LEADER, Broker, Image, Topic
 from ottla.cluster.metadata_store import BadVersion, Check, Create, Delete, Op, Set, StoreError, Unavailable, Znode
@@ -365,19 +365,20 @@ class Standalone(AloneCommands):
 
     async def alter_user(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Change what is kept of a user; one of whom nothing is kept is gone."""
+        await self.alter_entity(znodes.user_node(name), changes)
+
+    async def alter_entity(self, node: str, changes: Mapping[str, str | None]) -> None:
+        """The same of anybody who may have a quota, given by the path of the node below /config."""
         async with self._deciding:
             await self.metadata.turns.pause()
-            present = self.metadata.image.users.get(name, {})
+            image = self.metadata.image
+            user = znodes.user_at(node)
+            present = image.quotas.get(node, {}) if user is None else image.users.get(user, {})
             after = alterations.change_user(present, changes)
             if after == present:
                 return
-            path, data = znodes.user_config_path(name), znodes.encode_configs(after)
-            if not after:
-                op: Op = Delete(path)
-            else:
-                op = Set(path, data) if present else Create(path, data)
-            await self._write([op])
-            self.metadata.publish(self.metadata.image.with_user(name, after))
+            await self._write(await entity_nodes.write(self._store, node, after))
+            self.metadata.publish(image.with_quotas(node, after) if user is None else image.with_user(user, after))
 
     def _arrival(self, nodes: Mapping[str, Znode], image: Image, broker: Broker) -> list[Op]:
         """The writes of a broker that comes up: what every tree needs, its registration, its being controller."""

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from ottla.cluster.metadata_store import Op, Znode
 
+    Configs = Mapping[str, str]
+
 BROKERS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
@@ -59,6 +61,7 @@ CLUSTER_ID = "/cluster/id"
 FEATURE = "/feature"
 PRODUCER_IDS = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
+ENTITY_CONFIGS = (f"{USER_CONFIGS}/", f"{CLIENT_CONFIGS}/", f"{IP_CONFIGS}/")
 # Options whose changes have no notice: what is written instead.
 SILENT = {"groups": GROUP_CONFIGS, "client-metrics": CLIENT_METRICS_CONFIGS}
 PARENTS = (
@@ -134,10 +137,22 @@ def group_config_path(group: str) -> str:
     return f"{GROUP_CONFIGS}/{quote(group, safe='')}"
 
 
-def user_config_path(name: str) -> str:
+def user_node(name: str) -> str:
+    """The path of a user's node below /config."""
     from urllib.parse import quote
 
-    return f"{USER_CONFIGS}/{quote(name, safe='')}"
+    return f"users/{quote(name, safe='')}"
+
+
+def entity_path(node: str) -> str:
+    """Of what is kept of a user, a client id, both, or an address: see `ottla.quota.entity`."""
+    return f"{CONFIGS}/{node}"
+
+
+def user_at(node: str) -> str | None:
+    """The user whose node this is, given by its path below /config; None if it is another's, or the default's."""
+    kind, _, name = node.partition("/")
+    return group_name(name) if kind == "users" and "/" not in name and name != DEFAULT_ENTITY else None
 
 
 def client_metrics_path(name: str) -> str:
@@ -423,7 +438,10 @@ def image_of(nodes: Mapping[str, Znode], *, malformed: set[str] | None = None) -
 
     Where anybody may write, brokers and topics that cannot be understood are left out. Their paths go to `malformed`.
     """
-    below = _children(nodes, (BROKERS, TOPICS, BROKER_CONFIGS, GROUP_CONFIGS, CLIENT_METRICS_CONFIGS, USER_CONFIGS))
+    below = _children(nodes, (BROKERS, TOPICS, BROKER_CONFIGS, GROUP_CONFIGS, CLIENT_METRICS_CONFIGS))
+    entities = split_entities(
+        {path: decode_configs(node.data) for path, node in nodes.items() if path.startswith(ENTITY_CONFIGS)}
+    )
     brokers: dict[int, Broker] = {}
     topics: list[Topic] = []
     for parent in (BROKERS, TOPICS):
@@ -442,17 +460,34 @@ def image_of(nodes: Mapping[str, Znode], *, malformed: set[str] | None = None) -
         for name, node in below[BROKER_CONFIGS]
     }
     group_configs = {group_name(name): decode_configs(node.data) for name, node in below[GROUP_CONFIGS]}
-    return EMPTY._replace(
-        cluster_id=decode_cluster_id(nodes[CLUSTER_ID].data) if CLUSTER_ID in nodes else "",
-        controller_id=decode_controller(nodes[CONTROLLER].data) if CONTROLLER in nodes else NO_LEADER,
-        brokers=brokers,
-        broker_configs=broker_configs,
-        group_configs=group_configs,
-        client_metrics={group_name(name): decode_configs(node.data) for name, node in below[CLIENT_METRICS_CONFIGS]},
-        users={
-            group_name(name): decode_configs(node.data) for name, node in below[USER_CONFIGS] if name != DEFAULT_ENTITY
-        },
-    ).with_topics(*topics)
+    return (
+        EMPTY._replace(
+            cluster_id=decode_cluster_id(nodes[CLUSTER_ID].data) if CLUSTER_ID in nodes else "",
+            controller_id=decode_controller(nodes[CONTROLLER].data) if CONTROLLER in nodes else NO_LEADER,
+            brokers=brokers,
+            broker_configs=broker_configs,
+            group_configs=group_configs,
+            client_metrics={
+                group_name(name): decode_configs(node.data) for name, node in below[CLIENT_METRICS_CONFIGS]
+            },
+        )
+        .with_entities(*entities)
+        .with_topics(*topics)
+    )
+
+
+def split_entities(kept: Mapping[str, Configs]) -> tuple[dict[str, Configs], dict[str, Configs]]:
+    """What is kept of users by their names, and of all others by their paths below /config."""
+    users: dict[str, Configs] = {}
+    others: dict[str, Configs] = {}
+    for path, pairs in kept.items():
+        node = path.removeprefix(f"{CONFIGS}/")
+        user = user_at(node)
+        if user is None:
+            others[node] = pairs
+        else:
+            users[user] = pairs
+    return users, others
 
 
 def _topic_in(nodes: Mapping[str, Znode], name: str, node: Znode) -> Topic:

@@ -22,7 +22,18 @@ from kazoo.protocol.states import EventType, KazooState, KeeperState
 
 from ottla.cluster import metadata_store, znodes
 from ottla.cluster.kazoo_thread import Handler, Mailbox, call_guarded, stop_client
-from ottla.cluster.metadata_store import ANY, Create, Delete, Event, Op, SessionEvent, Set, Stat, Znode
+from ottla.cluster.metadata_store import (
+    ANY,
+    Create,
+    Delete,
+    Event,
+    Op,
+    SessionEvent,
+    Set,
+    Stat,
+    Znode,
+    add_subscriber,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -257,13 +268,7 @@ class ZooKeeper:
         watch.tell(kind)
 
     def subscribe(self, callback: Callable[[SessionEvent], None]) -> Callable[[], None]:
-        self._subscribers.append(callback)
-
-        def cancel() -> None:
-            if callback in self._subscribers:
-                self._subscribers.remove(callback)
-
-        return cancel
+        return add_subscriber(self._subscribers, callback)
 
     async def close(self) -> None:
         client, self._client = self._client, None

@@ -138,6 +138,18 @@ class BrokerConfig(SecurityConfig):
         False, "Whether everybody may do everything with what no access control list names."
     )
 
+    # Delegation tokens
+    delegation_token_secret_key: str | None = secret(
+        "The key that delegation tokens are signed with, the same on all brokers. Unset: there are no tokens.",
+        chain=(("delegation.token.master.key", 1),),
+    )
+    delegation_token_master_key: str | None = secret("Kafka's old name of delegation.token.secret.key.")
+    delegation_token_max_lifetime_ms: int = long(7 * DAY_MS, "How long a token can be renewed at most.", least=1)
+    delegation_token_expiry_time_ms: int = long(DAY_MS, "How long a token holds until it has to be renewed.", least=1)
+    delegation_token_expiry_check_interval_ms: int = long(
+        HOUR_MS, "How often tokens whose time is over are removed.", least=1, importance=LOW
+    )
+
     # The cluster it is a member of
     zookeeper_connect: str | None = maybe(
         "Where ZooKeeper is: host:port[,host:port...][/path]. Unset: the broker is a cluster of its own.",
@@ -199,6 +211,11 @@ class BrokerConfig(SecurityConfig):
         least=1,
         importance=HIGH,
     )
+    queued_max_request_bytes: int = long(
+        -1,
+        "Memory for requests that arrive in pieces, of all connections together. When it is used up, those who begin "
+        "with another request wait. -1: each connection is bounded by itself.",
+    )
     socket_listen_backlog_size: int = integer(50, "Connections the system may hold before they are accepted.", least=1)
     connections_max_idle_ms: int = long(
         10 * MINUTE_MS, "Close a connection that was silent for so long; negative never does."
@@ -215,6 +232,21 @@ class BrokerConfig(SecurityConfig):
     max_connections_per_ip_overrides: str = string(
         "", "Other limits for some addresses, as host:count pairs.", live=CLUSTER_WIDE
     )
+    max_connection_creation_rate: int = integer(
+        INT_MAX,
+        "Connections a second that are accepted; more wait. Of single addresses see `ottla quotas`.",
+        least=1,
+        live=CLUSTER_WIDE,
+        differs="Single listeners have no rates of their own.",
+    )
+    quota_window_num: int = integer(
+        11, "Samples that the rates of client quotas are measured over.", least=1, importance=LOW
+    )
+    quota_window_size_seconds: int = integer(1, "Length of a sample.", least=1, importance=LOW)
+    controller_quota_window_num: int = integer(
+        11, "The same for changes of topics: so many samples' worth may be used at once.", least=1, importance=LOW
+    )
+    controller_quota_window_size_seconds: int = integer(1, "Length of a sample.", least=1, importance=LOW)
     connection_failed_authentication_delay_ms: int = integer(
         100, "How long a client whose login failed waits for its connection to be closed.", least=0, importance=LOW
     )

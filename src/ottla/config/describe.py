@@ -15,14 +15,26 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.client_metrics import OPTIONS as CLIENT_METRICS_OPTIONS
 from ottla.config.group import INHERITED as GROUP_INHERITED
 from ottla.config.group import OPTIONS as GROUP_OPTIONS
-from ottla.config.option import BOOLEAN, CLASS, DOUBLE, INT, LIST, LONG, PASSWORD, READ_ONLY, SHORT, STRING, text_of
+from ottla.config.option import (
+    BOOLEAN,
+    CLASS,
+    DOUBLE,
+    INT,
+    LIST,
+    LONG,
+    PASSWORD,
+    READ_ONLY,
+    SHORT,
+    STRING,
+    Option,
+    text_of,
+)
+from ottla.config.security import PREFIX
 from ottla.config.topic import INHERITED, topic_config
 from ottla.config.topic import OPTIONS as TOPIC_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from ottla.config.option import Option
 
 # The numbers of the protocol.
 TOPIC, THIS_BROKER, EVERY_BROKER, STATIC, DEFAULT, CLIENT_METRICS, GROUP = 1, 2, 3, 4, 5, 7, 8
@@ -99,8 +111,12 @@ def describe_broker(layers: Layers, names: Iterable[str] | None = None) -> list[
     from ottla.config.others import OTHERS
 
     others = {name: other.row for name, other in OTHERS.items() if not other.refused}
+    prefixed = {name for name in (*layers.static.given, *layers.own) if name.startswith(PREFIX)}
     entries = []
-    for name in _select(names, {**others, **BROKER_OPTIONS}):
+    for name in _select(names, {**others, **BROKER_OPTIONS, **dict.fromkeys(prefixed)}):
+        if name in prefixed:
+            entries.append(_describe_for_listener(layers, name))
+            continue
         row = BROKER_OPTIONS.get(name) or others[name]
         synonyms = _broker_synonyms(layers, row)
         # The value under its own name only: an option that takes its value from another has none itself.
@@ -108,6 +124,21 @@ def describe_broker(layers: Layers, names: Iterable[str] | None = None) -> list[
         source = synonyms[0].source if synonyms else DEFAULT
         entries.append(ConfigEntry(row, own.value, source, row.live == READ_ONLY, synonyms))
     return entries
+
+
+def _describe_for_listener(layers: Layers, name: str) -> ConfigEntry:
+    """An option that is set for one listener. Its value goes before that for all, which is its synonym."""
+    base = name.removeprefix(PREFIX).partition(".")[2]
+    known = BROKER_OPTIONS.get(base)
+    row = Option(PASSWORD if known is None else known.kind, None, "")  # a login has passwords in it
+    row.name = row.attribute = name
+    given = ((layers.own, THIS_BROKER), (layers.every, EVERY_BROKER), (layers.static.given, STATIC))
+    synonyms = [
+        Synonym(one, layer[one], source) for layer, source in given for one in (name, base) if known and one in layer
+    ] or [Synonym(name, None, source) for layer, source in given if name in layer]
+    if known is not None:
+        synonyms += _default_synonyms(known)
+    return ConfigEntry(row, synonyms[0].value, synonyms[0].source, True, synonyms)
 
 
 def describe_every_broker(layers: Layers, names: Iterable[str] | None = None) -> list[ConfigEntry]:

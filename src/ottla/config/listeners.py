@@ -123,7 +123,7 @@ def parse_advertised(values: Mapping[str, Value]) -> dict[str, tuple[str, int]]:
     addresses: dict[str, tuple[str, int]] = {}
     for text in _strings(values, "advertised_listeners"):
         name, host, port = parse("advertised.listeners", text)
-        if host in ("", "0.0.0.0", "::"):
+        if host in ("", "0.0.0.0", "::"):  # nosec B104 # refused as an address to dial
             raise ConfigError(f"advertised.listeners: {text} names no address that a client could dial")
         if name not in names:
             raise ConfigError(f"advertised.listeners: {name} is not one of the listeners")

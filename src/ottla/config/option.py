@@ -34,7 +34,7 @@ LONG = "LONG"
 DOUBLE = "DOUBLE"
 LIST = "LIST"
 CLASS = "CLASS"
-PASSWORD = "PASSWORD"
+PASSWORD = "PASSWORD"  # nosec B105 # the name of a type
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1

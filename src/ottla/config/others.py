@@ -28,7 +28,6 @@ num.replica.alter.log.dirs.threads INT -
 zookeeper.clientCnxnSocket STRING -
 zookeeper.ssl.truststore.password PASSWORD -
 # Each connection is bounded by itself: it is read no further while its answers are on their way.
-queued.max.request.bytes LONG -1
 queued.max.requests INT 500
 # Background work on logs begins with the broker, and silent producers are forgotten along with old segments.
 log.initial.task.delay.ms LONG 30000
@@ -142,14 +141,9 @@ metadata.max.retention.ms LONG 604800000
 server.max.startup.time.ms LONG 9223372036854775807
 unstable.api.versions.enable BOOLEAN false
 unstable.feature.versions.enable BOOLEAN false
-# Nothing is throttled: quotas are not built.
+# Copies between log directories are not throttled.
 alter.log.dirs.replication.quota.window.num INT 11
 alter.log.dirs.replication.quota.window.size.seconds INT 1
-controller.quota.window.num INT 11
-controller.quota.window.size.seconds INT 1
-max.connection.creation.rate INT 2147483647
-quota.window.num INT 11
-quota.window.size.seconds INT 1
 replica.alter.log.dirs.io.max.bytes.per.second LONG 9223372036854775807
 # There is no tiered storage.
 follower.fetch.last.tiered.offset.enable BOOLEAN false
@@ -239,12 +233,6 @@ sasl.kerberos.principal.to.local.rules LIST DEFAULT
 sasl.kerberos.service.name STRING -
 sasl.kerberos.ticket.renew.jitter DOUBLE 0.05
 sasl.kerberos.ticket.renew.window.factor DOUBLE 0.8
-# Delegation tokens are not built yet.
-delegation.token.expiry.check.interval.ms LONG 3600000
-delegation.token.expiry.time.ms LONG 86400000
-delegation.token.master.key PASSWORD -
-delegation.token.max.lifetime.ms LONG 604800000
-delegation.token.secret.key PASSWORD -
 # Passwords are set by file: none is kept in the store.
 password.encoder.cipher.algorithm STRING AES/CBC/PKCS5Padding
 password.encoder.iterations INT 4096

@@ -9,6 +9,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ottla.client.acls import Rule, add_rules, list_rules, remove_rules
 from ottla.client.cluster import Cluster, TopicPartition
 from ottla.client.election import Election, elect
 from ottla.client.failure import Failed, check
@@ -19,10 +20,13 @@ from ottla.client.offsets import at_time, earliest, latest
 from ottla.client.options import BROKER, TOPIC, alter_options
 from ottla.client.placement import changes
 from ottla.client.producing import Sender
+from ottla.client.quotas import Quota, alter_quotas, list_quotas
 from ottla.client.reassignment import cancel, lift_throttle, start
 from ottla.client.reassignment import throttle as hold_back
+from ottla.client.users import list_users, remove_user, set_password
 from ottla.records import batch
 from ottla.records.murmur2 import murmur2
+from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 from ottla.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -54,6 +58,7 @@ TIMEOUT_S: Final = 10.0
 TIMEOUT_MS: Final = 15_000
 SETTLE_S: Final = 5.0  # after which a move that began is seen
 VALUE_MAX: Final = 1 << 20
+EVERY_RULE: Final = Rule(ResourceType.ANY, None, Pattern.ANY, None, None, Operation.ANY, Permission.ANY)
 
 T = TypeVar("T")
 Headers = tuple[tuple[str, bytes], ...]
@@ -234,6 +239,55 @@ class Actions:
     def delete_group(self, who: str, group: str) -> None:
         self._do(who, "delete group", group, lambda cluster: delete_group(cluster, group))
 
+    # ------------------------------------------------------------------ users, rules and quotas
+
+    def users(self) -> list[tuple[str, dict[str, int]]]:
+        """Who can log in by SCRAM: mechanisms, with their iterations. Reads only."""
+        with self.cluster() as cluster:
+            return list(list_users(cluster).items())
+
+    def set_password(self, who: str, name: str, password: str, mechanisms: Iterable[str]) -> None:
+        """Make a user, or change a password, which stands in no list."""
+        chosen = list(mechanisms)
+        if not name or not password or not chosen:
+            raise Failed("a user needs a name, a password and a way to log in")
+        self._do(
+            who,
+            "set password",
+            f"{name} ({', '.join(chosen)})",
+            lambda cluster: set_password(cluster, name, password, mechanisms=chosen),
+        )
+
+    def remove_user(self, who: str, name: str, mechanisms: Iterable[str]) -> None:
+        self._do(who, "remove user", name, lambda cluster: remove_user(cluster, name, mechanisms))
+
+    def rules(self) -> list[Rule]:
+        """All access control lists. Reads only."""
+        with self.cluster() as cluster:
+            return list_rules(cluster, EVERY_RULE)
+
+    def add_rule(self, who: str, rule: Rule) -> None:
+        self._do(who, "add rule", describe_rule(rule), lambda cluster: add_rules(cluster, [rule]))
+
+    def remove_rule(self, who: str, rule: Rule) -> None:
+        self._do(who, "remove rule", describe_rule(rule), lambda cluster: remove_rules(cluster, [rule]))
+
+    def quotas(self) -> list[Quota]:
+        """How much users, client ids and addresses may use. Reads only."""
+        with self.cluster() as cluster:
+            return list_quotas(cluster)
+
+    def set_quota(self, who: str, entity: Mapping[str, str | None], key: str, value: float | None) -> None:
+        """Set a quota; None removes it."""
+        holder = ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in entity.items())
+        told = f"{holder}: {key}" + ("" if value is None else f"={value:.15g}")
+        self._do(
+            who,
+            "remove quota" if value is None else "set quota",
+            told,
+            lambda cluster: alter_quotas(cluster, entity, {key: value}),
+        )
+
     # ------------------------------------------------------------------ records and transactions
 
     def produce(
@@ -268,6 +322,21 @@ def move(cluster: Cluster, plan: Mapping[TopicPartition, tuple[int, ...] | None]
     refused |= cancel(cluster, [where for where, replicas in plan.items() if replicas is None])
     for refusal in refused.values():
         raise refusal
+
+
+def describe_rule(rule: Rule) -> str:
+    """In one line, such as: User:ann may read topic orders."""
+    may = "may" if rule.permission is Permission.ALLOW else "may not"
+    names = "names that begin with " if rule.pattern is Pattern.PREFIXED else ""
+    place = "" if rule.host in ("*", None) else f" from {rule.host}"
+    return (
+        f"{rule.principal} {may} {spell_operation(rule.operation)} {rule.type.name.lower().replace('_', ' ')} "
+        f"{names}{rule.name}{place}"
+    )
+
+
+def spell_operation(operation: Operation) -> str:
+    return operation.name.lower().replace("_", " ")
 
 
 def more(message: str | None) -> str:

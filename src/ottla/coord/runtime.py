@@ -222,10 +222,11 @@ class Runtime(Generic[M]):
     def pending_commit(self, index: int, machine: M) -> asyncio.Future[None] | None:
         """None when all that the machine knows is committed, else a future to wait for before anybody may see it.
 
-        NOT_COORDINATOR, raised or from the future, when this is no longer the machine of the partition.
+        NOT_COORDINATOR, raised or from the future, when this is no longer the machine of the partition. After a long
+        sleep that may be so, and this broker does not know it yet.
         """
         shard = self._shards.get(index)
-        if shard is None or shard.machine is not machine:
+        if shard is None or shard.machine is not machine or shard.partition.is_abandoned():
             raise BrokerError(ErrorCode.NOT_COORDINATOR)
         uncommitted = pending_commit(shard)
         if uncommitted is None:

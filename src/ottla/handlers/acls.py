@@ -61,16 +61,25 @@ async def describe_acls(parts: Parts, call: Call, request: DescribeAclsRequest) 
 
 @handles(CreateAclsRequest)
 async def create_acls(parts: Parts, call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
-    results = []
-    for creation in request.creations:
+    """The entries of one resource are written together."""
+    results = [AclCreationResult(error_code=ErrorCode.NONE, error_message=None) for _ in request.creations]
+    entries: dict[Resource, list[tuple[AclCreationResult, Entry]]] = {}
+    for result, creation in zip(results, request.creations, strict=True):
         try:
             if parts.acl_store is None:
                 raise NO_AUTHORIZER
             resource, entry = rule_of(creation)
-            await parts.acl_store.add(resource, [entry])
-            results.append(AclCreationResult(error_code=ErrorCode.NONE, error_message=None))
+            entries.setdefault(resource, []).append((result, entry))
         except BrokerError as error:
-            results.append(AclCreationResult(error_code=error.code, error_message=error.message or None))
+            result.error_code, result.error_message = error.code, error.message or None
+        await parts.metadata.turns.pause()
+    for resource, some in entries.items():
+        assert parts.acl_store is not None
+        try:
+            await parts.acl_store.add(resource, [entry for _, entry in some])
+        except BrokerError as error:
+            for result, _ in some:
+                result.error_code, result.error_message = error.code, error.message or None
     return CreateAclsResponse(results=results)
 
 

@@ -31,15 +31,17 @@ if TYPE_CHECKING:
     from ottla.cluster.consumer_offsets import ConsumerOffsets
     from ottla.cluster.metadata import Metadata
     from ottla.cluster.producer_ids import ProducerIds
+    from ottla.cluster.token_store import TokenStore
     from ottla.config import BrokerConfig
     from ottla.coord.groups.coordinator import Groups
     from ottla.coord.transactions.coordinator import Transactions
     from ottla.coord.transactions.markers import MarkerWriter
     from ottla.log.store import LogStore
+    from ottla.quota.quotas import Quotas, Throttle
     from ottla.replica.membership import Membership
     from ottla.replica.replicas import Replicas
     from ottla.replica.sessions import Sessions
-    from ottla.replica.throttle import Throttle
+    from ottla.replica.throttle import Throttle as ReplicaThrottle
     from ottla.security.authorizer import Authorizer
     from ottla.security.login import Login
     from ottla.security.principal import Principal
@@ -50,12 +52,16 @@ Handler = TypeVar("Handler", bound="Callable[..., Any]")
 T = TypeVar("T")
 if TYPE_CHECKING:
     Steps: TypeAlias = Generator[Any, None, T]  # yields None, or a future
+    MakeShortcut: TypeAlias = Callable[["Parts", int], Any]  # of a version; see `shortcut`
 
 
 class Peer(Protocol):
     """The connection of a request."""
 
+    host: str
     port: int
+    listener: str
+    dialled: tuple[str, int]
     software: tuple[str, str]  # of the client: name and version, as it says
     principal: Principal  # as which it is authenticated
     login: Login | None  # of a connection with SASL
@@ -63,11 +69,18 @@ class Peer(Protocol):
     def drain(self) -> None:
         """End the connection when every answer has left."""
 
+    def mute(self, seconds: float, cause: Any) -> None:
+        """Read nothing for so long."""
+
 
 class Call:
     """What a handler knows of one request beside its fields."""
 
-    __slots__ = ("client_id", "dialled", "host", "key", "listener", "peer", "version")
+    # `size`, of its bytes, and `throttle`, of what it changes, are only there on a broker with quotas.
+    __slots__ = ("client_id", "dialled", "host", "key", "listener", "peer", "size", "throttle", "version")
+
+    size: int
+    throttle: Throttle | None
 
     def __init__(
         self,
@@ -111,10 +124,12 @@ class Parts:
     old_offsets: ConsumerOffsets
     clustered: bool = False  # whether the broker is a member of a cluster
     membership: Membership | None = None  # the controller it obeys there
-    throttle: Throttle | None = None  # of the bytes that followers fetch here
+    throttle: ReplicaThrottle | None = None  # of the bytes that followers fetch here
     telemetry: Telemetry | None = None  # where clients' metrics go
     authorizer: Authorizer | None = None  # who judges what clients may do; None: everything
     acl_store: AclStore | None = None  # and where its rules are kept
+    quotas: Quotas | None = None  # how much clients may use
+    tokens: TokenStore | None = None  # delegation tokens; None: there are none on this broker
 
     @property
     def config(self) -> BrokerConfig:
@@ -129,6 +144,7 @@ class Registration:
     versions: tuple[int, int]
     function: Callable[..., Any]
     for_members: bool = False  # between brokers of a cluster: a broker that runs alone does not have it
+    shortcut: MakeShortcut | None = None  # what answers the usual request of a version without messages, if anything
 
 
 REGISTRY: dict[int, Registration] = {}
@@ -143,7 +159,11 @@ def select_apis(parts: Parts | None) -> dict[int, Registration]:
 
 
 def handles(
-    request: type, *, versions: tuple[int, int] | None = None, for_members: bool = False
+    request: type,
+    *,
+    versions: tuple[int, int] | None = None,
+    for_members: bool = False,
+    shortcut: MakeShortcut | None = None,
 ) -> Callable[[Handler], Handler]:
     """Register the decorated function as the handler of this request."""
 
@@ -152,7 +172,7 @@ def handles(
         key = spec.key
         assert key is not None, f"{request.__name__} is no request"
         assert key not in REGISTRY, f"two handlers of API {key}"
-        REGISTRY[key] = Registration(key, request, versions or spec.versions, function, for_members)
+        REGISTRY[key] = Registration(key, request, versions or spec.versions, function, for_members, shortcut)
         return function
 
     return register

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED, list_brokers
+from ottla.handlers.topics import TIMEOUT_MS_MAX
 from ottla.wire.messages.metadata import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 from ottla.wire.messages.topics import (
     AlterPartitionReassignmentsRequest,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 
 BROKERS, CONTROLLERS = 1, 2  # kinds of endpoints
-TIMEOUT_MS_MAX = 300_000  # the longest that a request waits for the controller
 
 
 @handles(DescribeClusterRequest)

@@ -141,7 +141,7 @@ def describe_entry(entry: ConfigEntry, request: DescribeConfigsRequest) -> Descr
             for name, value, source in (entry.synonyms if request.include_synonyms else ())
         ],
         config_type=TYPES[entry.row.kind],
-        documentation=entry.row.doc if request.include_documentation else None,
+        documentation=(entry.row.doc or None) if request.include_documentation else None,
     )
 
 

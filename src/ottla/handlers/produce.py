@@ -37,6 +37,7 @@ from ottla.wire.messages.produce import (
 if TYPE_CHECKING:
     from ottla.handlers.acknowledging import Append
     from ottla.handlers.call import Steps
+    from ottla.handlers.shortcut import Shortcut
     from ottla.records.validate import Accepted
     from ottla.replica.partition import Partition
     from ottla.wire.messages.produce import PartitionProduceData, TopicProduceData
@@ -75,24 +76,19 @@ TURN_S = 0.005  # how long a request may hold the loop, beyond its first batch
 ADMIN_CLIENT = "__admin_client"  # the client id that Kafka's own repair tools use
 
 
-@handles(ProduceRequest)
+def make_shortcut(parts: Parts, version: int) -> Shortcut | None:
+    from ottla.handlers import shortcut  # which goes on here, when a request is not a usual one
+
+    return shortcut.make(parts, version)
+
+
+@handles(ProduceRequest, shortcut=make_shortcut)
 def produce(
     parts: Parts, call: Call, request: ProduceRequest
 ) -> ProduceResponse | Steps[ProduceResponse | None] | asyncio.Future[Any] | None:
     if request.acks not in ACKS:
         return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    work, clock = Work(parts, call, request), parts.clock
-    until = clock.monotonic() + TURN_S
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            try:
-                if work.results and clock.monotonic() >= until:
-                    return work.put_off()
-                work.append(topic, data)
-            except (LargeError, Undecided):
-                return work.put_off()
-    answer = work.answer()
-    return work.acknowledge(answer) if work.waiting else answer
+    return Work(parts, call, request).go_on()
 
 
 class Undecided(Exception):
@@ -116,6 +112,20 @@ class Work:
         self.results: list[PartitionProduceResponse] = []
         self.waiting: list[Append] = []
         self._timed = False  # whether the answer waits for other brokers
+
+    def go_on(self) -> ProduceResponse | Steps[ProduceResponse | None] | asyncio.Future[Any] | None:
+        """Append what has no result yet, and answer."""
+        clock = self.parts.clock
+        until = clock.monotonic() + TURN_S
+        for topic, data in self.remaining():
+            try:
+                if self.results and clock.monotonic() >= until:
+                    return self.put_off()
+                self.append(topic, data)
+            except (LargeError, Undecided):
+                return self.put_off()
+        answer = self.answer()
+        return self.acknowledge(answer) if self.waiting else answer
 
     def remaining(self) -> list[tuple[TopicProduceData, PartitionProduceData]]:
         """The partitions that have no result yet."""
@@ -141,25 +151,28 @@ class Work:
                 raise MalformedError("the request carries no records for this partition")
             if version >= BATCHES and len(records) > ATTRIBUTES and records[ATTRIBUTES] & TRANSACTIONAL:
                 admit(self.parts, self.request.transactional_id, partition, records, version)
-            acks = self.request.acks
-            appended = partition.append(records, self.now_ms, version, accepted=accepted, acks=acks)
+            appended = partition.append(records, self.now_ms, version, accepted=accepted, acks=self.request.acks)
         except (LargeError, Undecided):
             raise
         except BrokerError as error:
             self.results.append(refuse_append(data.index, error, partition))
             return
+        self.note(partition, appended.base, appended.last, appended.append_time, appended.start)
+
+    def note(self, partition: Partition, base: int, last: int, append_time: int, start: int) -> None:
+        """The next partition has its records."""
         result = PartitionProduceResponse(
-            index=data.index,
+            index=partition.index,
             error_code=0,
-            base_offset=appended.base,
-            log_append_time_ms=appended.append_time,
-            log_start_offset=appended.start,
+            base_offset=base,
+            log_append_time_ms=append_time,
+            log_start_offset=start,
         )
         self.results.append(result)
         log = partition.log
-        if partition.followers is not None and acks == ALL:
+        if partition.followers is not None and self.request.acks == ALL:
             self._timed = True
-            waited = partition.wait_for_commit(appended.last + 1)
+            waited = partition.wait_for_commit(last + 1)
         elif log.owed > log.recovery_point:
             waited = asyncio.ensure_future(self.parts.store.flusher.wait_for(log, log.owed))
         else:

@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ottla.clock import steady_ms
 from ottla.cluster.plans import NewTopic
 from ottla.config.describe import describe_topic
 from ottla.errors import BrokerError, ErrorCode, description
 from ottla.handlers.call import Call, Parts, handles
 from ottla.handlers.configs import layers
+from ottla.quota.mutations import mutations_of
 from ottla.wire.messages.topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -36,6 +38,7 @@ from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.cluster.image import Image, Topic
+    from ottla.quota.mutations import Mutations
 
     Described = dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]]
 
@@ -67,6 +70,7 @@ async def create_topics(parts: Parts, call: Call, request: CreateTopicsRequest) 
             wishes.append(read_wish(topic))
         except BrokerError as error:
             results[topic.name] = error
+    wishes = await charge_creation(parts, call, wishes, results)
     made = await parts.controller.create_topics(
         wishes, validate_only=request.validate_only, timeout_ms=min(request.timeout_ms, TIMEOUT_MS_MAX)
     )
@@ -77,6 +81,34 @@ async def create_topics(parts: Parts, call: Call, request: CreateTopicsRequest) 
         await parts.metadata.turns.pause()
         topics.append(answer_creation(parts, call, name, results[name], described))
     return CreateTopicsResponse(topics=topics)
+
+
+async def charge_creation(
+    parts: Parts, call: Call, wishes: list[NewTopic], results: dict[str, Topic | BrokerError]
+) -> list[NewTopic]:
+    """The wishes that the client's quota allows. Those that cannot be fulfilled anyway do not count."""
+    mutations = quota_of(parts, call)
+    if mutations is None:
+        return wishes
+    allowed = []
+    for wish, found in zip(wishes, await parts.controller.create_topics(wishes, validate_only=True), strict=True):
+        await parts.metadata.turns.pause()
+        try:
+            if isinstance(found, BrokerError):
+                raise found
+            mutations.charge(len(found.partitions), steady_ms(parts.clock))
+            allowed.append(wish)
+        except BrokerError as error:
+            results[wish.name] = error
+    call.throttle = mutations.throttle
+    return allowed
+
+
+def quota_of(parts: Parts, call: Call) -> Mutations | None:
+    """The client's quota of changes; None: it has none."""
+    if parts.quotas is None:
+        return None
+    return mutations_of(parts.quotas, (call.principal.name, call.client_id), call.key, call.version)
 
 
 def read_wish(topic: CreatableTopic) -> NewTopic:
@@ -145,7 +177,7 @@ async def delete_topics(parts: Parts, call: Call, request: DeleteTopicsRequest) 
             responses.append(
                 refuse_deletion((name, image.topics[name].id), BrokerError(ErrorCode.INVALID_REQUEST, reason))
             )
-    names = [name for name in taken if taken[name] == 1]
+    names = charge_deletion(parts, call, [name for name in taken if taken[name] == 1], responses)
     deleted = await parts.controller.delete_topics(names, timeout_ms=min(request.timeout_ms, TIMEOUT_MS_MAX))
     for name, result in zip(names, deleted, strict=True):
         await parts.metadata.turns.pause()
@@ -155,6 +187,23 @@ async def delete_topics(parts: Parts, call: Call, request: DeleteTopicsRequest) 
             shown = result.id if call.version >= 6 else ZERO_UUID
             responses.append(DeletableTopicResult(name=name, topic_id=shown, error_code=ErrorCode.NONE))
     return DeleteTopicsResponse(responses=responses)
+
+
+def charge_deletion(parts: Parts, call: Call, names: list[str], responses: list[DeletableTopicResult]) -> list[str]:
+    """The topics that the client's quota allows to delete."""
+    mutations = quota_of(parts, call)
+    if mutations is None:
+        return names
+    allowed = []
+    for name in names:
+        topic = parts.metadata.image.topics.get(name)
+        try:
+            mutations.charge(0 if topic is None else len(topic.partitions), steady_ms(parts.clock))
+            allowed.append(name)
+        except BrokerError as error:
+            responses.append(refuse_deletion((name, ZERO_UUID), error))
+    call.throttle = mutations.throttle
+    return allowed
 
 
 def group_states(asked: list[DeleteTopicState]) -> dict[tuple[str | None, bytes], list[DeleteTopicState]]:
@@ -197,11 +246,16 @@ def refuse_deletion(key: tuple[str | None, bytes], error: BrokerError) -> Deleta
 async def create_partitions(parts: Parts, call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     times = Counter(topic.name for topic in request.topics)
     results = []
+    mutations = quota_of(parts, call)
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
                 raise DUPLICATE
             parts.controller.check_controller()
+            if mutations is not None:
+                grown = await grow(parts, topic, validate_only=True, timeout_ms=request.timeout_ms)
+                more = len(grown.partitions) - len(parts.metadata.image.topic(topic.name).partitions)
+                mutations.charge(more, steady_ms(parts.clock))
             await grow(parts, topic, validate_only=request.validate_only, timeout_ms=request.timeout_ms)
         except BrokerError as error:
             result = CreatePartitionsTopicResult(
@@ -210,12 +264,14 @@ async def create_partitions(parts: Parts, call: Call, request: CreatePartitionsR
         else:
             result = CreatePartitionsTopicResult(name=topic.name, error_code=ErrorCode.NONE)
         results.append(result)
+    if mutations is not None:
+        call.throttle = mutations.throttle
     return CreatePartitionsResponse(results=results)
 
 
-async def grow(parts: Parts, topic: CreatePartitionsTopic, *, validate_only: bool, timeout_ms: int) -> None:
+async def grow(parts: Parts, topic: CreatePartitionsTopic, *, validate_only: bool, timeout_ms: int) -> Topic:
     assignments = None if topic.assignments is None else [given.broker_ids for given in topic.assignments]
-    await parts.controller.create_partitions(
+    return await parts.controller.create_partitions(
         topic.name,
         topic.count,
         assignments,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.log.blocks import Blocks
 from ottla.log.files import OPEN_FILES
 
 if TYPE_CHECKING:
@@ -249,10 +250,11 @@ class Table:
 class OffsetIndex:
     """`<base>.index`: from an offset to the position where to start looking for it."""
 
-    __slots__ = ("base", "last_offset", "last_position", "table")
+    __slots__ = ("_blocks", "base", "last_offset", "last_position", "table")
 
     def __init__(self, stem: str, base: int, disk: Disk, size_max: int, length: int | None = None) -> None:
         self.base = base
+        self._blocks: Blocks | None = None  # of those who read
         self.table = Table(stem + OFFSET_SUFFIX, disk, OFFSET_ENTRY.size, size_max, length)
         self.last_offset = base - 1
         self.last_position = 0
@@ -281,11 +283,22 @@ class OffsetIndex:
         """The last entry at or below `offset`: (its offset, its position), or (base - 1, 0) before the first."""
         if offset >= self.last_offset:
             return self.last_offset, self.last_position
+        known = None if self._blocks is None else self._blocks.floor(offset - self.base)
+        if known is not None:
+            return self.base + known[0], known[1]
         place = self.table.floor(_first, offset - self.base)
         if place is None:
             return self.base - 1, 0
+        if place.buffer.__class__ is bytes:  # of the file
+            self._blocks = self._blocks or Blocks()
+            self._blocks.add(bytes(place.buffer))
         relative, position = OFFSET_ENTRY.unpack_from(place.buffer, place.at)
         return self.base + relative, position
+
+    def drop(self) -> None:
+        """Let go of what is in memory for the sake of speed."""
+        self._blocks = None
+        self.table.drop()
 
     def ceiling(self, position: int, end: int) -> int:
         """The offset of the first entry that points at `position` or behind, `end` if there is none."""
@@ -299,12 +312,14 @@ class OffsetIndex:
         """Drop the entries at or above `offset`."""
         if self.last_offset < offset:
             return
+        self._blocks = None
         place = self.table.floor(_first, offset - self.base - 1)
         kept = (-1, 0) if place is None else OFFSET_ENTRY.unpack_from(place.buffer, place.at)
         self.table.shorten(0 if place is None else place.number + 1)
         self.last_offset, self.last_position = self.base + kept[0], kept[1]
 
     def reset(self) -> None:
+        self._blocks = None
         self.table.clear()
         self.last_offset, self.last_position = self.base - 1, 0
 

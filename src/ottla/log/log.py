@@ -27,11 +27,12 @@ from ottla.log.recovery import checksum_ok, marker_of, replay
 from ottla.log.retention import count_expired
 from ottla.log.seek import first_since, latest
 from ottla.log.segment import DELETED, LOG_SUFFIX, SUFFIXES, Segment, Slice
+from ottla.log.snapshots import SEQUENCE_MASK
 from ottla.log.spans import FoundSpan, look
 from ottla.log.transactions import Aborted, write_counts
 from ottla.records import batch
-from ottla.records.place import rebase
-from ottla.records.validate import validate
+from ottla.records.place import STAMP, STAMP_SIZE, rebase
+from ottla.records.validate import terms_of, validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,11 +45,15 @@ if TYPE_CHECKING:
     from ottla.log.snapshots import Batch
     from ottla.records.batch import Header
     from ottla.records.markers import EndMarker
+    from ottla.records.native import Sound
     from ottla.records.validate import Accepted
 
 NOTHING_KNOWN: Mapping[int, Hit | None] = {}
 
+RETRY = -1  # in place of an offset: the batch is in the log already
+
 _new = tuple.__new__
+_stamp = STAMP.pack
 
 
 class Appended(NamedTuple):
@@ -116,6 +121,7 @@ class Log:
         self.config = config
         self._segment_bytes = config.segment_bytes
         self._flush_messages = config.flush_messages
+        self.terms = terms_of(config)  # None: batches are not stored as they came
         self.active.reconfigure(config)
 
     @property
@@ -194,25 +200,118 @@ class Log:
                 duplicate = self.producers.check(header, client=client)
                 if duplicate is not None:
                     return Appended(duplicate.base, duplicate.last, duplicate.timestamp, self.start, True)
-        segment = self.active
+        self._write(parts, size, last, max_timestamp, epoch, now_ms, marks=marker is not None)
+        if header.producer_id >= 0:
+            self._note_producer(header, base, last, max_timestamp, marker)
+        return _new(Appended, (base, last, append_time, self.start, False))
+
+    def append_sound(self, data: memoryview, sound: Sound, epoch: int, now_ms: int) -> int:
+        """Append a client's batch that needs nothing but its place, and say at which offset; RETRY if it is there
+        already. BrokerError as of `append`, which does the same more slowly for any batch."""
+        if self.fault is not None:
+            raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, self.fault)
+        if self.owes_cut:
+            self.force_cut()
+        delta, max_timestamp, producer_id = sound
+        header = None
+        if producer_id >= 0:
+            header = batch.header(data)
+            if self.producers.check(header) is not None:
+                return RETRY
+        base, size = self.end, len(data)
+        parts: list[bytes | memoryview] = [_stamp(base, size - batch.LOG_OVERHEAD, epoch), data[STAMP_SIZE:]]
+        self._write(parts, size, base + delta, max_timestamp, epoch, now_ms)
+        if header is not None:
+            self._note_producer(header, base, base + delta, max_timestamp, None)
+        return base
+
+    def append_run(self, run: Sequence[tuple[memoryview, Sound]], epoch: int) -> int:
+        """Append the first of these batches with one write, one behind the other; how many. Each is as `append_sound`
+        takes it. Fewer than all, perhaps none, if one of them needs more than that: it is for `append_sound`, then.
+
+        BrokerError: the write has failed for as many as `fitting` says, and nothing has changed.
+        """
+        if self.fault is not None or self.owes_cut:
+            return 0
+        headers = self.fitting(run)
+        base, size, last = self.end, 0, self.end - 1
+        parts: list[bytes | memoryview] = []
+        entries = []
+        for data, (delta, max_timestamp, _) in run[: len(headers)]:
+            length = len(data)
+            parts += _stamp(last + 1, length - batch.LOG_OVERHEAD, epoch), data[STAMP_SIZE:]
+            last += delta + 1
+            entries.append((length, last, max_timestamp))
+            size += length
+        if not entries:
+            return 0
         try:
-            full = segment.size + size > self._segment_bytes or last > segment.offset_max
-            if full or max_timestamp > segment.roll_at:
-                segment = self._room(size, last, max_timestamp, now_ms)
-            if marker is not None:
-                _ = segment.transactions  # opened while nothing has changed yet, if it can be
-            segment.append(parts, size, last, max_timestamp)
+            self.active.append_run(parts, size, entries)
         except OSError as error:
             self.directory.note_failure(error)
             raise self.directory.storage_error(error) from error
         self.end = last + 1
         if epoch != self.epochs.latest and epoch >= 0:
             self.epochs.assign(epoch, base)
-        if header.producer_id >= 0:
-            self._note_producer(header, base, last, max_timestamp, marker)
+        first = base
+        for header, (_, last, max_timestamp) in zip(headers, entries, strict=True):
+            if header is not None:
+                self._note_producer(header, first, last, max_timestamp, None)
+            first = last + 1
         if last - self.recovery_point >= self._flush_messages - 1:
             self._owe(base)
-        return _new(Appended, (base, last, append_time, self.start, False))
+        return len(entries)
+
+    def fitting(self, run: Sequence[tuple[memoryview, Sound]]) -> list[Header | None]:
+        """The headers of the first of these batches, None without a producer id: those that go into the active segment
+        and that their producers send in order."""
+        segment, size, last = self.active, self.active.size, self.end - 1
+        expected: dict[int, tuple[int, int]] = {}  # epoch and next sequence of producers in the run
+        headers: list[Header | None] = []
+        for data, (delta, max_timestamp, producer_id) in run:
+            size += len(data)
+            last += delta + 1
+            if size > self._segment_bytes or last > segment.offset_max or max_timestamp > segment.roll_at:
+                break
+            header = None
+            if producer_id >= 0:
+                header = batch.header(data)
+                number = header.producer_epoch, header.base_sequence
+                known = expected.get(producer_id)
+                if known != number and (known is not None or not self.producers.admits(header)):
+                    break
+                expected[producer_id] = header.producer_epoch, (header.base_sequence + delta + 1) & SEQUENCE_MASK
+            headers.append(header)
+        return headers
+
+    def _write(
+        self,
+        parts: Sequence[bytes | memoryview],
+        size: int,
+        last: int,
+        max_timestamp: int,
+        epoch: int,
+        now_ms: int,
+        *,
+        marks: bool = False,
+    ) -> None:
+        """Write a batch that begins at the end of the log. `marks`: it ends a transaction."""
+        segment = self.active
+        try:
+            full = segment.size + size > self._segment_bytes or last > segment.offset_max
+            if full or max_timestamp > segment.roll_at:
+                segment = self._room(size, last, max_timestamp, now_ms)
+            if marks:
+                _ = segment.transactions  # opened while nothing has changed yet, if it can be
+            segment.append(parts, size, last, max_timestamp)
+        except OSError as error:
+            self.directory.note_failure(error)
+            raise self.directory.storage_error(error) from error
+        base, self.end = self.end, last + 1
+        if epoch != self.epochs.latest and epoch >= 0:
+            self.epochs.assign(epoch, base)
+        if last - self.recovery_point >= self._flush_messages - 1:
+            self._owe(base)
 
     def _check_marker(self, header: Header, data: memoryview) -> EndMarker | None:
         """The end of a transaction that a control batch says, None if it says none. BrokerError if it is fenced."""
@@ -367,22 +466,18 @@ class Log:
             if offset_max < segment.end:
                 bound = segment.locate(offset_max)
                 limit = bound[0] if bound is not None else limit
+            size = limit - position
+            if size > size_max:
+                if first <= size_max or partial:
+                    size = size_max
+                elif min_one:
+                    size = first
+                else:
+                    return None
+            return segment.slice(position, size) if size > 0 else None
         except OSError as error:
             self.directory.note_failure(error)
             raise self.directory.storage_error(error) from error
-        size = limit - position
-        if size <= 0:
-            return None
-        if size > size_max:
-            if first <= size_max or partial:
-                size = size_max
-            elif min_one:
-                size = first
-            else:
-                return None
-            if size <= 0:
-                return None
-        return segment.slice(position, size)
 
     def _find(self, offset: int) -> tuple[Segment, tuple[int, int] | None]:
         """The segment that holds the batch for an offset below the active one, or the next batch there is."""
@@ -430,7 +525,8 @@ class Log:
 
     def last_stable(self, high: int) -> int:
         """Never before the start: an open transaction may have begun in what is deleted by now."""
-        return max(self.producers.last_stable(high), min(self.start, high))
+        stable = self.producers.last_stable(high)
+        return high if stable == high else max(stable, min(self.start, high))
 
     def list_aborted(self, start: int, end: int, found: Slice | None = None) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that overlap start <= offset < end.

@@ -133,6 +133,13 @@ class Producers:
             )
         return None
 
+    def admits(self, header: Header) -> bool:
+        """Whether a client's batch is new and may be appended: else `check` says what it is."""
+        try:
+            return self.check(header) is None
+        except BrokerError:
+            return False
+
     def _recall_duplicate(self, producer: ProducerState, header: Header) -> Duplicate | None:
         """Look again with the batches that the snapshot has left out. They are looked up once."""
         if not producer.short or self.recall is None:

@@ -282,7 +282,8 @@ class Segment:
 
     def _index(self, last: int, position: int) -> None:
         self.offsets.append(last, position)
-        self.times.append(Mark(self.max_timestamp, self.max_timestamp_offset))
+        if self.max_timestamp > self.times.last.timestamp:
+            self.times.append(Mark(self.max_timestamp, self.max_timestamp_offset))
         if self.offsets.full or self.times.full:
             self.roll_at = UNDECIDED
 
@@ -532,7 +533,7 @@ class Segment:
     def close(self) -> None:
         """Let go of the file. Slices on their way keep theirs."""
         self._file = None
-        self.offsets.table.drop()
+        self.offsets.drop()
         self.times.table.drop()
 
     def rename(self, old: str, new: str) -> None:

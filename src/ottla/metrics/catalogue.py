@@ -71,6 +71,19 @@ REQUEST_SECONDS: Final = Family(
     "TotalTimeMs",
 )
 
+THROTTLED: Final = counter(
+    "throttled",
+    "Requests whose client was told to wait, and connections that were hung up on, because of a quota: its key.",
+    ("quota",),
+    "",
+)
+THROTTLE_SECONDS: Final = counter(
+    "throttle_seconds", "For how long they were, in all.", ("quota",), "throttle-time, connection-accept-throttle-time"
+)
+QUOTA_SENSORS: Final = gauge(
+    "quota_sensors", "Users, client ids and addresses whose use is measured. None is, without quotas.", (), ""
+)
+
 # Partitions.
 PARTITION_COUNT: Final = gauge("partitions", "Partitions with a replica on this broker.", (), "PartitionCount")
 LEADER_COUNT: Final = gauge("leaders", "Partitions that this broker leads.", (), "LeaderCount")
@@ -200,7 +213,7 @@ GROUP_LAG: Final = gauge(
 CONNECTIONS: Final = gauge("connections", "Open connections.", ("listener",), "connection-count")
 ACCEPTED: Final = counter("connections_accepted", "Connections accepted.", ("listener",), "connection-creation-rate")
 REFUSED: Final = counter(
-    "connections_refused", "Connections closed at once, for want of room (max.connections...).", ("listener",), ""
+    "connections_refused", "Connections closed for want of room (max.connections...), or by a quota.", ("listener",), ""
 )
 WAITING_FETCHES: Final = gauge(
     "waiting_fetches", "Fetches that wait for more bytes.", (), "PurgatorySize,delayedOperation=Fetch"
@@ -267,7 +280,15 @@ SECTIONS: Final[dict[str, tuple[Family, ...]]] = {
         TOPIC_REPLICATED_IN,
         TOPIC_REPLICATED_OUT,
     ),
-    "Requests": (REQUESTS, REQUEST_ERRORS, PHASE_SECONDS, REQUEST_SECONDS),
+    "Requests": (
+        REQUESTS,
+        REQUEST_ERRORS,
+        PHASE_SECONDS,
+        REQUEST_SECONDS,
+        THROTTLED,
+        THROTTLE_SECONDS,
+        QUOTA_SENSORS,
+    ),
     "Partitions": (
         PARTITION_COUNT,
         LEADER_COUNT,

@@ -86,6 +86,15 @@ def error_name(code: int) -> str:
         return str(code)
 
 
+def quotas(sources: Sources) -> Iterator[Sample]:
+    if sources.parts is None or sources.parts.quotas is None:
+        return
+    for key, figures in sources.parts.quotas.figures.items():
+        yield Sample(catalogue.THROTTLED, (key,), figures.count)
+        yield Sample(catalogue.THROTTLE_SECONDS, (key,), figures.throttle_ms / 1000)
+    yield Sample(catalogue.QUOTA_SENSORS, (), len(sources.parts.quotas))
+
+
 def connections(sources: Sources) -> Iterator[Sample]:
     of: tuple[tuple[Family, str], ...] = ((catalogue.ACCEPTED, "accepted"), (catalogue.REFUSED, "refused"))
     for listener in sources.listeners:

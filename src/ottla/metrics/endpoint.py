@@ -61,7 +61,7 @@ class Endpoint:
         if self.address is None:
             return ""
         host, port = self.address
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104 # replaced by an address to dial
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def close(self) -> None:

@@ -14,7 +14,7 @@ from ottla.metrics import process
 from ottla.metrics.catalogue import LOOP_LAG
 from ottla.metrics.clients import clients
 from ottla.metrics.cluster import cluster
-from ottla.metrics.counts import connections, requests, traffic
+from ottla.metrics.counts import connections, quotas, requests, traffic
 from ottla.metrics.disks import disks, spaces
 from ottla.metrics.exposition import Page
 from ottla.metrics.family import Sample
@@ -42,7 +42,7 @@ class Scrape:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._collectors: tuple[Collector, ...] = (
-            traffic, requests, partitions, cluster, groups, connections, disks, loop_lag, clients
+            traffic, requests, quotas, partitions, cluster, groups, connections, disks, loop_lag, clients
         )  # fmt: skip
         self._system: asyncio.Future[list[Sample]] | None = None
         self._one_at_a_time = asyncio.Lock()

@@ -11,12 +11,13 @@ Laws:
   whatever length it declared. From some megabytes on it is a mapping of the declared length, which the kernel fills
   with memory as bytes arrive: it never grows, and it belongs to the frame. After a large frame the next read goes
   straight into a buffer of that size, so that a stream of large frames is not copied either; between frames these
-  buffers belong to all connections.
+  buffers belong to all connections (`Receiver`).
 - A request without records is refused for its size as soon as its API is known: the rest of it is never received.
 - Answers leave in request order, through the outbox. A late answer (a Future) holds back the ones behind it, not their
   handling; only one that is worked out in slices holds back that too.
 - Two bounds stop the reading of a connection until it drains: requests not yet answered, and bytes not yet sent, also
   those of answers that wait behind a late one.
+- A connection whose client is over a quota is muted: nothing is read from it for a while.
 - A connection gets a turn, not the loop. Frames that are left when it is over wait for the next one, and a connection
   whose last turn was long waits before it handles anything: others, who ask for less, go first.
 """
@@ -24,7 +25,6 @@ Laws:
 from __future__ import annotations
 
 import logging
-import mmap
 from collections import deque
 from functools import partial
 from struct import Struct
@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING, Any
 from ottla.clock import monotonic
 from ottla.errors import Hangup
 from ottla.net.outbox import Outbox, Part, size_of
-from ottla.net.turns import TURN_S, Turns
+from ottla.net.receiver import EXPECTED_SIZE_MAX, LARGE_SIZE, MAPPED, SPARE_SIZE_MAX, OwnMapping, Receiver
+from ottla.net.turns import TURN_S
 from ottla.security.principal import ANONYMOUS
 from ottla.wire.frame import carries_records
 
@@ -49,21 +50,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("ottla.net")
 
 LENGTH = Struct(">i")
+_unpack_length = LENGTH.unpack_from
 KEY = Struct(">h")
 # The largest request without records: 65,536 of the longest names. What is read from it, and what is answered, may be
 # as large again, and nothing that a group says fits into a record when it is larger.
 PLAIN_SIZE_MAX = 16 << 20
-# One read takes at most this much. Larger reads save nothing measurable once a batch of 128 kB fits whole.
-RECEIVE_SIZE = 256 * 1024
-# A frame of this size and more seldom arrives in one piece.
-LARGE_SIZE = 32 * 1024
-# Buffers kept for the next large frame: how many, and how large they may be.
-SPARES_MAX = 16
-SPARE_SIZE_MAX = (1 << 20) + (1 << 16)  # a produce request with one batch of 1 MiB, and what stands around it
+# Frames that may be handled at once: how many, and how large. Larger writes gain little by being one.
+GATHERED_MAX = 64
+GATHERED_SIZE_MAX = 64 * 1024
+# One read into a large buffer takes at most this much.
+FILL_SIZE_MAX = 1 << 20
 # From here on a frame is mapped. New pages cost more time than copying does, so smaller ones grow by copying.
-MAPPED_SIZE_MIN = 8 << 20
-# Private memory that is not reserved: a page costs something when a byte of it has arrived.
-MAPPED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+MAPPED_SIZE_MIN = SPARE_SIZE_MAX
 
 
 # Answers whose time to leave is measured at once. A connection that never quite empties its queue counts them early.
@@ -99,43 +97,21 @@ class Deferred:
 Answer = list[Part] | Deferred | None
 
 
-class Receiver:
-    """What the connections of a loop share: the buffers they receive into, one for all and a few for large frames, and
-    the line in which they wait for a turn."""
-
-    __slots__ = ("_spare", "shared", "turns")
-
-    def __init__(self) -> None:
-        self.turns = Turns()
-        self.shared = memoryview(bytearray(RECEIVE_SIZE))
-        self._spare: list[memoryview] = []
-
-    def take(self, size: int) -> memoryview:
-        """A buffer of at least this size. Its content is undefined."""
-        for at, spare in enumerate(self._spare):
-            if len(spare) >= size:
-                return self._spare.pop(at)
-        return memoryview(bytearray(size))
-
-    def give(self, buffer: memoryview) -> None:
-        if LARGE_SIZE <= len(buffer) <= SPARE_SIZE_MAX and len(self._spare) < SPARES_MAX:
-            self._spare.append(buffer)
-
-
 class Limits:
     """Bounds of one listener's connections, from the option table."""
 
-    __slots__ = ("frame_size_max", "requests_max", "unsent_size_max")
+    __slots__ = ("frame_size_max", "requests_max", "unchecked_max", "unsent_size_max")
 
     def __init__(self, frame_size_max: int, requests_max: int, unsent_size_max: int) -> None:
         self.frame_size_max = frame_size_max
+        self.unchecked_max = min(frame_size_max, PLAIN_SIZE_MAX)  # any request may be as large
         self.requests_max = requests_max
         self.unsent_size_max = unsent_size_max
 
 
 def is_own(data: memoryview) -> bool:
     """Whether these bytes stay as they are. Most are in a buffer that the next read overwrites."""
-    return data.obj.__class__ in (bytes, mmap.mmap)
+    return data.obj.__class__ in (bytes, OwnMapping)
 
 
 def plain(address: str) -> str:
@@ -156,13 +132,16 @@ class Connection:
         "_held_size",
         "_limits",
         "_loop",
+        "_mute",
         "_on_close",
         "_out",
         "_queued",
         "_reading",
         "_receiver",
+        "_reserved",
         "_slow",
         "_socket",
+        "_starved",
         "_waiting_size",
         "_writing",
         "active_at",
@@ -173,6 +152,7 @@ class Connection:
         "host",
         "listener",
         "login",
+        "muted_by",
         "port",
         "principal",
         "software",
@@ -212,6 +192,8 @@ class Connection:
         self._closing = False  # no more requests are read; the connection ends when the last answer has left
         self._held: memoryview | None = None  # where a frame gathers that is not whole yet
         self._held_size = 0  # how much of it has arrived
+        self._reserved = 0  # what it has taken of the room for all
+        self._starved = False  # whether it waits for room
         self._expected = 0  # the size of the last frame, if it was large: the next is likely to be like it
         self._backlog: memoryview | None = None  # frames, the last perhaps partial, that wait for handling to go on
         self._queued = False  # whether it waits for a turn
@@ -222,6 +204,8 @@ class Connection:
         self._out = Outbox()
         self._reading = True
         self._writing = False
+        self._mute: asyncio.TimerHandle | None = None  # the end of the time in which nothing is read
+        self.muted_by: Any = None  # why
         loop.add_reader(self._fd, self._on_readable)
 
     # ------------------------------------------------------------------ in
@@ -229,9 +213,9 @@ class Connection:
     def _on_readable(self) -> None:
         self.active_at = self._loop.time()
         held = self._held
-        if held is None and self._expected:
-            held = self._held = self._receiver.take(self._expected)
         try:
+            if held is None and self._expected:
+                held = self._held = self._receiver.take_expected(self._expected)
             if held is None:
                 size = self._socket.recv_into(self._receiver.shared)
             else:
@@ -270,7 +254,7 @@ class Connection:
         if self._held_size < 4:
             return self._expected or len(held)
         (length,) = LENGTH.unpack_from(held)
-        return min(4 + int(length), len(held), self._held_size + SPARE_SIZE_MAX)
+        return min(4 + int(length), len(held), self._held_size + FILL_SIZE_MAX)
 
     def _consume(self, data: memoryview, *, fresh: bool = True) -> None:
         """Handle the whole frames in data, for one turn; keep the rest. `fresh`: they have not waited for it."""
@@ -278,29 +262,62 @@ class Connection:
         self.begun = started
         if fresh:
             self.arrived = started
-        turn_s = self._receiver.turns.turn_s()
+        answers, out, unchecked_max = self._answers, self._out, self._limits.unchecked_max
+        turn_s, gather = 0.0, getattr(self._handle, "gather", None)
         while size - position >= 4:
-            if self._is_stopped():
+            if (answers or out.size or self._mute is not None) and self._is_stopped():
                 self._keep(data[position:])
                 return
-            (length,) = LENGTH.unpack_from(data, position)
-            self._check_length(length, data, position, size)
+            (length,) = _unpack_length(data, position)
+            if not 0 <= length <= unchecked_max:
+                self._check_length(length, data, position, size)
             end = position + 4 + length
             if end > size:
                 break
             if position:
+                turn_s = turn_s or self._receiver.turns.turn_s()
                 self.begun = monotonic()
                 if self.begun - started >= turn_s:
                     self._slow = True
                     self._wait(data[position:])
                     return
-            self._frame(data[position + 4 : end])
+            if gather is not None and size - end > 4:
+                position, gathered = self._handle_several(gather, data, position)
+                if gathered:
+                    continue
+                gather = None  # nothing to gain here
+            answer = self._handle(self, data[position + 4 : end])
+            if answer.__class__ is list and not answers:
+                out.add(answer)
+            elif answer is not None:
+                self._line_up_answer(answer)
             position = end
             if self.closed or self._closing:
                 return
         self._slow = monotonic() - started >= LONG_TURN_S
         if position < size:
             self._hold(data[position:])
+
+    def _handle_several(
+        self, gather: Callable[[Connection, list[memoryview]], list[Answer]], data: memoryview, position: int
+    ) -> tuple[int, bool]:
+        """Handle as many of the small frames from there on as can be at once: where to go on, and whether any was."""
+        frames, size, at = list[memoryview](), len(data), position
+        while size - at >= 4 and len(frames) < GATHERED_MAX:
+            (length,) = _unpack_length(data, at)
+            end = at + 4 + length
+            if not 0 <= length <= GATHERED_SIZE_MAX or end > size:
+                break
+            frames.append(data[at + 4 : end])
+            at = end
+        answers = gather(self, frames) if len(frames) > 1 else []
+        for frame, answer in zip(frames, answers, strict=False):
+            position += 4 + len(frame)
+            if answer.__class__ is list and not self._answers:
+                self._out.add(answer)
+            elif answer is not None:
+                self._line_up_answer(answer)
+        return position, bool(answers)
 
     def _keep(self, data: memoryview) -> None:
         """Handle these frames later, and read no more until then."""
@@ -342,17 +359,43 @@ class Connection:
     def _hold(self, data: memoryview) -> None:
         """Keep the beginning of a frame. Room is made for as much again as has come, not for what was announced."""
         arrived = len(data)
-        room = max(2 * arrived, 4096, self._expected)
+        room = max(2 * arrived, 4096, min(self._expected, EXPECTED_SIZE_MAX))
         if arrived >= 4:
             whole = 4 + LENGTH.unpack_from(data)[0]
             if min(room, whole) >= MAPPED_SIZE_MIN:
-                held = memoryview(mmap.mmap(-1, whole, flags=MAPPED))
+                held = memoryview(OwnMapping(-1, whole, flags=MAPPED))
             else:
                 held = self._receiver.take(min(room, whole))
         else:
             held = self._receiver.take(room)
         held[:arrived] = data
         self._held, self._held_size = held, arrived
+        if arrived >= 4:
+            self._reserve(whole)
+
+    def _reserve(self, size: int) -> None:
+        """Take room for a frame that has begun, or read nothing before there is some."""
+        room = self._receiver.room
+        if room is None or self._reserved or self._starved:
+            return
+        if room.take(size):
+            self._reserved = size
+            return
+        self._starved = True
+        self._stop_reading()
+
+        def go_on() -> None:
+            self._starved = False
+            if not self.closed:
+                self._reserve(size)
+                self._resume_reading()
+
+        room.wait(go_on)
+
+    def _release(self) -> None:
+        size, self._reserved = self._reserved, 0
+        if size and self._receiver.room is not None:
+            self._receiver.room.give(size)
 
     def _gather(self, held: memoryview) -> None:
         """More bytes came into the held buffer: handle what is whole, or make room for more."""
@@ -364,7 +407,9 @@ class Connection:
         if arrived < 4 + length:
             if arrived == len(held):
                 self._hold(held)
-                self._receiver.give(held)
+                if length < MAPPED_SIZE_MIN:  # else this is for once
+                    self._receiver.give(held)
+            self._reserve(4 + length)
             return
         self._held, self._held_size = None, 0
         self._expected = 4 + length if LARGE_SIZE <= length < SPARE_SIZE_MAX else 0
@@ -374,18 +419,13 @@ class Connection:
         else:
             self._consume(held[:arrived])
         self._receiver.give(held)
+        self._release()
 
-    def _frame(self, frame: memoryview) -> None:
-        answer = self._handle(self, frame)
-        if answer is None:
-            return
-        if answer.__class__ is list:
-            if not self._answers:
-                self._out.add(answer)
-                return
+    def _line_up_answer(self, answer: list[Part] | Deferred) -> None:
+        """Send it when it is there and those before it have left."""
+        if not isinstance(answer, Deferred):
             self._waiting_size += size_of(answer)
         else:
-            assert isinstance(answer, Deferred)
             self._exclusive = answer.exclusive
             answer.future.add_done_callback(partial(self._on_answer, answer))
         self._answers.append(answer)
@@ -395,6 +435,8 @@ class Connection:
             self._exclusive
             or len(self._answers) >= self._limits.requests_max
             or self._out.size + self._waiting_size > self._limits.unsent_size_max
+            or self._mute is not None
+            or self._starved
         )
 
     def _stop_reading(self) -> None:
@@ -411,6 +453,22 @@ class Connection:
         elif not self._reading:
             self._reading = True
             self._loop.add_reader(self._fd, self._on_readable)
+
+    def mute(self, seconds: float, cause: Any) -> None:
+        """Read nothing for so long, because of a quota. What was asked before is answered meanwhile."""
+        until = self._loop.time() + seconds
+        if self.closed or self._closing or (self._mute is not None and self._mute.when() >= until):
+            return
+        if self._mute is not None:
+            self._mute.cancel()
+        self._mute, self.muted_by = self._loop.call_at(until, self.unmute), cause
+        self._stop_reading()
+
+    def unmute(self) -> None:
+        if self._mute is not None:
+            self._mute.cancel()
+            self._mute = self.muted_by = None
+            self._resume_reading()
 
     # ------------------------------------------------------------------ out
 
@@ -538,6 +596,8 @@ class Connection:
             self._loop.remove_reader(self._fd)
         if self._writing:
             self._loop.remove_writer(self._fd)
+        if self._mute is not None:
+            self._mute.cancel()
         self._socket.close()
         for answer in self._answers:
             if isinstance(answer, Deferred):
@@ -545,4 +605,5 @@ class Connection:
         self._answers.clear()
         self._out.clear()
         self._held = self._backlog = None
+        self._release()
         self._on_close(self)

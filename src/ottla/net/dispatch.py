@@ -39,21 +39,23 @@ if TYPE_CHECKING:
     from ottla.handlers.call import Parts, Steps
     from ottla.net.connection import Answer, Connection
     from ottla.net.outbox import Part
+    from ottla.net.throttling import Throttling
     from ottla.security.authorizer import Authorizer
 
 log = logging.getLogger("ottla.dispatch")
 
 API_VERSIONS = 18
 # Requests that change nothing (fetches, lists, descriptions) are dropped when their client is gone.
-READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 46, 50, 60, 61, 65, 66, 69, 74, 75))
+READING = frozenset((1, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 41, 46, 48, 50, 60, 61, 65, 66, 69, 74, 75))
 # What waits mostly for ourselves and the disk, and changes as much as it names. Each line is a lane of its own, so that
 # those who work do not wait behind administrators, nor those who commit behind the transactions they are in.
 CHANGING = (
     frozenset((8, 13, 28, 47)),  # offsets and members of groups
     frozenset((24, 27)),  # partitions of transactions, and their markers
-    frozenset((19, 20, 21, 30, 31, 33, 34, 37, 42, 43, 44, 45, 49, 51)),  # topics, options and the like
+    frozenset((19, 20, 21, 30, 31, 33, 34, 37, 38, 39, 40, 42, 43, 44, 45, 49, 51)),  # topics, options and the like
 )
 LOGIN = frozenset((17, 36))  # what comes next may be read in another way
+ROUTE = Struct(">I")  # API key and version, as routes are known by
 ANSWER = Struct(">ii")  # length, correlation id
 ANSWER_FLEXIBLE = Struct(">iix")  # the same, and no tagged fields
 
@@ -81,6 +83,7 @@ class Route:
         "reading",
         "request",
         "response",
+        "shortcut",
         "version",
     )
 
@@ -91,6 +94,7 @@ class Route:
         self.faulty = fault_finder(api.response, key)
         self.reading = key in READING
         self.handler = handler
+        self.shortcut: Any = None  # see `handlers.shortcut`
         self.request = api.request
         self.response = api.response
         self.decode: Callable[..., tuple[Any, int]] = codec.decoder(api.request, version)
@@ -116,6 +120,7 @@ class Dispatch:
         self._authorizer = authorizer
         self.errors: Counter[tuple[int, int]] = Counter()  # in answers, by API and code
         self._routes: dict[int, Route] = {}
+        self._throttling: Throttling | None = None
         self._around: dict[int, Callable[[Callable[..., Any]], Callable[..., Any]]] = {}  # see `intercept`
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order in which they began
         # Of requests with many elements, which may take long. One that changes something goes on in a task, with all
@@ -128,6 +133,11 @@ class Dispatch:
         return [route.counts for route in self._routes.values()]
 
     def __call__(self, connection: Connection, frame: memoryview) -> Answer:
+        known = self._routes.get(ROUTE.unpack_from(frame)[0]) if len(frame) >= ROUTE.size else None
+        if known is not None and known.shortcut is not None:
+            answer = self._take_shortcut(known, connection, frame)
+            if answer is not None:
+                return answer
         try:
             key, version, correlation, client_id, position = parse_header(frame)
             route = self._routes.get(key << 16 | (version & 0xFFFF)) or self._route(key, version)
@@ -136,6 +146,8 @@ class Dispatch:
             call = Call(
                 key, version, client_id or "", connection.host, connection.listener, connection.dialled, connection
             )
+            if self._throttling is not None:
+                call.size = len(frame)
             if len(frame) > route.large_size:
                 kept = frame if is_own(frame) else bytes(frame)
                 steps = self._decode_and_answer(route, call, correlation, kept, position)
@@ -152,13 +164,58 @@ class Dispatch:
             response = route.handler(self._parts, call, request)
         except Exception as error:
             response = failure(route, request, error)
+        return self._conclude(route, connection, correlation, frame, request, response)
+
+    def _take_shortcut(self, route: Route, connection: Connection, frame: memoryview) -> Answer:
+        """The answer, if this is a request for it; None if nothing was done."""
+        try:
+            answer = route.shortcut(connection, frame)
+        except Exception as error:
+            log.error("a handler failed on %s", route.request.__name__, exc_info=error)
+            raise Hangup(f"{route.request.__name__} failed") from None
+        if answer.__class__ is bytes:
+            self._count(route, connection)
+            return [answer]
+        if answer is None:
+            return None
+        correlation, request, response = answer
+        return self._conclude(route, connection, correlation, frame, request, response)
+
+    def gather(self, connection: Connection, frames: list[memoryview]) -> list[Answer]:
+        """The answers to the first of these frames, where some can be handled at once; else none."""
+        route = self._routes.get(ROUTE.unpack_from(frames[0])[0]) if len(frames[0]) >= ROUTE.size else None
+        if route is None or route.shortcut is None:
+            return []
+        try:
+            found = route.shortcut.gather(connection, frames)
+        except Exception as error:
+            log.error("a handler failed on %s", route.request.__name__, exc_info=error)
+            raise Hangup(f"{route.request.__name__} failed") from None
+        answers: list[Answer] = []
+        for frame, answer in zip(frames, found, strict=False):
+            if answer.__class__ is bytes:
+                self._count(route, connection)
+                answers.append([answer])
+            else:
+                correlation, request, response = answer
+                answers.append(self._conclude(route, connection, correlation, frame, request, response))
+        return answers
+
+    def _count(self, route: Route, connection: Connection) -> None:
+        """Count a request whose answer is there at once."""
+        counts = route.counts
+        counts.requests += 1
+        if not counts.requests & counts.untimed:
+            weight = counts.untimed + 1
+            connection.unsent.append((counts, connection.arrived, connection.begun, monotonic(), 0.0, weight))
+
+    def _conclude(
+        self, route: Route, connection: Connection, correlation: int, frame: memoryview, request: Any, response: Any
+    ) -> Answer:
+        """The answer that a handler gave, or how it comes later."""
         if response.__class__ is route.response:
             parts = self._encode(route, correlation, response)
-            counts = route.counts
-            counts.requests += 1
-            if not counts.requests & counts.untimed:
-                weight = counts.untimed + 1
-                connection.unsent.append((counts, connection.arrived, connection.begun, monotonic(), 0.0, weight))
+            self._count(route, connection)
             return parts
         answer: Answer = None
         if response.__class__ is GeneratorType:
@@ -273,6 +330,7 @@ class Dispatch:
                 return None
             raise Hangup(f"API {key} is served from version {low} to {high}, asked for was {version}")
         route = Route(key, version, self._find_handler(key), for_members=registered.for_members)
+        route.shortcut = self._find_shortcut(route)
         self._routes[key << 16 | version] = route
         return route
 
@@ -283,8 +341,18 @@ class Dispatch:
             from ottla.handlers.gates.gate import put_behind_gate  # most brokers have none
 
             handler = put_behind_gate(key, handler, self._authorizer)
+        if self._throttling is not None and not select_apis(self._parts)[key].for_members:
+            handler = self._throttling.put_around(key, handler)
         around = self._around.get(key)
         return handler if around is None else around(handler)
+
+    def _find_shortcut(self, route: Route) -> Any:
+        """The way past messages, where nothing stands in front of the handler that wants to see them."""
+        key = route.counts.key
+        make = select_apis(self._parts)[key].shortcut
+        if make is None or self._authorizer is not None or self._throttling is not None or key in self._around:
+            return None
+        return make(self._parts, route.version)
 
     def intercept(self, key: int, around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
         """Put a function around the handler of an API, for faults on purpose; None takes it away again."""
@@ -296,6 +364,15 @@ class Dispatch:
         for route in self._routes.values():
             if route.counts.key == key:
                 route.handler = handler
+                route.shortcut = self._find_shortcut(route)
+
+    def measure(self, throttling: Throttling | None) -> None:
+        """Have every request measured; None: there are no quotas (any more)."""
+        if throttling is not self._throttling:
+            self._throttling = throttling
+            for route in self._routes.values():
+                route.handler = self._find_handler(route.counts.key)
+                route.shortcut = self._find_shortcut(route)
 
     def _step_down(self, correlation: int) -> list[Part]:
         from ottla.handlers.versions import refuse_version

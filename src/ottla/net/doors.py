@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.net.connection import Limits
 from ottla.net.entrance import Entrance
-from ottla.net.gate import Gate
+from ottla.net.login_gate import LoginGate
 from ottla.security.certificates import Certificates
 from ottla.security.handshake import Handshakes
 from ottla.security.keys import Keys
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ottla.config import BrokerConfig, Listener
     from ottla.net.dispatch import Dispatch
     from ottla.security.login import Exchange
-    from ottla.security.scram import Users
+    from ottla.security.scram import Tokens, Users
 
 log = logging.getLogger("ottla.net")
 
@@ -50,21 +50,30 @@ class Doors:
         self._read_at = dict.fromkeys(self._keys, float("-inf"))
         for one in config.opened:
             if one.authenticated:
-                self._mechanisms(one, lambda name: {})
+                self._mechanisms(one, lambda name: {}, lambda name, mechanism: None)
 
-    def entrance(self, listener: Listener, dispatch: Dispatch, limits: Limits, users: Users) -> Entrance:
+    def entrance(
+        self, listener: Listener, dispatch: Dispatch, limits: Limits, users: Users, tokens: Tokens
+    ) -> Entrance:
         delay_s = self._config.connection_failed_authentication_delay_ms / 1000
-        gate = self._gate(listener, dispatch, limits, users, delay_s) if listener.authenticated else None
+        known = self._mechanisms(listener, users, tokens) if listener.authenticated else {}
+        gate = self._gate(listener, dispatch, limits, known, delay_s) if listener.authenticated else None
         return Entrance(self.handshakes, certificates=self._certificates.get(listener.name), gate=gate, delay_s=delay_s)
 
-    def _gate(self, listener: Listener, dispatch: Dispatch, limits: Limits, users: Users, delay_s: float) -> Gate:
-        known = self._mechanisms(listener, users)
+    def _gate(
+        self,
+        listener: Listener,
+        dispatch: Dispatch,
+        limits: Limits,
+        known: dict[str, Callable[[], Exchange]],
+        delay_s: float,
+    ) -> LoginGate:
         make_login = partial(Login, known, self._clock.monotonic, listener.security.connections_max_reauth_ms, delay_s)
-        return Gate(dispatch, limits, make_login)
+        return LoginGate(dispatch, limits, make_login)
 
-    def _mechanisms(self, listener: Listener, users: Users) -> dict[str, Callable[[], Exchange]]:
+    def _mechanisms(self, listener: Listener, users: Users, tokens: Tokens) -> dict[str, Callable[[], Exchange]]:
         keys = self._keys.get(listener.name)
-        return mechanisms(listener, users, keys, self._clock.now_ms, self._random_bytes)
+        return mechanisms(listener, users, tokens, keys, self._clock.now_ms, self._random_bytes)
 
     def limits(self, listener: Listener, limits: Limits) -> Limits:
         """Of those who have not proved yet who they are."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from socket import socket
 
-    from ottla.net.gate import Gate
+    from ottla.net.login_gate import LoginGate
     from ottla.security.certificates import Certificates
     from ottla.security.handshake import Handshakes
     from ottla.security.principal import Principal
@@ -28,7 +28,7 @@ class Entrance:
     """Of one listener. Without certificates there is no TLS, without a gate no login."""
 
     def __init__(
-        self, handshakes: Handshakes, *, certificates: Certificates | None, gate: Gate | None, delay_s: float
+        self, handshakes: Handshakes, *, certificates: Certificates | None, gate: LoginGate | None, delay_s: float
     ) -> None:
         self.certificates = certificates
         self.gate = gate

@@ -12,9 +12,9 @@ import socket
 from collections import Counter
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from ottla.net.connection import Connection, Limits, Receiver, plain
+from ottla.net.connection import Connection, Limits, plain
 from ottla.steps import Steps
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ottla.net.connection import Answer
     from ottla.net.entrance import Entrance
+    from ottla.net.receiver import Receiver
 
 log = logging.getLogger("ottla.net")
 
@@ -29,10 +30,26 @@ log = logging.getLogger("ottla.net")
 ACCEPT_REST_S = 0.5
 # The kernel may hold this many connections per readiness event before others get a turn.
 ACCEPTS_PER_EVENT_MAX = 64
+# Connections that came too fast and are closed later; more are closed at once.
+HELD_MAX = 1000
+
+
+class Rates(Protocol):
+    """How fast connections may come."""
+
+    def hold(self, address: str) -> float:
+        """For how many seconds to hold a connection from this address before it is closed; 0: it is welcome."""
+        ...
+
+    def rest(self, listener: str) -> float:
+        """One was accepted: for how many seconds to accept no other."""
+        ...
 
 
 class Admission:
     """How many connections may be open, in all and from one address; shared by the listeners of a broker."""
+
+    rates: Rates | None = None  # None: any
 
     def __init__(self) -> None:
         self._by_address: Counter[str] = Counter()
@@ -86,6 +103,7 @@ class Listener:
         self._entering = 0  # connections that are on the way in
         self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.accepted = self.refused = 0
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}  # connections that came too fast
         self._empty = asyncio.Event()
         self._handle = handle
         self._admission = admission
@@ -125,8 +143,32 @@ class Listener:
             sock, peer = listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return False
-        self._admit(sock, plain(peer[0]))
-        return True
+        rates, address = self._admission.rates, plain(peer[0])
+        if rates is None:
+            self._admit(sock, address)
+            return True
+        held_s = rates.hold(address)
+        if held_s > 0:
+            self._hold(sock, held_s)
+            return True
+        rest_s = rates.rest(self.name)
+        self._admit(sock, address)
+        if rest_s > 0:
+            self._loop.remove_reader(listening.fileno())
+            self._loop.call_later(rest_s, self._accept_again)
+        return rest_s <= 0
+
+    def _hold(self, sock: socket.socket, seconds: float) -> None:
+        """Its address dials too often: it is closed after a while, as in Kafka, so that it does not dial at once."""
+        self.refused += 1
+        if len(self._held) >= HELD_MAX:
+            sock.close()
+        else:
+            self._held[sock] = self._loop.call_later(seconds, self._let_go, sock)
+
+    def _let_go(self, sock: socket.socket) -> None:
+        self._held.pop(sock).cancel()
+        sock.close()
 
     def _accept_again(self) -> None:
         if self._socket is not None:
@@ -235,6 +277,8 @@ class Listener:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
+        for sock in list(self._held):
+            self._let_go(sock)
 
     async def drain(self, timeout_s: float) -> None:
         """Let every connection finish what it asked for; after the timeout close the rest."""

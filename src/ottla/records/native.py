@@ -20,7 +20,7 @@ from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from ottla.records.compress import SIZE_MAX
 
@@ -54,6 +54,7 @@ __all__ = [
     "is_built",
     "murmur2",
     "portion",
+    "produce_reader",
     "since",
     "transcode",
     "walk_log",
@@ -340,6 +341,28 @@ class Crate(Protocol):
     def portion(
         self, data: Region, start: int, records_max: int, bytes_max: int, limits: Limits
     ) -> tuple[int, str, list[Picked]]: ...
+
+
+Sound = tuple[int, int, int]  # of a batch: its last offset delta, largest timestamp and producer id
+# Topic (a name or an id), partition, where its records begin and end in the frame, and the answer up to its result.
+ProduceEntry = tuple["str | bytes", int, int, int, bytes]
+ProduceRead = tuple[int, int, list[ProduceEntry], bytes]  # acks, timeout, partitions, and the end of the answer
+
+
+class ProduceReader(NamedTuple):
+    """The functions behind `ottla.handlers.shortcut`. They have no twins: without them there is no shortcut."""
+
+    # The request in a frame, if it is a usual one.
+    read: Callable[[Region], ProduceRead | None]
+    # (data, start, end, keyed, now_ms, before_ms, after_ms, zstd, inflated_max): if the batch can be stored as it came.
+    check: Callable[[Region, int, int, bool, int, int, int, bool, int], Sound | None]
+
+
+def produce_reader() -> ProduceReader | None:
+    crate = _crate()
+    if not hasattr(crate, "read_produce"):
+        return None
+    return ProduceReader(crate.read_produce, crate.sound)  # type: ignore[union-attr]
 
 
 def walk_log(data: bytes, state: WalkState) -> Walked:

@@ -26,7 +26,7 @@ magic 0 or 1, in one wrapper, or message by message.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.errors import BrokerError, ErrorCode
 from ottla.records import batch, legacy
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from ottla.records.batch import Entry
     from ottla.records.check import Verdict
 
-__all__ = ["Accepted", "LargeError", "MalformedError", "RefusedError", "validate"]
+__all__ = ["Accepted", "LargeError", "MalformedError", "RefusedError", "Terms", "terms_of", "validate"]
 
 NO_KEY: Final = "a compacted topic takes no record without a key"
 BAD_TYPE_TEXT: Final = "LogAppendTime is for the broker to set"
@@ -91,6 +91,27 @@ BATCH_SINCE: Final = 3  # the first produce version that carries batches instead
 _UNUSUAL: Final = LOG_APPEND_TIME | CONTROL
 _ZSTD: Final = int(Codec.ZSTD)  # plain, because comparing with an enum member costs more than the rest of its line
 _new = tuple.__new__
+
+
+class Terms(NamedTuple):
+    """What a topic asks of batches that it stores as they came: see `validate`."""
+
+    size_max: int
+    keyed: bool
+    before_ms: int
+    after_ms: int
+
+
+def terms_of(config: TopicConfig) -> Terms | None:
+    """None if the topic has something to change in every batch."""
+    if config.compression_type != "producer" or config.message_timestamp_type != "CreateTime" or config.magic != MAGIC:
+        return None
+    return Terms(
+        min(config.max_message_bytes, config.segment_bytes),
+        config.compacts,
+        config.message_timestamp_before_max_ms,
+        config.message_timestamp_after_max_ms,
+    )
 
 
 class MalformedError(BrokerError):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 UNKNOWN = -1  # an offset or a broker epoch that nobody has told yet
+FOLLOWED_MS = 3000  # several times `replica.fetch.wait.max.ms`, less than a session with ZooKeeper
 
 
 class Proposal(NamedTuple):
@@ -47,12 +48,13 @@ class Used(Protocol):
     """A fetch session."""
 
     used_ms: int
+    before_ms: int | None  # its use before that one
 
 
 class Follower:
     """What is known of one follower."""
 
-    __slots__ = ("broker_epoch", "caught_up_ms", "end", "fetched_ms", "leader_end", "session", "start")
+    __slots__ = ("before_ms", "broker_epoch", "caught_up_ms", "end", "fetched_ms", "leader_end", "session", "start")
 
     def __init__(self, caught_up_ms: int | None) -> None:
         self.end = UNKNOWN
@@ -60,6 +62,7 @@ class Follower:
         self.broker_epoch = UNKNOWN
         self.caught_up_ms = caught_up_ms  # when it last had everything; None: never in this leader's time
         self.fetched_ms: int | None = None
+        self.before_ms: int | None = None  # the fetch before that one, in this leader's epoch
         self.leader_end = UNKNOWN  # the leader's end at its last fetch
         self.session: Used | None = None  # with it, a fetch that does not name this partition counts, too
 
@@ -71,11 +74,24 @@ class Follower:
         self.end = offset
         self.start = start
         self.leader_end = max(leader_end, self.leader_end)
-        self.fetched_ms = now_ms
+        self.before_ms, self.fetched_ms = self.fetched_ms, now_ms
         self.broker_epoch = broker_epoch
 
     def keeps_up(self, leader_end: int, now_ms: int, lag_ms: int) -> bool:
         return self.end == leader_end or (self.caught_up_ms is not None and now_ms - self.caught_up_ms <= lag_ms)
+
+    @property
+    def _last_but_one_ms(self) -> int | None:
+        return self.before_ms if self.session is None else self.session.before_ms
+
+    @property
+    def has_followed(self) -> bool:
+        return self._last_but_one_ms is not None
+
+    def follows(self, since_ms: int) -> bool:
+        """Whether it has come twice since then. One request may have waited in a socket while this broker slept."""
+        before_ms = self._last_but_one_ms
+        return before_ms is not None and before_ms >= since_ms
 
 
 class Leader:
@@ -183,6 +199,17 @@ class Leader:
     def low(self) -> int:
         """The lowest log start of all replicas that have told theirs."""
         return min((one.start for one in self.followers.values() if one.start != UNKNOWN), default=UNKNOWN)
+
+    def is_followed(self, now_ms: int) -> bool:
+        """Whether everybody who might have been elected in our place follows us, as far as can be told."""
+        since_ms = now_ms - FOLLOWED_MS
+        return all(one.follows(since_ms) for replica, one in self.followers.items() if replica in self.isr)
+
+    def is_abandoned(self, now_ms: int) -> bool:
+        """Whether all in-sync followers have followed us and have stopped: another may lead by now."""
+        since_ms = now_ms - FOLLOWED_MS
+        others = [one for replica, one in self.followers.items() if replica in self.isr]
+        return bool(others) and all(one.has_followed and not one.follows(since_ms) for one in others)
 
     # Who is in sync.
 

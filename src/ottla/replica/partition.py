@@ -20,14 +20,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from ottla.clock import steady_ms
 from ottla.cluster.topic_names import is_internal
 from ottla.errors import BrokerError, ErrorCode
+from ottla.log.log import RETRY
 from ottla.replica.traffic import Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ottla.clock import Clock
     from ottla.log.flush import Flusher
     from ottla.log.log import Appended, Log
+    from ottla.records.native import Sound
     from ottla.records.validate import Accepted
     from ottla.replica.leader import Leader
     from ottla.replica.sessions import FetchSession, Watched
@@ -150,41 +152,94 @@ class Partition:
         accepted: Accepted | None = None,
         acks: int = ALL,
     ) -> Appended:
+        self._require_leadership(acks)
+        try:
+            appended = self.log.append(
+                data,
+                epoch=self.epoch,
+                now_ms=now_ms,
+                produce_version=produce_version,
+                client=client,
+                accepted=accepted,
+            )
+        except BrokerError as error:
+            raise self._judge(error) from None
+        if not appended.duplicate:
+            traffic = self.traffic
+            traffic.messages_in += appended.last - appended.base + 1
+            traffic.bytes_in += len(data)
+        self._announce_append(len(data), duplicate=appended.duplicate)
+        return appended
+
+    def append_sound(self, data: memoryview, sound: Sound, now_ms: int, acks: int) -> int:
+        """The same for a batch that needs nothing but its place: see `Log.append_sound`."""
+        if self.followers is not None or not self.led:
+            self._require_leadership(acks)
+        try:
+            base = self.log.append_sound(data, sound, self.epoch, now_ms)
+        except BrokerError as error:
+            raise self._judge(error) from None
+        if base != RETRY:
+            traffic = self.traffic
+            traffic.messages_in += sound[0] + 1
+            traffic.bytes_in += len(data)
+            if self.waits or self.commit_waits or self.followers is not None or self.log.held is not None:
+                self._announce_append(len(data))
+        return base
+
+    def append_run(self, run: Sequence[tuple[memoryview, Sound]]) -> int:
+        """Append the first of these batches with one write: see `Log.append_run`. Only where nobody else need have
+        them."""
+        if self.followers is not None or not self.led:
+            return 0
+        count = self.log.append_run(run, self.epoch)
+        size = 0
+        for data, (delta, _, _) in run[:count]:
+            size += len(data)
+            self.traffic.messages_in += delta + 1
+        self.traffic.bytes_in += size
+        if count:
+            self._announce_append(size)
+        return count
+
+    def _require_leadership(self, acks: int) -> None:
         followers = self.followers
         if not self.led:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if followers is not None and acks == ALL and not self.has_enough():
             raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, f"in sync are only {list(followers.isr)}")
-        appended = self.log.append(
-            data,
-            epoch=self.epoch,
-            now_ms=now_ms,
-            produce_version=produce_version,
-            client=client,
-            accepted=accepted,
-        )
-        if not appended.duplicate:
-            traffic = self.traffic
-            traffic.messages_in += appended.last - appended.base + 1
-            traffic.bytes_in += len(data)
+
+    def _announce_append(self, size: int, *, duplicate: bool = False) -> None:
+        """Tell everybody that the log has grown, or has been asked to take again what it has."""
+        followers = self.followers
         if followers is not None:
             assert self._site is not None
             own_end = None if self.log.held is None else self.log.settled_end
             if followers.note_append(self.log.end, steady_ms(self._site.clock), own_end=own_end):
                 self._set_high(followers.high)
-            if not appended.duplicate:
+            if not duplicate:
                 for session, watched in self.watchers.values():
-                    session.note(self, watched, len(data))
-        if self.waits and not appended.duplicate:
-            size = len(data)
+                    session.note(self, watched, size)
+        if not duplicate:
             for wait in self.waits:
                 wait.grow(self, size)
         if self.log.held is not None:
             self._force()
         elif followers is None:
             for wait in self.commit_waits:
-                wait.grow(self, len(data))
-        return appended
+                wait.grow(self, size)
+
+    def _judge(self, error: BrokerError) -> BrokerError:
+        """What to answer for an append that failed.
+
+        A gap in a sequence is the end of many a producer. A leader that has slept may have been replaced without
+        knowing it, and the next leader may have what is missing here: so only one that is followed speaks of gaps.
+        """
+        if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or self.followers is None or self._site is None:
+            return error
+        if self.followers.is_followed(steady_ms(self._site.clock)):
+            return error
+        return BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "a gap in a sequence, and nobody follows this leader")
 
     def _force(self) -> None:
         """Flush what `flush.messages` wants on disk before anybody reads it."""
@@ -300,6 +355,12 @@ class Partition:
         followers.followers[replica].session = session
         if followers.may_propose(replica):
             site.propose(self)
+
+    def is_abandoned(self) -> bool:
+        """Whether this broker leads, as far as it knows, and nobody follows it any more: what it has may be old."""
+        if self.followers is None or self._site is None:
+            return False
+        return self.followers.is_abandoned(steady_ms(self._site.clock))
 
     def on_isr_change(self, *, moved: bool) -> None:
         """The in-sync set has changed, and with it perhaps what is committed."""

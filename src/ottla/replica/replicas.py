@@ -94,6 +94,15 @@ class Replicas:
 
     # Finding.
 
+    def find_led(self, topic: str, index: int) -> Partition | None:
+        """The partition, if it is here and led; `require_led` says what is wrong otherwise."""
+        partition = self._by_name.get(topic, NONE).get(index)
+        return partition if partition is not None and partition.led else None
+
+    def find_led_by_id(self, topic_id: bytes, index: int) -> Partition | None:
+        partition = self._by_id.get(topic_id, NONE).get(index)
+        return partition if partition is not None and partition.led else None
+
     def require_led(self, topic: str, index: int) -> Partition:
         """The partition, if this broker leads it; else BrokerError."""
         partitions = self._by_name.get(topic)

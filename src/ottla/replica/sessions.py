@@ -75,6 +75,7 @@ Key = tuple[str | bytes, int]
 
 class FetchSession:
     __slots__ = (
+        "before_ms",
         "by_id",
         "denied",
         "epoch",
@@ -96,6 +97,7 @@ class FetchSession:
         self.epoch = 1
         self.watched = watched
         self.opened_ms = self.used_ms = now_ms
+        self.before_ms: int | None = None  # when it was used before that
         self.by_id = by_id
         self.replica = replica  # whose it is, if a follower's
         self.fresh: dict[Key, Watched] = {}
@@ -154,6 +156,9 @@ class Sessions:
     def find(self, identity: int) -> FetchSession | None:
         return self._by_id.get(identity)
 
+    def close(self, identity: int) -> None:
+        self._forget(identity)
+
     def close_all(self) -> None:
         """Have every client name what it wants again: what it may read has changed."""
         for identity in list(self._by_id):
@@ -185,7 +190,7 @@ class Sessions:
             raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         self._change(session, request)
         session.epoch = epoch + 1 if epoch < EPOCH_MAX else 1
-        session.used_ms = now_ms
+        session.before_ms, session.used_ms = session.used_ms, now_ms
         if not session.watched:
             self._forget(session.id)
             return None, True, []

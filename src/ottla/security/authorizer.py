@@ -8,6 +8,7 @@ Answers are remembered until an entry changes. The authorizer reads no store: `a
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from ottla.security.acl import OPERATIONS, WILDCARD, Resource
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ottla.security.acl import Entry, Filter
 
 REMEMBERED_MAX: Final = 1 << 14
+NAME_SIZE_MAX: Final = 256  # of a name that is remembered: clients choose names, and memory is ours
+SOME: Final = "\0"  # remembered in place of a name: whether there can be any
 
 
 class Authorizer:
@@ -26,7 +29,7 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._open_by_default = open_by_default
         self._entries: dict[Resource, frozenset[Entry]] = {}
-        self._prefix_lengths: dict[ResourceType, list[int]] = {}
+        self._prefix_lengths: dict[ResourceType, Counter[int]] = {}  # how many prefixes have each length
         self._remembered: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
         self._listeners: list[Callable[[], None]] = []
 
@@ -37,23 +40,28 @@ class Authorizer:
     def put(self, changes: Mapping[Resource, frozenset[Entry]]) -> None:
         """These are the entries of these resources now; a resource without entries is forgotten."""
         for resource, entries in changes.items():
+            before = self._entries.pop(resource, None)
             if entries:
                 self._entries[resource] = entries
-            else:
-                self._entries.pop(resource, None)
-        self._refresh()
+            self._count_prefix(resource, bool(entries) - (before is not None))
+        self._tell()
 
     def replace(self, entries: Mapping[Resource, frozenset[Entry]]) -> None:
         """These are all the entries that there are."""
         self._entries = {resource: some for resource, some in entries.items() if some}
-        self._refresh()
-
-    def _refresh(self) -> None:
-        lengths: dict[ResourceType, set[int]] = {}
+        self._prefix_lengths.clear()
         for resource in self._entries:
-            if resource.pattern is Pattern.PREFIXED:
-                lengths.setdefault(resource.type, set()).add(len(resource.name))
-        self._prefix_lengths = {kind: sorted(some) for kind, some in lengths.items()}
+            self._count_prefix(resource, 1)
+        self._tell()
+
+    def _count_prefix(self, resource: Resource, change: int) -> None:
+        if resource.pattern is Pattern.PREFIXED and change:
+            lengths = self._prefix_lengths.setdefault(resource.type, Counter())
+            lengths[len(resource.name)] += change
+            if not lengths[len(resource.name)]:
+                del lengths[len(resource.name)]
+
+    def _tell(self) -> None:
         self._remembered.clear()
         for listener in self._listeners:
             listener()
@@ -62,7 +70,7 @@ class Authorizer:
         return self._entries.get(resource, frozenset())
 
     def find(self, wanted: Filter) -> Iterator[tuple[Resource, Entry]]:
-        for resource, entries in self._entries.items():
+        for resource, entries in list(self._entries.items()):  # others may change them while this is read
             if wanted.finds(resource):
                 for entry in sorted(entries):
                     if wanted.accepts(entry):
@@ -71,12 +79,14 @@ class Authorizer:
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         key = (principal, host, operation, kind, name)
         known = self._remembered.get(key)
-        if known is None:
-            known = self._decide(*key)
-            if len(self._remembered) >= REMEMBERED_MAX:
-                self._remembered.clear()
-            self._remembered[key] = known
-        return known
+        return self._remember(key, self._decide(*key)) if known is None else known
+
+    def _remember(self, key: tuple[str, str, Operation, ResourceType, str], answer: bool) -> bool:
+        if len(self._remembered) >= REMEMBERED_MAX:
+            self._remembered.clear()
+        if len(key[-1]) <= NAME_SIZE_MAX:
+            self._remembered[key] = answer
+        return answer
 
     def _decide(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
         if principal in self._super_users:
@@ -100,13 +110,18 @@ class Authorizer:
                 yield entries
         for length in self._prefix_lengths.get(kind, ()):
             if length > len(name):
-                return
+                continue
             entries = known.get(Resource(kind, name[:length], Pattern.PREFIXED))
             if entries is not None:
                 yield entries
 
     def allows_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         """Whether there can be a resource of this kind on which it is allowed."""
+        key = (principal, host, operation, kind, SOME)
+        known = self._remembered.get(key)
+        return self._remember(key, self._decide_some(*key[:-1])) if known is None else known
+
+    def _decide_some(self, principal: str, host: str, operation: Operation, kind: ResourceType) -> bool:
         if principal in self._super_users:
             return True
         denied: set[Resource] = set()

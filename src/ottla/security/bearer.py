@@ -41,6 +41,7 @@ class Bearer:
     def __init__(self, keys: Keys, expected: Expectations, now_ms: Callable[[], int]) -> None:
         self.user: str | None = None
         self.expires_s: float | None = None
+        self.by_token = False
         self._keys = keys
         self._expected = expected
         self._now_ms = now_ms

@@ -32,7 +32,7 @@ class Credentials:
         self._context: ssl.SSLContext | None = None
         self._stamps: object = None
         self.mechanism = ""
-        self._user = self._password = ""
+        self._user = self._password = ""  # nosec B105 # none is given
         if listener.authenticated:
             self._read_login(listener)
         if listener.encrypted:

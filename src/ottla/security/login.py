@@ -38,6 +38,7 @@ class Exchange(Protocol):
 
     user: str | None  # who it is, when all is said
     expires_s: float | None  # for how many seconds that holds, if the mechanism says so
+    by_token: bool  # whether it was proved by a delegation token
 
     def respond(self, token: bytes) -> bytes:
         """What to say to this token. LoginError: it proves nothing."""
@@ -54,6 +55,7 @@ class Login:
     ) -> None:
         self.mechanisms = mechanisms
         self.principal: Principal | None = None
+        self.by_token = False  # whether the principal came by a delegation token
         self.bare = False  # whether tokens come without a header
         self.failed = False
         self.delay_s = delay_s  # from a failure to its answer, and to the end of the connection
@@ -122,6 +124,7 @@ class Login:
             )
             raise
         self.principal, self._exchange, self.bare = principal, None, False
+        self.by_token = exchange.by_token
         self._proved_at = self._clock()
         lifetime_ms = self._lifetime_ms(exchange)
         self._expires_at = self._proved_at + lifetime_ms / 1000 if lifetime_ms else None

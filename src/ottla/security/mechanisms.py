@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ottla.config import Listener
     from ottla.security.keys import Keys
     from ottla.security.login import Exchange
-    from ottla.security.scram import Users
+    from ottla.security.scram import Tokens, Users
 
 BEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 PREFIX: Final = "user_"
@@ -30,7 +30,12 @@ NONCE_SIZE: Final = 24
 
 
 def mechanisms(
-    listener: Listener, users: Users, keys: Keys | None, now_ms: Callable[[], int], random_bytes: Callable[[int], bytes]
+    listener: Listener,
+    users: Users,
+    tokens: Tokens,
+    keys: Keys | None,
+    now_ms: Callable[[], int],
+    random_bytes: Callable[[int], bytes],
 ) -> dict[str, Callable[[], Exchange]]:
     """By name, in the order in which they were enabled."""
     secret = random_bytes(32)
@@ -42,12 +47,14 @@ def mechanisms(
             assert keys is not None, "a listener of OAUTHBEARER has keys"
             made[name] = partial(Bearer, keys, expectations(listener), now_ms)
         else:
-            made[name] = partial(new_scram, name, users, random_bytes, secret)
+            made[name] = partial(new_scram, name, users, tokens, random_bytes, secret)
     return made
 
 
-def new_scram(mechanism: str, users: Users, random_bytes: Callable[[int], bytes], secret: bytes) -> Scram:
-    return Scram(mechanism, users, random_bytes(NONCE_SIZE).hex(), secret)
+def new_scram(
+    mechanism: str, users: Users, tokens: Tokens, random_bytes: Callable[[int], bytes], secret: bytes
+) -> Scram:
+    return Scram(mechanism, users, random_bytes(NONCE_SIZE).hex(), secret, tokens)
 
 
 def expectations(listener: Listener) -> Expectations:

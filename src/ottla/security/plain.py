@@ -18,6 +18,7 @@ class Plain:
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self.user: str | None = None
         self.expires_s: float | None = None
+        self.by_token = False
         self._passwords = passwords
 
     def respond(self, token: bytes) -> bytes:

@@ -3,6 +3,8 @@
 The iterations are the client's work: here a login is a few hashes. A user that does not exist gets a challenge like any
 other, always the same one, and fails at the end: nobody learns by asking who exists. Each nonce is ours in part and
 good for one exchange, so that nothing can be replayed.
+
+With the extension tokenauth=true the name is that of a delegation token, and who logs in is its owner.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import binascii
 import hashlib
 import hmac
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.security.credential import HASHES, ITERATIONS_MIN, Credential, decode
 from ottla.security.login import LoginError
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Users = Callable[[str], Mapping[str, str]]  # the credentials of a user, by mechanism
+    Tokens = Callable[[str, str], "TokenLogin | None"]  # of a delegation token, by its id and the mechanism
 
 FIRST: Final = re.compile(
     r"(?P<header>[ny],(?:a=(?P<identity>[^,]*))?,)(?P<bare>n=(?P<name>[^,]+),r=(?P<nonce>[!-+\--~]+)(?P<more>(?:,[a-zA-Z]+=[^,]+)*))"
@@ -33,10 +36,23 @@ NAME_SIZE_MAX: Final = 1024
 SALT_SIZE: Final = 26
 
 
+class TokenLogin(NamedTuple):
+    """Who logs in with a delegation token."""
+
+    owner: str
+    kept: str  # the text of its credential
+    expires_s: float
+
+
 class Scram:
-    def __init__(self, mechanism: str, users: Users, nonce: str, secret: bytes) -> None:
+    def __init__(
+        self, mechanism: str, users: Users, nonce: str, secret: bytes, tokens: Tokens = lambda name, mechanism: None
+    ) -> None:
         self.user: str | None = None
         self.expires_s: float | None = None
+        self.by_token = False
+        self._tokens = tokens
+        self._owner = ""
         self._mechanism = mechanism
         self._hash = HASHES[mechanism]
         self._users = users
@@ -61,8 +77,8 @@ class Scram:
         self._name = unescape(first["name"])
         if first["identity"] and unescape(first["identity"]) != self._name:
             raise LoginError("another identity than the user's")
-        if "tokenauth=true" in (first["more"] or "").lower():
-            raise LoginError("delegation tokens are not built")
+        extensions = dict(part.partition("=")[::2] for part in (first["more"] or "").split(","))
+        self.by_token = extensions.get("tokenauth", "").lower() == "true"
         self._credential = self._look_up(self._name)
         self._first, self._header = first["bare"], first["header"]
         self._nonce = first["nonce"] + self._nonce
@@ -71,7 +87,12 @@ class Scram:
         return self._challenge
 
     def _look_up(self, name: str) -> Credential:
-        text = self._users(name).get(self._mechanism)
+        text, self._owner = self._users(name).get(self._mechanism), name
+        if self.by_token:
+            found = self._tokens(name, self._mechanism)
+            text = None if found is None else found.kept
+            if found is not None:
+                self._owner, self.expires_s = found.owner, found.expires_s
         try:
             known = None if text is None else decode(text)
         except ValueError:
@@ -98,7 +119,7 @@ class Scram:
         same = hmac.compare_digest(hashlib.new(self._hash, key).digest(), self._credential.stored_key)
         if not same or not self._known or len(proof) != size:
             raise LoginError("wrong name or password")
-        self.user = self._name
+        self.user = self._owner
         return "v=" + base64.b64encode(hmac.digest(self._credential.server_key, message, self._hash)).decode()
 
 

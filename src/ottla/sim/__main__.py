@@ -29,7 +29,8 @@ def main() -> int:
     options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
-        os.execve(sys.executable, [sys.executable, "-m", "ottla.sim", *sys.argv[1:]], environment)
+        command = [sys.executable, "-m", "ottla.sim", *sys.argv[1:]]
+        os.execve(sys.executable, command, environment)  # nosec B606 # this program again
     if options.seed is not None:
         outcome = tell(options.seed, trace=print if options.trace else None)
         print(outcome)

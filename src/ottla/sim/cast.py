@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.cluster.metadata_store import NoNode
-from ottla.sim import seasons
+from ottla.sim import keyed, seasons
 from ottla.sim.atomic import Transactions
 from ottla.sim.clients import ProducingClient, ReadingClient
+from ottla.sim.keyed import KeyedProducer, KeyLedger, TableReader
 from ottla.sim.members import GroupLedger, GroupMember
 from ottla.sim.seasons import Gardener
 from ottla.sim.transactions import CommittedReader, Coordinators, TransactionalProducer
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.sim.world import World
 
 GROUP = "readers"
-PARTS = {"transactions": 0.5, "seasons": 0.4}  # how likely each is
+PARTS = {"transactions": 0.5, "seasons": 0.4, "keys": 0.4}  # how likely each is
 
 
 class Cast:
@@ -34,9 +35,12 @@ class Cast:
         client, history, partitions = world.client, world.history, world.partitions
         self.ledger = GroupLedger(world.fail)
         self.transactions = Transactions(world.fail)
-        self.writers: list[ProducingClient | TransactionalProducer | Gardener] = [
+        self.topics: dict[str, dict[str, str]] = {}  # more that it needs, of one partition each, with their options
+        self.table: TableReader | None = None
+        self.writers: list[ProducingClient | TransactionalProducer | Gardener | KeyedProducer] = [
             ProducingClient(client(name), history, partitions, pause_s=0.3) for name in ("p1", "p2")
         ]
+        self.writers[1].client.trusting = True
         self.readers: list[ReadingClient] = [ReadingClient(client("r1"), history, partitions)]
         self.members = [GroupMember(client(name), history, self.ledger, GROUP, partitions) for name in ("g1", "g2")]
         by_chance = [part for part, likely in PARTS.items() if chance.random() < likely]
@@ -51,6 +55,11 @@ class Cast:
         if "seasons" in self.parts:
             world.checks.deletable.add(seasons.NAME)
             self.writers.append(Gardener(client("a1"), world.fail, self._read_planted))
+        if "keys" in self.parts:
+            keys = KeyLedger(world.fail)
+            self.topics[keyed.NAME] = keyed.CONFIGS
+            self.table = TableReader(client("k2"), keys)
+            self.writers.append(KeyedProducer(client("k1"), keys))
         self._works: list[asyncio.Task[Any]] = []
         self._others: list[asyncio.Task[Any]] = []
 
@@ -65,6 +74,8 @@ class Cast:
         self._works = [run(one.client.name, one.run()) for one in self.writers]
         self._others = [run(one.client.name, one.run()) for one in self.readers]
         self._others += [run(one.client.name, one.run()) for one in self.members]
+        if self.table is not None:
+            self._others.append(run(self.table.client.name, self.table.run()))
 
     def stop(self) -> None:
         for writer in self.writers:
@@ -89,6 +100,8 @@ class Cast:
                 self.world.fail(f"V9 {client.refused[0]}")
         for other in self._others:
             other.cancel()
+        if self.table is not None:
+            await self.world.in_process("k3", TableReader(self.world.client("k3"), self.table.ledger).restore())
         if "transactions" in self.parts:
             offset = await self.world.in_process(
                 "admin", Coordinators(self.world.client("admin")).offset(self.world.partitions[0])

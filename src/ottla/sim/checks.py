@@ -9,6 +9,8 @@ raised its high watermark over it.
     V4       a leader commits only what every in-sync replica of its epoch has
     V6       an epoch has one leader, a broker's epoch never goes back, and who begins to lead has all that is committed
     V7       who joins the in-sync set has all that is committed
+    V11      of a compacted topic a replica has, in place of the same bytes, the same records at their offsets, and what
+             is missing was replaced by a later record (`compacted.py`)
     V15      the state in the store: epochs rise, one leader for each, an in-sync set of assigned replicas; a new leader
              comes from the last in-sync set; no former controller writes it; topics come and go only when asked for;
              a partition has a log of its own topic id
@@ -27,6 +29,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.records import batch
+from ottla.sim import keyed
+from ottla.sim.compacted import CompactedTruth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from ottla.sim.zookeeper import SimZnode, SimZooKeeper
 
 READ_SIZE = 1 << 20
+COMPACTED = frozenset((keyed.NAME, "__consumer_offsets", "__transaction_state"))
 
 
 class SeenReplica(NamedTuple):
@@ -69,6 +74,8 @@ class Truth:
 class Checks:
     def __init__(self, store: SimZooKeeper, wrong: Callable[[str], None]) -> None:
         self.truths: dict[Key, Truth] = defaultdict(Truth)
+        self.kept: dict[Key, CompactedTruth] = defaultdict(lambda: CompactedTruth(store.loop.time))
+        self.compactions = 0  # that were looked at
         self.states: dict[Key, StoredState] = {}
         self.ends: dict[tuple[int, Key], int] = {}  # the end of each replica's log; none after its power was lost
         self.deletable: set[str] = set()  # topics that somebody has asked to delete
@@ -77,6 +84,11 @@ class Checks:
         self._wrong = wrong
         self._of: dict[Process, SimNode] = {}
         self._seen: dict[tuple[int, Key], SeenReplica] = {}
+        self._last: dict[
+            int, tuple[Any, ...]
+        ] = {}  # by the id of a partition: what was compared, for it is asked often
+        self._compacted: dict[tuple[int, Key], int] = {}  # how far each replica was when it was looked at
+        self._stored = 0  # how often topics have come, gone or changed in the store
         self._verified: dict[tuple[int, Key], int] = {}
         self._logs: dict[tuple[int, Key], Any] = {}  # the logs of those that were seen
         self._released: set[tuple[int, Key]] = set()  # replicas that were moved away: their logs may begin anew
@@ -84,6 +96,7 @@ class Checks:
         self._isrs: dict[tuple[Key, int], tuple[int, ...]] = {}  # the last in-sync set of each epoch
         self._assigned: dict[str, dict[str, list[int]]] = {}
         self._ids: dict[str, bytes] = {}  # of the topics in the store
+        self.kept[keyed.PARTITION].delete_retention_s = keyed.DELETE_RETENTION_MS / 1000
         store.changes.append(self._on_change)
 
     # Brokers.
@@ -95,24 +108,40 @@ class Checks:
         for key in [key for key in self._seen if key[0] == node.number]:
             del self._seen[key]
             self._verified.pop(key, None)
+            self._compacted.pop(key, None)
 
     def note_power_loss(self, node: SimNode) -> None:
         for key in [key for key in self.ends if key[0] == node.number]:
             del self.ends[key]
+
+    def note_clock_jump(self) -> None:
+        """How old a tombstone is can no longer be told."""
+        self.kept[keyed.PARTITION].delete_retention_s = 0.0
 
     def after(self, process: Process) -> None:
         """A callback of this process has run."""
         node = self._of.get(process)
         if node is None or process.dead:
             return
+        last = self._last
         for partition in list_hosted(node):
-            if any(partition.topic_id) and partition.topic_id != self._ids.get(partition.topic):
-                continue
-            seen = SeenReplica(partition.high, partition.log.end, partition.epoch, partition.led)
-            key = (partition.topic, partition.index)
-            before = self._seen.get((node.number, key))
-            if seen != before:
-                self._look(node, key, partition, seen, before)
+            log = partition.log
+            compacted = log.compacted if partition.topic in COMPACTED else None
+            now = (partition, partition.high, log.end, partition.epoch, partition.led, compacted, self._stored)
+            if last.get(id(partition)) != now:
+                last[id(partition)] = now
+                self._compare(node, partition)
+
+    def _compare(self, node: SimNode, partition: Any) -> None:
+        if any(partition.topic_id) and partition.topic_id != self._ids.get(partition.topic):
+            return
+        seen = SeenReplica(partition.high, partition.log.end, partition.epoch, partition.led)
+        key = (partition.topic, partition.index)
+        before = self._seen.get((node.number, key))
+        if seen != before:
+            self._look(node, key, partition, seen, before)
+        if partition.topic in COMPACTED:
+            self._look_for_gaps((node.number, key), partition)
 
     def _look(self, node: SimNode, key: Key, partition: Any, seen: SeenReplica, before: SeenReplica | None) -> None:
         place = (node.number, key)
@@ -165,6 +194,11 @@ class Checks:
         truth, at = self.truths[key], self._verified.get(place, partition.log.start)
         if partition.log.start > 0 or at >= high:
             return
+        if key[0] in COMPACTED:
+            self._tell(self.kept[key].verify(batches(partition.log, at, high), at, high), name)
+            truth.high = max(truth.high, self.kept[key].high)
+            self._verified[place] = high
+            return
         for entry, data in batches(partition.log, at, high):
             begin = truth.positions.get(entry.base_offset)
             if begin is None:
@@ -183,6 +217,21 @@ class Checks:
             self._wrong(f"V5 {name}: readable to {at}, and its high watermark is {high}")
         self._verified[place] = at
 
+    def _look_for_gaps(self, place: tuple[int, Key], partition: Any) -> None:
+        """After each compaction, look at all that is left (V11)."""
+        log, (number, key) = partition.log, place
+        if log.compacted == self._compacted.get(place) or log.compacted is None:
+            return
+        self._compacted[place] = log.compacted
+        self.compactions += 1
+        high = min(partition.high, self.truths[key].high)
+        if log.start == 0:
+            self._tell(self.kept[key].verify(batches(log, 0, high), 0, high), f"b{number} {key[0]}-{key[1]}")
+
+    def _tell(self, wrong: Iterable[str], name: str) -> None:
+        for one in wrong:
+            self._wrong(f"V11 {name}: {one}")
+
     # The store.
 
     def is_whole(self) -> bool:
@@ -198,6 +247,7 @@ class Checks:
             return
         topic = parts[3]
         if len(parts) == 4:
+            self._stored += 1
             if node is None:
                 if topic not in self.deletable:
                     self._wrong(f"V15 {topic}: deleted, and nobody asked for it")
@@ -219,7 +269,7 @@ class Checks:
         self._assigned.pop(topic, None)
         self._ids.pop(topic, None)
         self._released = {place for place in self._released if place[1][0] != topic}
-        for known in (self.truths, self.states):
+        for known in (self.truths, self.kept, self.states):
             for key in [key for key in known if key[0] == topic]:
                 del known[key]
         for places in (self._seen, self._verified, self.ends, self._logs):

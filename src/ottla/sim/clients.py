@@ -2,7 +2,8 @@
 
 They are as simple as a client can be and still be right: a producer keeps a few batches in flight for each partition
 and sends all of them again, in order, until each has its answer; a reader asks the leader for what comes next. What
-they are told goes into the history. A client never goes back to a leader of an older epoch.
+they are told goes into the history. A client never goes back to a leader of an older epoch, unless it is `trusting`, as
+some real ones are.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class Client:
         self.network = network
         self.loop = network.loop
         self.controller = -1
+        self.trusting = False  # believes whoever it asks, even what is older than what it knows
         self._bootstrap = list(bootstrap)
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[Partition, tuple[int, int]] = {}  # epoch, broker
@@ -113,7 +115,8 @@ class Client:
             for topic in answer.topics:
                 for one in topic.partitions:
                     key = (topic.name, one.partition_index)
-                    if one.leader_epoch >= self._leaders.get(key, (-1, -1))[0] and one.error_code == 0:
+                    newer = self.trusting or one.leader_epoch >= self._leaders.get(key, (-1, -1))[0]
+                    if newer and one.error_code == 0:
                         self._leaders[key] = one.leader_epoch, one.leader_id
 
     def leader(self, partition: Partition) -> Address | None:

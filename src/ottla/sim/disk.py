@@ -32,6 +32,7 @@ class Device:
     def __init__(self, chance: Random) -> None:
         self.chance = chance
         self.full = False
+        self.starved = False  # its processes may open no more files
         self.synced: dict[str, bytes] = {}
         self.syncs = 0
 
@@ -99,6 +100,8 @@ class SimDisk(RealDisk):
     def open(self, path: Path, *, create: bool = False) -> File:
         name = os.fspath(path)
         self._check(name, writes=create and not os.path.exists(name))
+        if self._device.starved:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), name)
         if create and not os.path.exists(name):
             self._device.synced[name] = b""
         file = super().open(path, create=create)

@@ -10,6 +10,7 @@ stop     it is asked to stop, and takes its time
 from __future__ import annotations
 
 import contextlib
+import shutil
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 
@@ -138,6 +139,12 @@ class SimNode:
         stake = self.device.cut_power()
         self._loop.note(f"{self.name} loses its power, and {stake} bytes are at stake")
         return stake
+
+    def wipe(self) -> None:
+        """Its disk is replaced by an empty one."""
+        self._loop.note(f"{self.name} loses its disk")
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self.device.synced.clear()
 
     def _end(self) -> None:
         assert self.process is not None

@@ -4,11 +4,13 @@ A name that comes back starts from nothing: records are written to and read from
 was sent to that id. Every season ends with all of it: what was acknowledged is there, and nothing else than what was
 sent.
 
-While the topic is there its replicas may be moved: then the new ones, and only they, have it in the end.
+While the topic is there its replicas may be moved: then the new ones, and only they, have it in the end. Or the move is
+taken back, and it is where it was, unless it was done already.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -164,24 +166,37 @@ class Gardener:
             await self.client.rest()
 
     async def _move(self, season: Season) -> None:
-        place = self.client.chance.choice(PLACES)
+        """Have it moved; now and then take that back halfway. In the end it is there, or where it was."""
+        planted, place = self._look(), self.client.chance.choice(PLACES)
+        ends = [place]
+        if not await self._reassign(season, place):
+            return
+        if planted is not None and planted.replicas is not None and self.client.chance.random() < 0.4:
+            # In any order: as with Kafka, the node of a partition that moves does not tell it.
+            ends += [planted.replicas, planted.replicas[::-1]]
+            await asyncio.sleep(self.client.chance.expovariate(5))
+            if not await self._reassign(season, None):
+                return
+        while (planted := self._look()) is None or planted.replicas not in ends:  # for ever, it ends with V17
+            await self._rest(season)
+        self.moved += 1
+
+    async def _reassign(self, season: Season, place: list[int] | None) -> bool:
+        """Ask until it is accepted; None takes back what was asked for before. Whether there is no error to report."""
         one = ReassignablePartition(partition_index=0, replicas=place)
         request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=NAME, partitions=[one])])
         while True:
             try:
                 answer = await self._ask_controller(request, 0)
                 code = ErrorCode(answer.error_code or answer.responses[0].partitions[0].error_code)
-                if code is ErrorCode.NONE:
-                    break
+                if code is ErrorCode.NONE or (place is None and code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
+                    return True
                 if code not in UNSURE:
                     self.refused.append(f"{NAME}: {code.name} for a move to {place}")
-                    return
+                    return False
             except LinkError:
                 pass
             await self._rest(season)
-        while (planted := self._look()) is None or planted.replicas != place:  # for ever, it ends with V17
-            await self._rest(season)
-        self.moved += 1
 
     # Records.
 

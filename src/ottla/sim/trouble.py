@@ -1,8 +1,9 @@
 """What happens to a simulated cluster, by chance: one trouble after the other, some of them at the same time.
 
 How much may go wrong at once is what the cluster promises to survive: any number of brokers may be killed, paused or
-cut off, for what they wrote stays on their disks; but the power of one may go only while every replica is in sync, and
-nothing else happens until they are again (with min.insync.replicas=2 the loss of one disk is survived, not of two).
+cut off, for what they wrote stays on their disks; but the power or the disk of one may go only while every replica is
+in sync, and nothing else happens until they are again (with min.insync.replicas=2 the loss of one disk is survived,
+not of two).
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from ottla.sim.zookeeper import HOST
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from ottla.sim.disk import Device
     from ottla.sim.node import SimNode
     from ottla.sim.world import World
 
+ALONE = frozenset(("outage", "wipe"))  # nothing else happens until what they took is there again
 CLIENTS = ("p1", "p2", "r1", "g1", "g2")  # of every story
 
 
@@ -30,6 +33,7 @@ class Trouble:
             "kill": self.kill,
             "kill two": self.kill_two,
             "outage": self.outage,
+            "wipe": self.wipe,
             "pause": self.pause,
             "stop": self.stop,
             "cut brokers": self.cut_brokers,
@@ -37,6 +41,7 @@ class Trouble:
             "cut one way": self.cut_one_way,
             "isolate": self.isolate,
             "depose": self.depose,
+            "orphan": self.orphan,
             "reset": self.reset,
             "slow": self.slow,
             "store away": self.store_away,
@@ -45,10 +50,12 @@ class Trouble:
             "resign": self.resign,
             "clock": self.clock,
             "full": self.full,
+            "starve": self.starve,
         }
         if kinds:
             self.kinds = {kind: self.kinds[kind] for kind in kinds}
         self._chance = world.chance
+        self.starved: set[Device] = set()
         self._busy: set[str] = set()  # nodes to which something is happening
 
     async def run(self) -> None:
@@ -57,8 +64,8 @@ class Trouble:
         for _ in range(self.rounds):
             count = self._chance.choice((1, 1, 2, 2, 3))
             kinds = self._chance.sample(sorted(self.kinds), min(count, len(self.kinds)))
-            if "outage" in kinds:
-                kinds = ["outage"]
+            if not ALONE.isdisjoint(kinds):
+                kinds = [next(kind for kind in kinds if kind in ALONE)]
                 await self._whole()
             self.world.loop.note(f"trouble: {', '.join(kinds)}")
             await asyncio.gather(*(self.kinds[kind]() for kind in kinds))
@@ -73,7 +80,7 @@ class Trouble:
             world.store.start()
         await asyncio.sleep(0.1)
         for node in world.nodes:
-            node.device.full = False
+            node.device.full = node.device.starved = False
             if node.paused:
                 node.resume()
             if not node.running:
@@ -109,11 +116,16 @@ class Trouble:
         await asyncio.sleep(self._chance.uniform(0, 2))
         await what()
 
-    async def outage(self) -> None:
+    async def wipe(self) -> None:
+        await self.outage(wipe=True)
+
+    async def outage(self, *, wipe: bool = False) -> None:
         world, node = self.world, self._pick()
         if node is None or not self._is_whole():
             return
         node.outage()
+        if wipe:
+            node.wipe()
         world.checks.note_power_loss(node)
         away_s = self._chance.choice((0.05, 1, 3, 9, 15))  # some start before their session has ended
         await asyncio.sleep(away_s)
@@ -157,6 +169,7 @@ class Trouble:
 
     async def clock(self) -> None:
         node = self._chance.choice(self.world.nodes)
+        self.world.checks.note_clock_jump()
         node.clock.jump(self._chance.choice((-3_600_000, 3_600_000, -1000, 60_000)))
 
     async def full(self) -> None:
@@ -164,6 +177,15 @@ class Trouble:
         node.device.full = True
         await asyncio.sleep(self._chance.uniform(0, 3))
         node.device.full = False
+
+    async def starve(self) -> None:
+        """Its process has reached the limit of open files."""
+        device = self._chance.choice(self.world.nodes).device
+        device.starved = True
+        self.starved.add(device)
+        await asyncio.sleep(self._chance.uniform(0, 3))
+        self.starved.discard(device)
+        device.starved = False
 
     # The network.
 
@@ -217,6 +239,28 @@ class Trouble:
         for way in ways:
             self.world.network.heal(*way)
         self.world.loop.note(f"{name} is back")
+
+    async def orphan(self) -> None:
+        """A follower gets nothing more, and is still in sync when its leader dies: it may be the next."""
+        led = sorted(state for state in self.world.checks.states.values() if state.leader >= 0 and len(state.isr) > 1)
+        if not led:
+            return
+        state = self._chance.choice(led)
+        leader = self.world.nodes[state.leader]
+        follower = f"b{self._chance.choice([number for number in state.isr if number != state.leader])}"
+        if not leader.running or leader.paused or leader.name in self._busy:
+            return
+        self._busy.add(leader.name)
+        for way in ((leader.name, follower), (follower, leader.name)):
+            self.world.network.cut(*way)
+        self.world.loop.note(f"{follower} gets nothing more from {leader.name}")
+        await asyncio.sleep(self._chance.uniform(0.2, 2))
+        leader.kill()
+        for way in ((leader.name, follower), (follower, leader.name)):
+            self.world.network.heal(*way)
+        await asyncio.sleep(self._moment())
+        self.world.start(leader)
+        self._busy.discard(leader.name)
 
     async def reset(self) -> None:
         one, other = self._two()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ottla.sim.history import Partition
+    from ottla.sim.loop import Process
 
 FORESEEN = (PeerError, StoreError, OSError, BrokerError)  # what the world does to brokers
 TOPIC = "orders"
@@ -57,6 +58,10 @@ OPTIONS = {
     "replica.fetch.wait.max.ms": "500",
     "group.initial.rebalance.delay.ms": "100",
     "log.segment.bytes": "16384",
+    "offsets.topic.segment.bytes": "2048",  # so that they are compacted in a story
+    "transaction.state.log.segment.bytes": "2048",
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.min.cleanable.ratio": "0.1",
     "leader.imbalance.check.interval.seconds": "20",
     "auto.create.topics.enable": "false",
     "controlled.shutdown.enable": "true",
@@ -106,12 +111,21 @@ class World:
         self.wrong: list[str] = []
         self.history = History(lambda violation: self.fail(str(violation)))
         self.checks = Checks(self.store, self.fail)
-        self.loop.after = self.checks.after
+        self.loop.after = self._after
         self.partitions = [(TOPIC, index) for index in range(partitions)]
         self.trouble = Trouble(self, rounds, kinds)
         self._parts = cast
         self._contents: dict[Partition, bytes] = {}  # of the logs, in the end
         self._alarm = Alarm(self)
+
+    def _after(self, process: Process) -> None:
+        """A callback of this process has run: look at it. Who looks is not bound by what the process may open."""
+        starved = [device for device in self.trouble.starved if device.starved]
+        for device in starved:
+            device.starved = False
+        self.checks.after(process)
+        for device in starved:
+            device.starved = True
 
     def fail(self, what: str) -> None:
         """Remember what is wrong, and end the story as soon as it gets a turn."""
@@ -144,9 +158,11 @@ class World:
     async def _story(self) -> None:
         for node in self.nodes:
             self.start(node)
-        admin = self.client("admin")
-        await self.in_process("admin", self._create(admin))
         cast = Cast(self, Random(f"{self.seed} cast"), self._parts)
+        topics = [make_topic(TOPIC, len(self.partitions), {"min.insync.replicas": "2"})]
+        topics += [make_topic(name, 1, configs) for name, configs in cast.topics.items()]
+        for topic in topics:
+            await self.in_process("admin", self._create(self.client("admin"), topic))
         cast.begin()
         await self.trouble.run()
         await self.trouble.heal()
@@ -195,15 +211,7 @@ class World:
             self.history.check_found(key, logs[key])
         return logs
 
-    async def _create(self, client: Client) -> None:
-        configs = [CreatableTopicConfig(name="min.insync.replicas", value="2")]
-        topic = CreatableTopic(
-            name=TOPIC,
-            num_partitions=len(self.partitions),
-            replication_factor=3,
-            assignments=[],
-            configs=configs,
-        )
+    async def _create(self, client: Client, topic: CreatableTopic) -> None:
         while True:
             await client.refresh()
             controller = client.address(client.controller)
@@ -217,7 +225,9 @@ class World:
     # For those who make things happen.
 
     def start(self, node: SimNode) -> None:
-        node.device.full = False  # who starts a broker again makes room first: its logs could not be recovered
+        node.device.full = node.device.starved = (
+            False  # who starts a broker again makes room first: its logs could not be recovered
+        )
         node.start()
         self.checks.begin(node)
 
@@ -228,6 +238,16 @@ class World:
         """Run this as a process on a host of that name."""
         _, context = self.loop.process(name)
         return self.loop.create_task(work, context=context)
+
+
+def make_topic(name: str, partitions: int, configs: Mapping[str, str]) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=3,
+        assignments=[],
+        configs=[CreatableTopicConfig(name=option, value=value) for option, value in configs.items()],
+    )
 
 
 class Alarm(logging.Handler):

@@ -6,13 +6,12 @@ from typing import Annotated
 import typer
 
 from ottla.client.acls import Rule, add_rules, list_rules, remove_rules
+from ottla.security.acl import CLUSTER_NAME
 from ottla.tools.output import document, say, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Json, Properties, wire
 from ottla.wire.access import Operation, Pattern, Permission, ResourceType
 
 app = typer.Typer(no_args_is_help=True, help="Access control lists: who may do what.")
-
-CLUSTER_NAME = "kafka-cluster"
 
 
 def spell(value: Enum) -> str:
@@ -24,6 +23,8 @@ OPERATIONS = {spell(one): one for one in Operation if one not in (Operation.UNKN
 Topics = Annotated[list[str], typer.Option("--topic", "-t", help="A topic, or * for every topic; repeatable")]
 Groups = Annotated[list[str], typer.Option("--group", "-g", help="A consumer group, or *; repeatable")]
 Transactions = Annotated[list[str], typer.Option("--transactional-id", help="A transactional id, or *; repeatable")]
+Users = Annotated[list[str], typer.Option("--user", help="A user whose tokens others may make or see; repeatable")]
+Tokens = Annotated[list[str], typer.Option("--delegation-token", help="The id of a token, or *; repeatable")]
 OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself")]
 Prefixed = Annotated[bool, typer.Option("--prefixed", help="The names are beginnings of names")]
 Operations = Annotated[
@@ -37,6 +38,8 @@ def list_command(
     topic: Topics = [],  # noqa: B006 - Typer reads the default and hands out a new list
     group: Groups = [],  # noqa: B006
     transactional_id: Transactions = [],  # noqa: B006
+    user: Users = [],  # noqa: B006
+    delegation_token: Tokens = [],  # noqa: B006
     cluster: OfCluster = False,
     principal: Annotated[str | None, typer.Option("--principal", help="Only rules for this user")] = None,
     json: Json = False,
@@ -44,7 +47,7 @@ def list_command(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Show the rules; with a name, those that hold for it."""
-    resources = choose_resources(topic, group, transactional_id, cluster)
+    resources = choose_resources(topic, group, transactional_id, user, delegation_token, cluster)
     wanted = [
         Rule(kind, name, Pattern.MATCH if name else Pattern.ANY, principal, None, Operation.ANY, Permission.ANY)
         for kind, name in resources or [(ResourceType.ANY, None)]
@@ -67,6 +70,8 @@ def add(
     topic: Topics = [],  # noqa: B006
     group: Groups = [],  # noqa: B006
     transactional_id: Transactions = [],  # noqa: B006
+    user: Users = [],  # noqa: B006
+    delegation_token: Tokens = [],  # noqa: B006
     cluster: OfCluster = False,
     prefixed: Prefixed = False,
     operation: Operations = [],  # noqa: B006
@@ -75,7 +80,14 @@ def add(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Add rules: each of these users, operations and hosts, on each of these resources."""
-    rules = combine(allow, deny, choose_resources(topic, group, transactional_id, cluster), prefixed, operation, host)
+    rules = combine(
+        allow,
+        deny,
+        choose_resources(topic, group, transactional_id, user, delegation_token, cluster),
+        prefixed,
+        operation,
+        host,
+    )
     if not operation:
         raise typer.BadParameter("give --operation")
     with wire(bootstrap, properties) as connected:
@@ -90,6 +102,8 @@ def remove(
     topic: Topics = [],  # noqa: B006
     group: Groups = [],  # noqa: B006
     transactional_id: Transactions = [],  # noqa: B006
+    user: Users = [],  # noqa: B006
+    delegation_token: Tokens = [],  # noqa: B006
     cluster: OfCluster = False,
     prefixed: Prefixed = False,
     operation: Operations = [],  # noqa: B006
@@ -101,7 +115,7 @@ def remove(
     rules = combine(
         allow,
         deny,
-        choose_resources(topic, group, transactional_id, cluster),
+        choose_resources(topic, group, transactional_id, user, delegation_token, cluster),
         prefixed,
         operation or [spell(Operation.ANY)],
         host or [""],
@@ -113,12 +127,19 @@ def remove(
 
 
 def choose_resources(
-    topics: list[str], groups: list[str], transactional_ids: list[str], cluster: bool
+    topics: list[str],
+    groups: list[str],
+    transactional_ids: list[str],
+    users: list[str],
+    tokens: list[str],
+    cluster: bool,
 ) -> list[tuple[ResourceType, str | None]]:
     return [
         *((ResourceType.TOPIC, name) for name in topics),
         *((ResourceType.GROUP, name) for name in groups),
         *((ResourceType.TRANSACTIONAL_ID, name) for name in transactional_ids),
+        *((ResourceType.USER, name if name == "*" else full(name)) for name in users),
+        *((ResourceType.DELEGATION_TOKEN, name) for name in tokens),
         *([(ResourceType.CLUSTER, CLUSTER_NAME)] if cluster else ()),
     ]
 
@@ -132,7 +153,7 @@ def combine(
     hosts: list[str],
 ) -> list[Rule]:
     if not resources:
-        raise typer.BadParameter("give --topic, --group, --transactional-id or --cluster")
+        raise typer.BadParameter("give --topic, --group, --transactional-id, --user, --delegation-token or --cluster")
     if not allow and not deny:
         raise typer.BadParameter("give --allow or --deny")
     known = {**OPERATIONS, spell(Operation.ANY): Operation.ANY}
@@ -144,7 +165,7 @@ def combine(
             kind,
             name,
             Pattern.PREFIXED if prefixed and kind is not ResourceType.CLUSTER else Pattern.LITERAL,
-            principal if ":" in principal else f"User:{principal}",
+            full(principal),
             host,
             known[operation],
             permission,
@@ -154,6 +175,10 @@ def combine(
         for operation in operations
         for host in hosts or ["*"]
     ]
+
+
+def full(principal: str) -> str:
+    return principal if ":" in principal else f"User:{principal}"
 
 
 def describe(rule: Rule) -> dict[str, str]:

@@ -17,8 +17,10 @@ from ottla.tools import (
     offsets,
     perf,
     pipeline,
+    quotas,
     reassign,
     replicas,
+    tokens,
     topics,
     transactions,
     users,
@@ -65,7 +67,9 @@ app.add_typer(reassign.app, name="reassign")
 app.add_typer(elect.app, name="elect")
 app.add_typer(replicas.app, name="replicas")
 app.add_typer(users.app, name="users")
+app.add_typer(tokens.app, name="tokens")
 app.add_typer(acl.app, name="acl")
+app.add_typer(quotas.app, name="quotas")
 app.add_typer(zookeeper.app, name="zookeeper")
 app.command()(produce)
 app.command()(consume)

@@ -33,15 +33,10 @@ class Member:
     def batch(self, size_max: int, *, follow: bool) -> list[Message]:
         """What has come in, possibly nothing."""
         taken: list[Message] = []
-        for message in take_batch(self._consumer, size_max):
-            index, offset, error = message.partition(), message.offset(), message.error()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            assert index is not None
-            assert offset is not None
-            if error is not None or offset >= self._ends.get(index, 0) - 1:
+        for index, offset, message in take_batch(self._consumer, size_max):
+            if message is None or offset >= self._ends.get(index, 0) - 1:
                 self._ends.pop(index, None)
-            if error is None:
+            if message is not None:
                 taken.append(message)
         return taken
 

@@ -3,7 +3,7 @@
 The end is where the partitions ended when reading began, so that it is reached even while others produce.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -34,15 +34,10 @@ class Reader:
     def batch(self, size_max: int, *, follow: bool) -> list[Message]:
         """What has come in, possibly nothing. Unless following, nothing beyond the ends."""
         taken: list[Message] = []
-        for message in take_batch(self._consumer, size_max):
-            index, offset, error = message.partition(), message.offset(), message.error()
-            if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            assert index is not None
-            assert offset is not None
-            if error is not None or offset >= self._ends[index] - 1:
+        for index, offset, message in take_batch(self._consumer, size_max):
+            if message is None or offset >= self._ends[index] - 1:
                 self.pending.discard(index)
-            if error is None and (follow or offset < self._ends[index]):
+            if message is not None and (follow or offset < self._ends[index]):
                 taken.append(message)
         return taken
 
@@ -61,10 +56,19 @@ class Source(Protocol):
     def note_printed(self, batch: Sequence[Message]) -> None: ...
 
 
-def take_batch(consumer: Consumer, size_max: int) -> list[Message]:
-    """Wait for one, then take what came with it: asked for many, the library waits until it has as many."""
+def take_batch(consumer: Consumer, size_max: int) -> Iterator[tuple[int, int, Message | None]]:
+    """Partition, offset and record; None for a record at the end of a partition.
+
+    Wait for one, then take what came with it: asked for many, the library waits until it has as many.
+    """
     first = consumer.poll(WAIT_S)
-    return [] if first is None else [first, *consumer.consume(min(size_max, BATCH) - 1, timeout=0)]
+    for message in [] if first is None else [first, *consumer.consume(min(size_max, BATCH) - 1, timeout=0)]:
+        index, offset, error = message.partition(), message.offset(), message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        assert index is not None
+        assert offset is not None
+        yield index, offset, message if error is None else None
 
 
 def new_consumer(bootstrap: str, properties: Sequence[str], isolation: str = "read_committed", **more: Any) -> Consumer:

@@ -270,7 +270,7 @@ def _constructor(cls: type, parsed: tuple[Field, ...]) -> Any:
             keywords.append(name)
         body.append(f"    self.{name} = {value}")
     head = f"def __init__(self, *, {', '.join(keywords)}):" if keywords else "def __init__(self):"
-    exec("\n".join([head, *(body or ["    pass"])]), space)
+    exec("\n".join([head, *(body or ["    pass"])]), space)  # nosec B102 # the text is made of our own schemas
     made: Any = space["__init__"]
     made.__qualname__ = f"{cls.__qualname__}.__init__"
     return made

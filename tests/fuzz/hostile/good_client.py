@@ -6,7 +6,9 @@ A process of its own, so that nothing the attacker does in Python counts as the 
 
 It answers each line on standard input with one JSON object: `rounds` (of a produce, a fetch and a metadata request),
 the longest wait of one request since the last line by the clock (`wall_s`) and in CPU time that the broker used
-meanwhile (`cpu_s`), which request that was (`what`), and what went wrong (`failure`). A request that has no answer yet
+meanwhile (`cpu_s`), which request that was (`what`), the waits that half and 99 % of the requests stay below by the
+clock (`p50_ms`, `p99_ms`), the same in time that the broker's loop worked meanwhile, which a busy machine does not
+change (`p99_work_ms`), and what went wrong (`failure`). A request that has no answer yet
 counts as long as it has waited. The line `start` forgets what came before. When the machine is slow just now, see
 `yardstick`, a wait counts as what it would be at the normal pace.
 """
@@ -36,6 +38,14 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def loop_s(pid: int) -> float:
+    """Time on a processor of the broker's first thread, which runs its loop; to the nanosecond on Linux."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except (OSError, ValueError):
+        return 0.0
+
+
 def slowness() -> float:
     """How many times longer everything takes just now than at the normal pace; one at least."""
     return max(1.0, yardstick_s() / NORMAL_S)
@@ -49,6 +59,8 @@ class GoodClient:
         self._began: tuple[float, float, str] | None = None
         self._worst = (0.0, 0.0, "")  # by what counts: the smaller of the two times
         self._rounds = 0
+        self._waits: list[float] = []  # of every request, by the clock
+        self._worked: list[float] = []  # and for how long the broker's loop worked meanwhile
         self._failure = ""
         self._body = array([string(TOPIC)]) + b"\0"
         self._data = batch([b"a small record"])
@@ -73,8 +85,11 @@ class GoodClient:
     def _timed(self, what, call):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         with self._lock:
             self._began = time.monotonic(), cpu_s(self._pid), what
+        began, worked = time.monotonic(), loop_s(self._pid)
         answer = call()
         with self._lock:
+            self._waits.append(time.monotonic() - began)
+            self._worked.append(loop_s(self._pid) - worked)
             self._note()
             self._began = None
         return answer
@@ -96,12 +111,19 @@ class GoodClient:
         with self._lock:
             self._note()
             wall_s, cpu, what = self._worst
-            return {"rounds": self._rounds, "wall_s": wall_s, "cpu_s": cpu, "what": what, "failure": self._failure}
+            told = {"rounds": self._rounds, "wall_s": wall_s, "cpu_s": cpu, "what": what, "failure": self._failure}
+            told |= {"p50_ms": percentile_ms(self._waits, 0.5), "p99_ms": percentile_ms(self._waits, 0.99)}
+            return told | {"p99_work_ms": percentile_ms(self._worked, 0.99)}
 
     def start(self) -> None:
         with self._lock:
             self._worst = (0.0, 0.0, "")
             self._rounds = 0
+            self._waits, self._worked = [], []
+
+
+def percentile_ms(waits: list[float], share: float) -> float:
+    return sorted(waits)[int(len(waits) * share)] * 1000 if waits else 0.0
 
 
 def main() -> None:

@@ -14,12 +14,13 @@ from test_broker import create, produce, read
 from ottla import BrokerThread
 from ottla.config import load, topic_config
 from ottla.disk import RealDisk
+from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ottla.disk import Entry
+    from ottla.disk import Entry, File
 
 
 class Unreadable(RealDisk):
@@ -60,6 +61,31 @@ def test_whatever_befalls_one_log_the_others_open(
     assert [everything(log) for log in found.logs.values()] == [everything(log)] * 2
     assert sum(record.message == "log offline" and record.exc_info is None for record in caplog.records) == 1
     assert a_store(tmp_path).logs["orders", 1].end == 2, "nothing of it was touched"
+
+
+class Unopenable(RealDisk):
+    """No file can be opened while there is an `error`."""
+
+    error: OSError | None = None
+
+    def open(self, path: str | os.PathLike[str], *, create: bool = False) -> File:
+        if self.error is not None:
+            raise self.error
+        return super().open(path, create=create)
+
+
+def test_a_file_that_cannot_be_opened_now_is_an_error_of_its_log(tmp_path: Path) -> None:
+    """Whoever reads many logs catches the errors of each: a raw one would end the whole request."""
+    disk = Unopenable()
+    log = a_store(tmp_path, disk=disk).create("orders", 0, TOPIC_ID, topic_config(load({}), {}), 0)
+    append(log, produced(2))
+    log.active.let_go()  # as when others need the descriptor
+    disk.error = OSError(errno.EMFILE, "Too many open files", "orders-0")
+    with pytest.raises(BrokerError) as raised:
+        log.read(0, 1000, offset_max=2)
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    disk.error = None
+    assert log.read(0, 1000, offset_max=2) is not None
 
 
 def test_a_broker_serves_the_others_and_refuses_the_broken_one(

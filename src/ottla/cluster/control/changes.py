@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.cluster import alterations, plans, znodes
+from ottla.cluster import alterations, entity_nodes, plans, znodes
 from ottla.cluster.control.awaiting import Awaiting
 from ottla.cluster.image import EVERY_BROKER
-from ottla.cluster.metadata_store import Create, Delete, NodeExists, NoNode, Set, StoreError, Unavailable
+from ottla.cluster.metadata_store import BadVersion, Create, Delete, NodeExists, NoNode, Set, StoreError, Unavailable
 from ottla.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ottla.cluster.plans import NewTopic
 
 KNOWN_S = 5.0  # how long an answer waits for this broker to hear of its own change
+TRIES = 20  # of a write that others are in the way of
 LEADER_S = 2.0  # how long a client that had a topic made by asking for it waits for a leader
 
 
@@ -100,15 +101,49 @@ class Changes:
 
     async def alter_user(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Change what is kept of a user. Its node stays, as in Kafka: there may be others below it."""
+        await self.alter_entity(znodes.user_node(name), changes)
+
+    async def alter_entity(self, node: str, changes: Mapping[str, str | None]) -> None:
+        """The same of anybody who may have a quota, given by the path of the node below /config."""
         async with self._deciding:
             await self._metadata.turns.pause()
-            present = self._metadata.image.users.get(name, {})
-            after = alterations.change_user(present, changes)
-            if after == present:
-                return
-            path = znodes.user_config_path(name)
-            await self._write_options("users", path.removeprefix(f"{znodes.USER_CONFIGS}/"), path, after)
-        await self._awaiting.until(lambda image: image.users.get(name, {}) == after, KNOWN_S)
+            await self._write_entity(node, changes)
+        user = znodes.user_at(node)
+
+        def is_known(image: Image) -> bool:
+            kept = image.quotas.get(node, {}) if user is None else image.users.get(user, {})
+            return all(kept.get(name) == value for name, value in changes.items())  # others may change the rest
+
+        await self._awaiting.until(is_known, KNOWN_S)
+
+    async def _write_entity(self, node: str, changes: Mapping[str, str | None]) -> None:
+        """Write what is kept of somebody. Another broker may write at the same time: then it is read again."""
+        path = znodes.entity_path(node)
+        kind, _, name = node.partition("/")
+        try:
+            for _ in range(TRIES):
+                found = await entity_nodes.read(self._store, path)
+                present = znodes.decode_configs(found.data) if found is not None else {}
+                after = alterations.change_user(present, changes)
+                if after == present:
+                    return
+                data = znodes.encode_configs(after)
+                if found is None:
+                    ops = [*await entity_nodes.make_parents(self._store, node), Create(path, data)]
+                else:
+                    ops = [Set(path, data, found.stat.version)]
+                try:
+                    await self._store.multi([*ops, znodes.notify_of_config(kind, name)])
+                    return
+                except (BadVersion, NoNode, NodeExists):
+                    continue
+        except Unavailable as error:
+            raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata cannot be written: {error}") from error
+        except StoreError as error:
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{type(error).__name__} {error.path}") from error
+        except znodes.MALFORMED as error:
+            raise BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{path} cannot be understood") from error
+        raise BrokerError(ErrorCode.REQUEST_TIMED_OUT, f"{path} is written by others all the time")
 
     async def _write_options(self, kind: str, name: str, path: str, pairs: Mapping[str, str]) -> None:
         """Write options and the notice of them. The node may be missing, and that of a group, or of a subscription to

@@ -10,6 +10,7 @@ from nicegui import ui
 
 from ottla.console.web.guard import LOOPBACK, Guard, Keys
 from ottla.console.web.pages import (
+    access,
     audit,
     brokers,
     group,
@@ -38,11 +39,12 @@ PAGES = (
     reassignment,
     queries,
     transactions,
+    access,
     zookeeper,
     audit,
 )
 WEBSOCKET_MAX = 1 << 20
-EVERYWHERE = ("0.0.0.0", "::", "")
+EVERYWHERE = ("0.0.0.0", "::", "")  # nosec B104 # what to look for, not where to listen
 
 
 def application(console: Console) -> Guard:

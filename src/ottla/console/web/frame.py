@@ -30,6 +30,7 @@ MENU: Final = (
     ("/reassignment", "Reassignment", "swap_horiz"),
     ("/queries", "Queries", "account_tree"),
     ("/transactions", "Transactions", "receipt_long"),
+    ("/access", "Access", "lock"),
     ("/zookeeper", "ZooKeeper", "forest"),
     ("/audit", "Audit", "history"),
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nicegui import run, ui
+from nicegui import ui
 
-from ottla.client.failure import Failed
 from ottla.console.web import units
 from ottla.console.web.frame import attempt, user
-from ottla.console.web.table import Column, Paged
+from ottla.console.web.listing import Listing
+from ottla.console.web.table import Column
 
 if TYPE_CHECKING:
     from ottla.console.console import Console
@@ -25,7 +25,7 @@ SOURCES: Final = {
     7: "client metrics",
     8: "group",
 }
-RETRY_S: Final = 5.0
+DEFAULT: Final = 5
 LIVE: Final = (1, 2, 3)
 
 
@@ -34,16 +34,16 @@ class OptionsTable:
         self._console = console
         self._kind = kind
         self._name = name
-        self._options: list[Option] = []
-        self._only_set = False
         may = console.actions.allowed
 
         def tools() -> None:
-            ui.switch("Only those that were set", on_change=self._toggle).props("dense")
+            ui.switch("Only those that were set", on_change=lambda event: self._choose(bool(event.value))).props(
+                "dense"
+            )
             if may:
                 ui.label("Click a row to change it.").classes("o-soft")
 
-        self.table: Paged[Option] = Paged(
+        self._listing: Listing[Option] = Listing(
             [
                 Column("Option", lambda one: one.name, lambda one: one.name),
                 Column("Value", show_value, show_value, tone=lambda one: "o-mono"),
@@ -59,7 +59,8 @@ class OptionsTable:
                     tone=lambda one: "o-soft",
                 ),
             ],
-            self._list_options,
+            lambda: console.actions.options(kind, name),
+            what="The options",
             key=lambda one: one.name,
             find=lambda one: f"{one.name} {one.value}",
             size=25,
@@ -69,30 +70,10 @@ class OptionsTable:
             mark="options",
             tools=tools,
         )
-        self._trouble = ui.label().classes("o-warn o-wrap")
-        ui.timer(0.05, self.load, once=True)
-        ui.timer(RETRY_S, self._again)
 
-    async def _again(self) -> None:
-        """A broker that did not answer may do so by now."""
-        if not self._options:
-            await self.load()
-
-    async def load(self) -> None:
-        try:
-            self._options = await run.io_bound(self._console.actions.options, self._kind, self._name) or []
-        except Failed as error:
-            self._trouble.set_text(f"The options are not known now: {error}")
-            return
-        self._trouble.set_text("")
-        self.table.update()
-
-    def _toggle(self) -> None:
-        self._only_set = not self._only_set
-        self.table.update()
-
-    def _list_options(self) -> list[Option]:
-        return [one for one in self._options if not self._only_set or one.config_source != 5]
+    def _choose(self, only_set: bool) -> None:
+        self._listing.accepts = lambda one: not only_set or one.config_source != DEFAULT
+        self._listing.table.update()
 
     async def _edit(self, one: Option) -> None:
         if one.read_only:
@@ -121,7 +102,7 @@ class OptionsTable:
             actions.set_option, who, self._kind, self._name, one.name, chosen, done=f"{one.name} is changed"
         )
         if done:
-            await self.load()
+            await self._listing.load()
 
 
 def show_value(one: Option) -> str:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 from ottla.errors import ErrorCode, description
 from ottla.handlers.gates.gate import Reply, guards
 from ottla.wire.access import Operation
-from ottla.wire.messages.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from ottla.wire.messages.acls import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+)
 from ottla.wire.messages.auth import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -30,6 +38,12 @@ from ottla.wire.messages.peers import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
+from ottla.wire.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntryData,
+    DescribeClientQuotasRequest,
+)
 from ottla.wire.messages.topics import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
@@ -49,13 +63,11 @@ if TYPE_CHECKING:
 CLUSTER_REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def demanding(operation: Operation) -> Callable[[Guard, Any], Steps[None]]:
-    """A gate that asks for one right on the cluster, of requests whose answers have an error for all."""
+def demanding(operation: Operation) -> Callable[[Guard, Any], None]:
+    """A gate that asks for one right on the cluster."""
 
-    def gate(guard: Guard, request: Any) -> Steps[None]:
+    def gate(guard: Guard, request: Any) -> None:
         guard.demand_cluster(operation)
-        if False:
-            yield
 
     return gate
 
@@ -80,6 +92,7 @@ for right, requests in (
             ListPartitionReassignmentsRequest,
         ),
     ),
+    (Operation.DESCRIBE_CONFIGS, (DescribeClientQuotasRequest,)),
     (Operation.ALTER, (AlterPartitionReassignmentsRequest,)),
 ):
     for one in requests:
@@ -87,11 +100,7 @@ for right, requests in (
 
 
 @guards(CreateAclsRequest)
-def create_acls(guard: Guard, request: CreateAclsRequest) -> Steps[Reply | None]:
-    from ottla.wire.messages.acls import AclCreationResult, CreateAclsResponse
-
-    if False:
-        yield
+def create_acls(guard: Guard, request: CreateAclsRequest) -> Reply | None:
     if guard.allows_cluster(Operation.ALTER):
         return None
     refused = AclCreationResult(error_code=CLUSTER_REFUSED, error_message=description(CLUSTER_REFUSED))
@@ -99,11 +108,7 @@ def create_acls(guard: Guard, request: CreateAclsRequest) -> Steps[Reply | None]
 
 
 @guards(DeleteAclsRequest)
-def delete_acls(guard: Guard, request: DeleteAclsRequest) -> Steps[Reply | None]:
-    from ottla.wire.messages.acls import DeleteAclsFilterResult, DeleteAclsResponse
-
-    if False:
-        yield
+def delete_acls(guard: Guard, request: DeleteAclsRequest) -> Reply | None:
     if guard.allows_cluster(Operation.ALTER):
         return None
     refused = DeleteAclsFilterResult(
@@ -144,6 +149,21 @@ def alter_scram(guard: Guard, request: AlterUserScramCredentialsRequest) -> Step
         )
         yield
     return Reply(AlterUserScramCredentialsResponse(results=results))
+
+
+@guards(AlterClientQuotasRequest)
+def alter_quotas(guard: Guard, request: AlterClientQuotasRequest) -> Steps[Reply | None]:
+    if guard.allows_cluster(Operation.ALTER_CONFIGS):
+        return None
+    entries = []
+    for entry in request.entries:
+        entries.append(
+            AlterClientQuotasResponseEntryData(
+                error_code=CLUSTER_REFUSED, error_message=description(CLUSTER_REFUSED), entity=entry.entity
+            )
+        )
+        yield
+    return Reply(AlterClientQuotasResponse(entries=entries))
 
 
 @guards(AlterReplicaLogDirsRequest)

@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ottla.errors import BrokerError, ErrorCode, Hangup
-from ottla.handlers.gates.gate import Reply, extend, guards, sift
+from ottla.handlers.gates.gate import Reply, at_once, extend, guards, list_refusals, sift_list
 from ottla.records.batch import TRANSACTIONAL
 from ottla.replica.sessions import EPOCH_FINAL, EPOCH_INITIAL
 from ottla.wire.access import Operation, ResourceType
 from ottla.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
-from ottla.wire.messages.offsets import (
-    EpochEndOffset,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsTopicResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderTopicResult,
-)
-from ottla.wire.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
-from ottla.wire.messages.topics import (
-    DeleteRecordsPartitionResult,
-    DeleteRecordsRequest,
-    DeleteRecordsTopicResult,
-)
-from ottla.wire.messages.transactions import (
-    DescribeProducersRequest,
-    PartitionResponse,
-    TopicResponse,
-)
+from ottla.wire.messages.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from ottla.wire.messages.produce import ProduceRequest
+from ottla.wire.messages.topics import DeleteRecordsRequest
+from ottla.wire.messages.transactions import DescribeProducersRequest
 
 if TYPE_CHECKING:
     from ottla.handlers.call import Steps
-    from ottla.handlers.gates.gate import Finish, Guard
+    from ottla.handlers.gates.gate import Finish, Guard, Outcome
     from ottla.replica.sessions import Key
     from ottla.wire.messages.fetch import FetchTopic
     from ottla.wire.messages.produce import TopicProduceData
@@ -48,28 +28,27 @@ BATCHES = 3  # the first version of Produce with them
 
 
 @guards(ProduceRequest)
-def produce(guard: Guard, request: ProduceRequest) -> Steps[Finish | Reply | None]:
+def produce(guard: Guard, request: ProduceRequest) -> Outcome:
     """In one go: the records lie in a frame that is lent for this turn only."""
-    if False:
-        yield
     if guard.call.version >= BATCHES and has_transactions(request):
         name = request.transactional_id
         if name is None or not guard.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
-            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            return answer_produce(request, None, [refuse_produce(topic, code) for topic in request.topic_data])
-    kept, refused = [], []
+            return Reply(refuse_produce(guard, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    kept: list[TopicProduceData] = []
+    refused: list[TopicProduceData] = []
     for topic in request.topic_data:
         known = topic.name or guard.topic_name(topic.topic_id)
-        if known is not None and not guard.allows_topic(Operation.WRITE, known):
-            refused.append(refuse_produce(topic, TOPIC_REFUSED))
-        else:
-            kept.append(topic)
+        allowed = known is None or guard.allows_topic(Operation.WRITE, known)
+        (kept if allowed else refused).append(topic)
     if not refused:
         return None
-    request.topic_data = kept
     if not kept:
-        return answer_produce(request, None, refused)
-    return lambda response: answer_produce(request, response, refused).response
+        return Reply(refuse_produce(guard, request, TOPIC_REFUSED))
+    request.topic_data = kept
+    if request.acks == 0:  # what is allowed is appended, and the end of the connection says that something is not
+        return lambda response: refuse_produce(guard, request, TOPIC_REFUSED)
+    refusals = list_refusals(guard, request, refused, TOPIC_REFUSED, of="topic_data", into="responses")
+    return extend("responses", at_once(refusals))
 
 
 def has_transactions(request: ProduceRequest) -> bool:
@@ -80,24 +59,10 @@ def has_transactions(request: ProduceRequest) -> bool:
     )
 
 
-def refuse_produce(topic: TopicProduceData, code: ErrorCode) -> TopicProduceResponse:
-    return TopicProduceResponse(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partition_responses=[
-            PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1) for data in topic.partition_data
-        ],
-    )
-
-
-def answer_produce(
-    request: ProduceRequest, response: ProduceResponse | None, refused: list[TopicProduceResponse]
-) -> Reply:
+def refuse_produce(guard: Guard, request: ProduceRequest, code: ErrorCode) -> Any:
     if request.acks == 0:
         raise Hangup("a produce with acks=0 is not allowed")
-    answer = response or ProduceResponse(responses=[])
-    answer.responses += refused
-    return Reply(answer)
+    return at_once(guard.refuse(request, code))
 
 
 @guards(FetchRequest)
@@ -159,82 +124,21 @@ def refuse_fetch(denied: dict[Key, None]) -> list[FetchableTopicResponse]:
 
 @guards(ListOffsetsRequest)
 def list_offsets(guard: Guard, request: ListOffsetsRequest) -> Steps[Finish | None]:
-    request.topics, refused = yield from sift(
-        guard, Operation.DESCRIBE, request.topics, ResourceType.TOPIC, lambda topic: topic.name
-    )
-    return extend(
-        "topics",
-        [
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=TOPIC_REFUSED)
-                    for one in topic.partitions
-                ],
-            )
-            for topic in refused
-        ],
-    )
+    return sift_list(guard, request, Operation.DESCRIBE)
 
 
 @guards(OffsetForLeaderEpochRequest)
-def offset_for_leader_epoch(guard: Guard, request: OffsetForLeaderEpochRequest) -> Steps[Finish | None]:
+def offset_for_leader_epoch(guard: Guard, request: OffsetForLeaderEpochRequest) -> Steps[Finish | None] | None:
     if guard.allows_cluster(Operation.CLUSTER_ACTION):
         return None
-    request.topics, refused = yield from sift(
-        guard, Operation.DESCRIBE, request.topics, ResourceType.TOPIC, lambda topic: topic.topic
-    )
-    return extend(
-        "topics",
-        [
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    EpochEndOffset(error_code=TOPIC_REFUSED, partition=one.partition) for one in topic.partitions
-                ],
-            )
-            for topic in refused
-        ],
-    )
+    return sift_list(guard, request, Operation.DESCRIBE, name_of=lambda item: str(item.topic))
 
 
 @guards(DeleteRecordsRequest)
 def delete_records(guard: Guard, request: DeleteRecordsRequest) -> Steps[Finish | None]:
-    request.topics, refused = yield from sift(
-        guard, Operation.DELETE, request.topics, ResourceType.TOPIC, lambda topic: topic.name
-    )
-    return extend(
-        "topics",
-        [
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    DeleteRecordsPartitionResult(
-                        partition_index=one.partition_index, low_watermark=-1, error_code=TOPIC_REFUSED
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in refused
-        ],
-    )
+    return sift_list(guard, request, Operation.DELETE)
 
 
 @guards(DescribeProducersRequest)
 def describe_producers(guard: Guard, request: DescribeProducersRequest) -> Steps[Finish | None]:
-    request.topics, refused = yield from sift(
-        guard, Operation.READ, request.topics, ResourceType.TOPIC, lambda topic: topic.name
-    )
-    return extend(
-        "topics",
-        [
-            TopicResponse(
-                name=topic.name,
-                partitions=[
-                    PartitionResponse(partition_index=index, error_code=TOPIC_REFUSED, active_producers=[])
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in refused
-        ],
-    )
+    return sift_list(guard, request, Operation.READ)

@@ -5,24 +5,25 @@
 
 A gate takes out of the request what its sender may not do, and returns a function that puts the refusals into the
 answer; or None, if nothing was taken out. BrokerError refuses the whole request. `Reply` is an answer without the
-handler. A gate is a generator that yields after each element: long lists are checked in slices.
+handler. A gate that goes through a list is a generator that yields after each element, and so is the function that goes
+through the list of an answer: long lists are checked in slices. Others are plain functions.
 
-Handlers know nothing of this: without an authorizer no gate is ever called. `UNGUARDED` names
-the APIs that are open to all who are connected; every other must have a gate, which `tests/handlers/gates` checks.
+Handlers know nothing of this: without an authorizer no gate is ever called. `UNGUARDED` names the APIs that are open to
+all who are connected; every other must have a gate, which `tests/handlers/gates` checks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ottla.errors import BrokerError, ErrorCode, Hangup
 from ottla.security.acl import CLUSTER_NAME
-from ottla.wire import apis
+from ottla.wire import apis, refusal
 from ottla.wire.access import Operation, ResourceType
-from ottla.wire.schema import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
     from ottla.security.authorizer import Authorizer
     from ottla.wire.schema import Spec
 
-    Finish: TypeAlias = Callable[[Any], Any]
+    Finish: TypeAlias = Callable[[Any], Any]  # of an answer: the finished one, or the steps to it
+    Outcome: TypeAlias = Finish | "Reply" | None
     Handler: TypeAlias = Callable[[Parts, Call, Any], Any]
 
 T = TypeVar("T")
 Gate = TypeVar("Gate", bound="Callable[..., Any]")
 GATES: dict[int, Callable[..., Steps[Any]]] = {}
-# SASL, versions, a client's own metrics, and descriptions of a cluster that tell no names: for everybody.
+# SASL, versions, delegation tokens (refused for all) and a client's own metrics.
 UNGUARDED: Final = frozenset((17, 18, 36, 38, 39, 40, 41, 71, 72))
 STEPS_AT_ONCE: Final = 200
 REFUSED: Final = {
@@ -89,6 +91,11 @@ class Guard:
     def operations(self, kind: ResourceType, name: str) -> int:
         return self._authorizer.operations(self.principal, self.host, kind, name)
 
+    def refuse(self, request: Any, code: ErrorCode) -> Steps[Any]:
+        """The answer that says this error of all that the request asks for."""
+        key = self.call.key
+        return refusal.refuse_in_steps(key, apis.BY_KEY[key].response, request, self.call.version, code)
+
     def topic_name(self, topic_id: bytes) -> str | None:
         return self.parts.metadata.image.names_by_id.get(topic_id)
 
@@ -113,10 +120,8 @@ def put_behind_gate(key: int, handler: Handler, authorizer: Authorizer) -> Handl
         assert key in UNGUARDED, f"API {key} has no gate"
         return handler
 
-    response = apis.BY_KEY[key].response
-
     def handle(parts: Parts, call: Call, request: Any) -> Any:
-        steps = check(gate(Guard(authorizer, parts, call), request), response)
+        steps = check(gate, Guard(authorizer, parts, call), request)
         try:
             for _ in range(STEPS_AT_ONCE):
                 next(steps)
@@ -127,37 +132,27 @@ def put_behind_gate(key: int, handler: Handler, authorizer: Authorizer) -> Handl
     return handle
 
 
-def check(steps: Steps[Finish | Reply | None], response: type) -> Steps[Finish | Reply | None]:
+def check(gate: Callable[[Guard, Any], Any], guard: Guard, request: Any) -> Steps[Outcome]:
     """The outcome of a gate; a request that it refuses as a whole is answered with the error and nothing else."""
     try:
-        return (yield from steps)
+        outcome = gate(guard, request)
+        if outcome.__class__ is GeneratorType:
+            outcome = yield from outcome
     except BrokerError as error:
-        return Reply(refuse(response, error))
+        answer = yield from guard.refuse(request, error.code)
+        return None if answer is None else Reply(answer)  # who asks for nothing gets the handler's answer
+    result: Outcome = outcome
+    return result
 
 
-def refuse(response: type, error: BrokerError) -> Any:
-    known = fields(response)
-    values: dict[str, Any] = {
-        field.name: None if field.nullable else [] if field.array else field.default
-        for field in known
-        if field.required
-    }
-    values["error_code"] = error.code
-    if any(field.name == "error_message" for field in known):
-        values["error_message"] = error.message or None
-    return response(**values)
-
-
-def proceed(handler: Handler, parts: Parts, call: Call, request: Any, outcome: Finish | Reply | None) -> Any:
+def proceed(handler: Handler, parts: Parts, call: Call, request: Any, outcome: Outcome) -> Any:
     if isinstance(outcome, Reply):
         return outcome.response
     response = handler(parts, call, request)
     return response if outcome is None else finish_later(response, outcome)
 
 
-def proceed_slowly(
-    handler: Handler, parts: Parts, call: Call, request: Any, steps: Steps[Finish | Reply | None]
-) -> Steps[Any]:
+def proceed_slowly(handler: Handler, parts: Parts, call: Call, request: Any, steps: Steps[Outcome]) -> Steps[Any]:
     response = proceed(handler, parts, call, request, (yield from steps))
     if response.__class__ is GeneratorType:
         response = yield from response
@@ -176,33 +171,68 @@ def finish_later(response: Any, finish: Finish) -> Any:
 
 
 def finish_steps(steps: Steps[Any], finish: Finish) -> Steps[Any]:
-    return finish_later((yield from steps), finish)
+    response = finish_later((yield from steps), finish)
+    if response.__class__ is GeneratorType:
+        response = yield from response
+    return response
 
 
 async def finish_coroutine(response: Coroutine[None, None, Any], finish: Finish) -> Any:
-    return finish(await response)
+    return await complete(finish(await response))
+
+
+async def complete(response: Any) -> Any:
+    """Bring the steps to an answer to their end, in turns with everybody else."""
+    if response.__class__ is not GeneratorType:
+        return response
+    while True:
+        try:
+            for _ in range(STEPS_AT_ONCE):
+                next(response)
+        except StopIteration as end:
+            return end.value
+        await asyncio.sleep(0)
 
 
 def finish_future(response: asyncio.Future[Any], finish: Finish) -> asyncio.Future[Any]:
     """A future that is cancelled with the other, either way: a client that has left waits for nothing."""
-    finished: asyncio.Future[Any] = response.get_loop().create_future()
+    loop = response.get_loop()
+    finished: asyncio.Future[Any] = loop.create_future()
+    tasks: list[asyncio.Task[Any]] = []  # so that one is not lost before it is done
 
-    def settle(done: asyncio.Future[Any]) -> None:
+    def settle(done: asyncio.Future[Any], finish: Finish) -> None:
         if finished.done():
             return
         if done.cancelled():
             finished.cancel()
-        elif (error := done.exception()) is not None:
-            finished.set_exception(error)
-        else:
+            return
+        error, answer = done.exception(), None
+        if error is None:
             try:
-                finished.set_result(finish(done.result()))
+                answer = finish(done.result())
             except Hangup as hangup:
-                finished.set_exception(hangup)
+                error = hangup
+        if error is not None:
+            finished.set_exception(error)
+        elif answer.__class__ is GeneratorType:
+            tasks.append(loop.create_task(complete(answer)))
+            tasks[0].add_done_callback(lambda done: settle(done, lambda same: same))
+        else:
+            finished.set_result(answer)
 
-    response.add_done_callback(settle)
+    response.add_done_callback(lambda done: settle(done, finish))
     finished.add_done_callback(lambda done: response.cancel() if done.cancelled() else None)
     return finished
+
+
+def at_once(steps: Steps[T]) -> T:
+    """The end of the steps, without a turn for anybody else."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def sift(
@@ -215,6 +245,35 @@ def sift(
         (kept if guard.allows(operation, kind, name_of(item)) else refused).append(item)
         yield
     return kept, refused
+
+
+def sift_list(
+    guard: Guard,
+    request: Any,
+    operation: Operation,
+    kind: ResourceType = ResourceType.TOPIC,
+    *,
+    of: str = "topics",
+    into: str = "topics",
+    name_of: Callable[[Any], str] = lambda item: str(item.name),
+) -> Steps[Finish | None]:
+    """Take out of a list of the request what is not allowed, and say so in the same list of the answer."""
+    kept, refused = yield from sift(guard, operation, getattr(request, of), kind, name_of)
+    setattr(request, of, kept)
+    return extend(into, (yield from list_refusals(guard, request, refused, REFUSED[kind], of=of, into=into)))
+
+
+def list_refusals(
+    guard: Guard, request: Any, refused: list[Any], code: ErrorCode, *, of: str = "topics", into: str = "topics"
+) -> Steps[list[Any]]:
+    """What an answer says of these elements of the request's list."""
+    if not refused:
+        return []
+    only = copy.copy(request)
+    setattr(only, of, refused)
+    answer = yield from guard.refuse(only, code)
+    refusals: list[Any] = getattr(answer, into)
+    return refusals
 
 
 def extend(field: str, refusals: list[Any]) -> Finish | None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.coord.groups.describing import refuse
 from ottla.errors import BrokerError, ErrorCode
-from ottla.handlers.gates.gate import Reply, extend, guards, sift
+from ottla.handlers.gates.gate import Reply, extend, guards, list_refusals, sift, sift_list
 from ottla.wire.access import Operation, ResourceType
-from ottla.wire.messages import consumers
 from ottla.wire.messages.commits import (
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
     OffsetDeleteRequest,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -30,14 +28,11 @@ from ottla.wire.messages.consumers import (
     ConsumerGroupHeartbeatRequest,
 )
 from ottla.wire.messages.groups import (
-    Coordinator,
-    DeletableGroupResult,
     DeleteGroupsRequest,
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     FindCoordinatorRequest,
-    FindCoordinatorResponse,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -48,11 +43,13 @@ from ottla.wire.messages.groups import (
 
 if TYPE_CHECKING:
     from ottla.handlers.call import Steps
-    from ottla.handlers.gates.gate import Finish, Guard
-    from ottla.wire.messages.commits import OffsetCommitRequestTopic, OffsetFetchRequestGroup
+    from ottla.handlers.gates.gate import Finish, Guard, Outcome
+    from ottla.wire.messages import consumers
+    from ottla.wire.messages.commits import OffsetFetchRequestGroup
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 GROUP_REFUSED, TOPIC_REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+TOPICS_HIDDEN = "The group has described topic(s) that the client is not authorized to describe."
 GROUP_KEY, TRANSACTION_KEY = 0, 1  # what FindCoordinator may ask for
 MANY_KEYS = 4  # the first version of FindCoordinator with a list
 MANY_GROUPS = 8  # the first version of OffsetFetch with a list
@@ -62,31 +59,28 @@ NO_OFFSET = -1
 
 
 @guards(FindCoordinatorRequest)
-def find_coordinator(guard: Guard, request: FindCoordinatorRequest) -> Steps[Finish | Reply | None]:
+def find_coordinator(guard: Guard, request: FindCoordinatorRequest) -> Steps[Finish | None] | None:
     if request.key_type not in (GROUP_KEY, TRANSACTION_KEY):
         guard.demand_cluster(Operation.CLUSTER_ACTION)
         return None
-    kind, code = GROUP, GROUP_REFUSED
-    if request.key_type == TRANSACTION_KEY:
-        kind, code = ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    kind = GROUP if request.key_type == GROUP_KEY else ResourceType.TRANSACTIONAL_ID
     if guard.call.version < MANY_KEYS:
-        if guard.allows(Operation.DESCRIBE, kind, request.key):
-            return None
-        return Reply(FindCoordinatorResponse(error_code=code, error_message=None, node_id=-1, host="", port=-1))
-    request.coordinator_keys, refused = yield from sift(
-        guard, Operation.DESCRIBE, request.coordinator_keys, kind, lambda key: key
-    )
-    return extend(
-        "coordinators",
-        [Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=None) for key in refused],
+        guard.demand(Operation.DESCRIBE, kind, request.key)
+        return None
+    return sift_list(
+        guard,
+        request,
+        Operation.DESCRIBE,
+        kind,
+        of="coordinator_keys",
+        into="coordinators",
+        name_of=str,
     )
 
 
-def demand_read(guard: Guard, request: Any) -> Steps[None]:
+def demand_read(guard: Guard, request: Any) -> None:
     """Of a member's requests: whoever reads for a group."""
     guard.demand(Operation.READ, GROUP, request.group_id)
-    if False:
-        yield
 
 
 for member_request in (JoinGroupRequest, HeartbeatRequest, LeaveGroupRequest):
@@ -94,12 +88,10 @@ for member_request in (JoinGroupRequest, HeartbeatRequest, LeaveGroupRequest):
 
 
 @guards(SyncGroupRequest)
-def sync_group(guard: Guard, request: SyncGroupRequest) -> Steps[None]:
+def sync_group(guard: Guard, request: SyncGroupRequest) -> None:
     """A request that is not whole is refused for that, whoever sends it."""
     if guard.call.version < NAMES_PROTOCOLS or None not in (request.protocol_type, request.protocol_name):
         guard.demand(Operation.READ, GROUP, request.group_id)
-    if False:
-        yield
 
 
 @guards(ConsumerGroupHeartbeatRequest)
@@ -121,10 +113,10 @@ def describe_groups(guard: Guard, request: DescribeGroupsRequest) -> Steps[Finis
         for name in refused
     ]
 
-    def finish(response: DescribeGroupsResponse) -> DescribeGroupsResponse:
-        if request.include_authorized_operations:
-            for group in response.groups:
-                group.authorized_operations = guard.operations(GROUP, group.group_id)
+    def finish(response: DescribeGroupsResponse) -> Steps[DescribeGroupsResponse]:
+        for group in response.groups if request.include_authorized_operations else ():
+            group.authorized_operations = guard.operations(GROUP, group.group_id)
+            yield
         response.groups += refusals
         return response
 
@@ -134,12 +126,13 @@ def describe_groups(guard: Guard, request: DescribeGroupsRequest) -> Steps[Finis
 @guards(ConsumerGroupDescribeRequest)
 def consumer_group_describe(guard: Guard, request: ConsumerGroupDescribeRequest) -> Steps[Finish | None]:
     request.group_ids, refused = yield from sift(guard, Operation.DESCRIBE, request.group_ids, GROUP, lambda name: name)
-    refusals = [refuse_consumer_group(name, GROUP_REFUSED) for name in refused]
+    refusals = [refuse(name, GROUP_REFUSED) for name in refused]
 
-    def finish(response: ConsumerGroupDescribeResponse) -> ConsumerGroupDescribeResponse:
+    def finish(response: ConsumerGroupDescribeResponse) -> Steps[ConsumerGroupDescribeResponse]:
         for at, group in enumerate(response.groups):
+            yield
             if not all(guard.allows_topic(Operation.DESCRIBE, name) for name in topics_of(group)):
-                response.groups[at] = refuse_consumer_group(group.group_id, TOPIC_REFUSED)
+                response.groups[at] = refuse(group.group_id, TOPIC_REFUSED, TOPICS_HIDDEN)
             elif request.include_authorized_operations and not group.error_code:
                 group.authorized_operations = guard.operations(GROUP, group.group_id)
         response.groups += refusals
@@ -158,30 +151,15 @@ def topics_of(group: consumers.DescribedGroup) -> set[str]:
     return names
 
 
-def refuse_consumer_group(name: str, code: ErrorCode) -> consumers.DescribedGroup:
-    return consumers.DescribedGroup(
-        error_code=code,
-        error_message="The group has described topic(s) that the client is not authorized to describe."
-        if code is TOPIC_REFUSED
-        else None,
-        group_id=name,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        assignor_name="",
-        members=[],
-    )
-
-
 @guards(ListGroupsRequest)
-def list_groups(guard: Guard, request: ListGroupsRequest) -> Steps[Finish | None]:
-    if False:
-        yield
+def list_groups(guard: Guard, request: ListGroupsRequest) -> Finish | None:
     if guard.allows_cluster(Operation.DESCRIBE):
         return None
 
-    def finish(response: ListGroupsResponse) -> ListGroupsResponse:
-        response.groups = [one for one in response.groups if guard.allows(Operation.DESCRIBE, GROUP, one.group_id)]
+    def finish(response: ListGroupsResponse) -> Steps[ListGroupsResponse]:
+        response.groups, _ = yield from sift(
+            guard, Operation.DESCRIBE, response.groups, GROUP, lambda group: group.group_id
+        )
         return response
 
     return finish
@@ -189,39 +167,30 @@ def list_groups(guard: Guard, request: ListGroupsRequest) -> Steps[Finish | None
 
 @guards(DeleteGroupsRequest)
 def delete_groups(guard: Guard, request: DeleteGroupsRequest) -> Steps[Finish | None]:
-    request.groups_names, refused = yield from sift(
-        guard, Operation.DELETE, request.groups_names, GROUP, lambda name: name
-    )
-    return extend("results", [DeletableGroupResult(group_id=name, error_code=GROUP_REFUSED) for name in refused])
+    return sift_list(guard, request, Operation.DELETE, GROUP, of="groups_names", into="results", name_of=str)
 
 
 @guards(OffsetCommitRequest)
-def offset_commit(guard: Guard, request: OffsetCommitRequest) -> Steps[Finish | Reply | None]:
-    if not guard.allows(Operation.READ, GROUP, request.group_id):
-        return Reply(OffsetCommitResponse(topics=[refuse_commit(topic, GROUP_REFUSED) for topic in request.topics]))
+def offset_commit(guard: Guard, request: OffsetCommitRequest) -> Steps[Outcome]:
+    guard.demand(Operation.READ, GROUP, request.group_id)
     request.topics, refused = yield from sift(
-        guard, Operation.READ, request.topics, TOPIC, lambda topic: topic.name or guard.topic_name(topic.topic_id) or ""
+        guard, Operation.READ, request.topics, TOPIC, lambda topic: name_of(guard, topic)
     )
-    refusals = [refuse_commit(topic, refuse_topic(guard, topic.topic_id)) for topic in refused]
-    if not request.topics:
-        return Reply(OffsetCommitResponse(topics=refusals))
-    return extend("topics", refusals)
+    unknown = [topic for topic in refused if is_unknown(guard, topic)]
+    known = [topic for topic in refused if not is_unknown(guard, topic)]
+    refusals = yield from list_refusals(guard, request, unknown, ErrorCode.UNKNOWN_TOPIC_ID)
+    refusals += yield from list_refusals(guard, request, known, TOPIC_REFUSED)
+    return extend("topics", refusals) if request.topics else Reply(OffsetCommitResponse(topics=refusals))
 
 
-def refuse_topic(guard: Guard, topic_id: bytes) -> ErrorCode:
-    """An id that is nobody's tells nothing, and is as unknown as it is."""
-    return ErrorCode.UNKNOWN_TOPIC_ID if any(topic_id) and guard.topic_name(topic_id) is None else TOPIC_REFUSED
-
-
-def refuse_commit(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitResponseTopic:
-    partitions = [
-        OffsetCommitResponsePartition(partition_index=one.partition_index, error_code=code) for one in topic.partitions
-    ]
-    return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+def is_unknown(guard: Guard, topic: Any) -> bool:
+    """Whether it is asked for by an id that is nobody's: that tells nothing, so it is said."""
+    return any(topic.topic_id) and guard.topic_name(topic.topic_id) is None
 
 
 @guards(OffsetDeleteRequest)
 def offset_delete(guard: Guard, request: OffsetDeleteRequest) -> Steps[Finish | None]:
+    """The answer has a code of its own, so those of topics are written by hand."""
     guard.demand(Operation.DELETE, GROUP, request.group_id)
     request.topics, refused = yield from sift(guard, Operation.READ, request.topics, TOPIC, lambda topic: topic.name)
     return extend(
@@ -246,7 +215,7 @@ def offset_fetch(guard: Guard, request: OffsetFetchRequest) -> Steps[Finish | Re
     if not guard.allows(Operation.DESCRIBE, GROUP, request.group_id):
         return Reply(refuse_group_offsets(guard, request))
     if request.topics is None:
-        return lambda response: hide_topics(guard, response, response)
+        return lambda response: hide_topics(guard, response, [response])
     request.topics, refused = yield from sift(
         guard, Operation.DESCRIBE, request.topics, TOPIC, lambda topic: topic.name
     )
@@ -277,9 +246,12 @@ def refuse_offset(index: int, code: ErrorCode) -> OffsetFetchResponsePartition:
     return OffsetFetchResponsePartition(partition_index=index, committed_offset=NO_OFFSET, metadata="", error_code=code)
 
 
-def hide_topics(guard: Guard, response: OffsetFetchResponse, holder: Any) -> OffsetFetchResponse:
+def hide_topics(guard: Guard, response: OffsetFetchResponse, holders: list[Any]) -> Steps[OffsetFetchResponse]:
     """Leave out the topics that the client may not know, where it asked for all."""
-    holder.topics = [topic for topic in holder.topics if guard.allows_topic(Operation.DESCRIBE, name_of(guard, topic))]
+    for holder in holders:
+        holder.topics, _ = yield from sift(
+            guard, Operation.DESCRIBE, holder.topics, TOPIC, lambda topic: name_of(guard, topic)
+        )
     return response
 
 
@@ -298,10 +270,9 @@ def offset_fetch_of_many(guard: Guard, request: OffsetFetchRequest) -> Steps[Fin
         if group.topics is not None:
             hidden[group.group_id] = yield from sift_group(guard, group)
 
-    def finish(response: OffsetFetchResponse) -> OffsetFetchResponse:
+    def finish(response: OffsetFetchResponse) -> Steps[OffsetFetchResponse]:
+        yield from hide_topics(guard, response, [group for group in response.groups if group.group_id in everything])
         for group in response.groups:
-            if group.group_id in everything:
-                hide_topics(guard, response, group)
             group.topics += hidden.get(group.group_id, ())
         response.groups += refusals
         return response
@@ -323,7 +294,7 @@ def sift_group(guard: Guard, group: OffsetFetchRequestGroup) -> Steps[list[Offse
                     partition_index=index,
                     committed_offset=NO_OFFSET,
                     metadata="",
-                    error_code=refuse_topic(guard, topic.topic_id),
+                    error_code=ErrorCode.UNKNOWN_TOPIC_ID if is_unknown(guard, topic) else TOPIC_REFUSED,
                 )
                 for index in topic.partition_indexes
             ],

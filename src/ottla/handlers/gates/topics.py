@@ -28,6 +28,7 @@ from ottla.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataResponseTopic,
+    TopicRequest,
 )
 from ottla.wire.messages.topics import (
     CreatableTopicResult,
@@ -43,7 +44,7 @@ from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.handlers.call import Steps
-    from ottla.handlers.gates.gate import Finish, Guard
+    from ottla.handlers.gates.gate import Finish, Guard, Outcome
     from ottla.wire.messages.metadata import MetadataRequestTopic
     from ottla.wire.messages.topics import CreatableTopic
 
@@ -69,17 +70,17 @@ def metadata(guard: Guard, request: MetadataRequest) -> Steps[Finish | None]:
         if not request.topics and guard.call.version == 0:
             everything = True  # an empty list asks for all there: what comes back is left out below
 
-    def finish(response: MetadataResponse) -> MetadataResponse:
-        if everything:
-            response.topics = [
-                topic
-                for topic in response.topics
-                if not refusals and guard.allows_topic(Operation.DESCRIBE, topic.name or "")
-            ]
-        if request.include_topic_authorized_operations:
-            for topic in response.topics:
-                if topic.name is not None:
-                    topic.topic_authorized_operations = guard.operations(TOPIC, topic.name or "")
+    def finish(response: MetadataResponse) -> Steps[MetadataResponse]:
+        if everything and refusals:
+            response.topics = []
+        elif everything:
+            response.topics, _ = yield from sift(
+                guard, Operation.DESCRIBE, response.topics, TOPIC, lambda topic: topic.name or ""
+            )
+        for topic in response.topics if request.include_topic_authorized_operations else ():
+            if topic.name is not None:
+                topic.topic_authorized_operations = guard.operations(TOPIC, topic.name)
+            yield
         if request.include_cluster_authorized_operations:
             response.cluster_authorized_operations = cluster_operations(guard)
         response.topics += refusals
@@ -128,10 +129,7 @@ def cluster_operations(guard: Guard) -> int:
 
 
 @guards(DescribeClusterRequest)
-def describe_cluster(guard: Guard, request: DescribeClusterRequest) -> Steps[Finish | None]:
-    if False:
-        yield
-
+def describe_cluster(guard: Guard, request: DescribeClusterRequest) -> Finish | None:
     def finish(response: DescribeClusterResponse) -> DescribeClusterResponse:
         response.cluster_authorized_operations = cluster_operations(guard)
         return response
@@ -140,31 +138,34 @@ def describe_cluster(guard: Guard, request: DescribeClusterRequest) -> Steps[Fin
 
 
 @guards(DescribeTopicPartitionsRequest)
-def describe_topic_partitions(guard: Guard, request: DescribeTopicPartitionsRequest) -> Steps[Finish | Reply | None]:
-    refusals: list[DescribeTopicPartitionsResponseTopic] = []
+def describe_topic_partitions(guard: Guard, request: DescribeTopicPartitionsRequest) -> Steps[Outcome]:
+    """Who asks for all asks for what they may see: else the cursor would name a topic that they may not."""
     everything = not request.topics
-    if request.topics:
-        request.topics, refused = yield from sift(
-            guard, Operation.DESCRIBE, request.topics, TOPIC, lambda topic: topic.name
-        )
-        refusals = [
-            DescribeTopicPartitionsResponseTopic(
-                error_code=TOPIC_REFUSED, name=topic.name, topic_id=ZERO_UUID, partitions=[]
-            )
-            for topic in refused
-        ]
-        if not request.topics:
-            return Reply(DescribeTopicPartitionsResponse(topics=refusals))
+    topics = request.topics or list_from_cursor(guard, request)
+    request.topics, refused = yield from sift(guard, Operation.DESCRIBE, topics, TOPIC, lambda topic: topic.name)
+    refusals = [] if everything else [refuse_partitions(topic.name) for topic in refused]
+    if not request.topics:
+        return Reply(DescribeTopicPartitionsResponse(topics=refusals))
+    if everything and request.cursor is not None and request.cursor.topic_name != request.topics[0].name:
+        request.cursor = None  # its topic is gone, or hidden: the page begins with the next one
 
-    def finish(response: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
-        if everything:
-            response.topics = [one for one in response.topics if guard.allows_topic(Operation.DESCRIBE, one.name or "")]
+    def finish(response: DescribeTopicPartitionsResponse) -> Steps[DescribeTopicPartitionsResponse]:
         for topic in response.topics:
             topic.topic_authorized_operations = guard.operations(TOPIC, topic.name or "")
+            yield
         response.topics += refusals
         return response
 
     return finish
+
+
+def list_from_cursor(guard: Guard, request: DescribeTopicPartitionsRequest) -> list[TopicRequest]:
+    first = request.cursor.topic_name if request.cursor is not None else ""
+    return [TopicRequest(name=name) for name in sorted(guard.parts.metadata.image.topics) if name >= first]
+
+
+def refuse_partitions(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=TOPIC_REFUSED, name=name, topic_id=ZERO_UUID, partitions=[])
 
 
 @guards(CreateTopicsRequest)
@@ -175,8 +176,9 @@ def create_topics(guard: Guard, request: CreateTopicsRequest) -> Steps[Finish | 
             guard, Operation.CREATE, request.topics, TOPIC, lambda topic: topic.name
         )
 
-    def finish(response: CreateTopicsResponse) -> CreateTopicsResponse:
+    def finish(response: CreateTopicsResponse) -> Steps[CreateTopicsResponse]:
         for topic in response.topics:
+            yield
             if not topic.error_code and not guard.allows_topic(Operation.DESCRIBE_CONFIGS, topic.name):
                 topic.topic_config_error_code = TOPIC_REFUSED
                 topic.num_partitions = topic.replication_factor = -1
@@ -292,7 +294,5 @@ for altering in (AlterConfigsRequest, IncrementalAlterConfigsRequest):
 
 
 @guards(ListConfigResourcesRequest)
-def list_config_resources(guard: Guard, request: ListConfigResourcesRequest) -> Steps[None]:
+def list_config_resources(guard: Guard, request: ListConfigResourcesRequest) -> None:
     guard.demand_cluster(Operation.DESCRIBE_CONFIGS)
-    if False:
-        yield

@@ -29,7 +29,7 @@ SIZE = Struct(">i")
 LOGIN_S = 30.0  # from the connection to the end of the login
 
 
-class Gate:
+class LoginGate:
     """Of one listener."""
 
     def __init__(

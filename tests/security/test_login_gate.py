@@ -13,7 +13,7 @@ from security.conftest import RENEWED_MS
 from waiting import wait_until
 
 from ottla.errors import ErrorCode
-from ottla.net import gate
+from ottla.net import login_gate
 from ottla.security import handshake
 from ottla.wire.messages.auth import SaslAuthenticateRequest, SaslHandshakeRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest, MetadataRequest
@@ -134,7 +134,7 @@ def test_after_a_login_frames_may_be_large(place: Place) -> None:
 
 
 def test_who_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
-    monkeypatch.setattr(gate, "LOGIN_S", 0.2)
+    monkeypatch.setattr(login_gate, "LOGIN_S", 0.2)
     monkeypatch.setattr(handshake, "HANDSHAKE_S", 0.2)
     for listener in ("SASL_PLAINTEXT", "SASL_SSL", "SSL"):
         with socket.create_connection(("127.0.0.1", port(place.address(listener)))) as silent:

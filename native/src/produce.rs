@@ -1,0 +1,289 @@
+//! A Produce request as it lies in its frame, and the answer to it but for the offsets. `ottla.handlers.shortcut` has the
+//! laws: what is not quite usual is not read here (None), and the decoder in Python says what is wrong with it, if
+//! anything is.
+
+use std::str::from_utf8;
+
+/// From the first version with the log's start in the answer to the last.
+const VERSIONS: std::ops::RangeInclusive<i16> = 5..=13;
+const SINGLE_ERRORS: i16 = 8;
+const FLEXIBLE: i16 = 9;
+const BY_ID: i16 = 13;
+/// How many partitions are handled in one go.
+const ENTRIES_MAX: usize = 64;
+const STRING_SIZE_MAX: usize = 0x7FFF;
+/// Base offset, append time and log start: what Python puts between two pieces of the answer.
+const RESULT_SIZE: usize = 24;
+
+#[derive(Clone, Copy)]
+pub(crate) enum Topic<'a> {
+    Name(&'a str),
+    Id(&'a [u8]),
+}
+
+/// The records of one partition: where they lie in the frame, and the answer up to their offset.
+pub(crate) struct Entry<'a> {
+    pub(crate) topic: Topic<'a>,
+    pub(crate) index: i32,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) piece: Vec<u8>,
+}
+
+pub(crate) struct Request<'a> {
+    pub(crate) acks: i16,
+    pub(crate) timeout_ms: i32,
+    pub(crate) entries: Vec<Entry<'a>>,
+    pub(crate) tail: Vec<u8>, // of the answer
+}
+
+/// The request in a frame, without the length before it.
+pub(crate) fn read(frame: &[u8]) -> Option<Request<'_>> {
+    let mut from = Fields { frame, at: 0 };
+    let (key, version) = (from.short()?, from.short()?);
+    if key != 0 || !VERSIONS.contains(&version) {
+        return None;
+    }
+    let flexible = version >= FLEXIBLE;
+    let correlation = from.int()?;
+    let client = from.short()?;
+    if client >= 0 {
+        from_utf8(from.take(client as usize)?).ok()?;
+    }
+    from.no_tags(flexible)?;
+    if from.string(flexible)?.is_some() {
+        return None; // of a transaction
+    }
+    let (acks, timeout_ms) = (from.short()?, from.int()?);
+    let topics = from.count(flexible)?;
+    let mut answer = Answer::new(version, correlation, topics);
+    let mut entries = Vec::new();
+    for _ in 0..topics {
+        let topic = if version >= BY_ID {
+            Topic::Id(from.take(16)?)
+        } else {
+            Topic::Name(from.string(flexible)?.filter(|name| !name.is_empty())?)
+        };
+        let count = from.count(flexible)?;
+        if count == 0 || count > ENTRIES_MAX - entries.len() {
+            return None; // so there are no more topics than partitions
+        }
+        answer.topic(topic, count);
+        for _ in 0..count {
+            let index = from.int()?;
+            let size = from.count(flexible)?;
+            let start = from.at;
+            from.take(size)?;
+            from.no_tags(flexible)?;
+            entries.push(Entry { topic, index, start, end: start + size, piece: answer.partition(index) });
+        }
+        from.no_tags(flexible)?;
+        answer.end_topic();
+    }
+    from.no_tags(flexible)?;
+    if from.at != frame.len() || entries.is_empty() {
+        return None;
+    }
+    let tail = answer.finish();
+    let size = entries.iter().map(|entry| entry.piece.len() + RESULT_SIZE).sum::<usize>() + tail.len();
+    let length = i32::try_from(size - 4).ok()?;
+    entries[0].piece[..4].copy_from_slice(&length.to_be_bytes());
+    Some(Request { acks, timeout_ms, entries, tail })
+}
+
+/// The fields of a frame, one after the other; None where it ends too early or has something unusual.
+struct Fields<'a> {
+    frame: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, size: usize) -> Option<&'a [u8]> {
+        let end = self.at.checked_add(size)?;
+        let found = self.frame.get(self.at..end)?;
+        self.at = end;
+        Some(found)
+    }
+
+    fn array<const SIZE: usize>(&mut self) -> Option<[u8; SIZE]> {
+        self.take(SIZE)?.try_into().ok()
+    }
+
+    fn short(&mut self) -> Option<i16> {
+        self.array().map(i16::from_be_bytes)
+    }
+
+    fn int(&mut self) -> Option<i32> {
+        self.array().map(i32::from_be_bytes)
+    }
+
+    /// At most 32 bits in at most five bytes.
+    fn varint(&mut self) -> Option<usize> {
+        let mut value: u64 = 0;
+        for shift in 0..5 {
+            let [byte] = self.array()?;
+            value |= u64::from(byte & 127) << (7 * shift);
+            if byte < 128 {
+                return u32::try_from(value).ok().map(|value| value as usize);
+            }
+        }
+        None
+    }
+
+    fn no_tags(&mut self, flexible: bool) -> Option<()> {
+        (!flexible || self.array() == Some([0])).then_some(())
+    }
+
+    /// None inside: it is null.
+    fn string(&mut self, flexible: bool) -> Option<Option<&'a str>> {
+        let size = if flexible {
+            self.varint()?.checked_sub(1)
+        } else {
+            usize::try_from(self.short()?).ok() // any negative length is null
+        };
+        match size {
+            None => Some(None),
+            Some(size) if size <= STRING_SIZE_MAX => from_utf8(self.take(size)?).ok().map(Some),
+            Some(_) => None,
+        }
+    }
+
+    /// Of a list or of records, neither of them null.
+    fn count(&mut self, flexible: bool) -> Option<usize> {
+        if flexible { self.varint()?.checked_sub(1) } else { usize::try_from(self.int()?).ok() }
+    }
+}
+
+/// The answer, in the order of the request. It is cut wherever a result goes.
+struct Answer {
+    version: i16,
+    out: Vec<u8>,
+}
+
+impl Answer {
+    fn new(version: i16, correlation: i32, topics: usize) -> Self {
+        let mut answer = Answer { version, out: Vec::with_capacity(64) };
+        answer.out.extend([0; 4]); // the length, when it is known
+        answer.out.extend(correlation.to_be_bytes());
+        answer.end_tags();
+        answer.count(topics);
+        answer
+    }
+
+    fn flexible(&self) -> bool {
+        self.version >= FLEXIBLE
+    }
+
+    fn end_tags(&mut self) {
+        if self.flexible() {
+            self.out.push(0);
+        }
+    }
+
+    fn count(&mut self, count: usize) {
+        if self.flexible() {
+            self.varint(count + 1);
+        } else {
+            self.out.extend((count as u32).to_be_bytes());
+        }
+    }
+
+    fn varint(&mut self, mut value: usize) {
+        while value > 127 {
+            self.out.push(value as u8 | 128);
+            value >>= 7;
+        }
+        self.out.push(value as u8);
+    }
+
+    fn topic(&mut self, topic: Topic<'_>, partitions: usize) {
+        match topic {
+            Topic::Id(id) => self.out.extend(id),
+            Topic::Name(name) => {
+                if self.flexible() {
+                    self.varint(name.len() + 1);
+                } else {
+                    self.out.extend((name.len() as u16).to_be_bytes());
+                }
+                self.out.extend(name.as_bytes());
+            }
+        }
+        self.count(partitions);
+    }
+
+    /// What stands before the result of a partition; what follows it begins the next piece.
+    fn partition(&mut self, index: i32) -> Vec<u8> {
+        self.out.extend(index.to_be_bytes());
+        self.out.extend([0; 2]); // no error
+        let piece = std::mem::take(&mut self.out);
+        if self.version >= SINGLE_ERRORS {
+            self.count(0);
+            self.out.extend(if self.flexible() { &[0][..] } else { &[255; 2] }); // no message
+        }
+        self.end_tags();
+        piece
+    }
+
+    fn end_topic(&mut self) {
+        self.end_tags();
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.out.extend([0; 4]); // not throttled
+        self.end_tags();
+        self.out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(version: i16, client: &[u8], rest: &[u8]) -> Vec<u8> {
+        let mut made = vec![0, 0];
+        made.extend(version.to_be_bytes());
+        made.extend(7_i32.to_be_bytes());
+        made.extend((client.len() as u16).to_be_bytes());
+        made.extend(client);
+        made.extend(rest);
+        made
+    }
+
+    const FLEXIBLE_BODY: &[u8] =
+        &[0, 0, 0, 1, 0, 0, 0, 9, 2, 2, b't', 2, 0, 0, 0, 3, 5, b'd', b'a', b't', b'a', 0, 0, 0];
+
+    #[test]
+    fn a_usual_request_is_read_and_its_answer_prepared() {
+        let made = frame(11, b"me", FLEXIBLE_BODY);
+        let found = read(&made).expect("usual");
+        assert_eq!((found.acks, found.timeout_ms, found.entries.len()), (1, 9, 1));
+        let entry = &found.entries[0];
+        assert!(matches!(entry.topic, Topic::Name("t")));
+        assert_eq!((entry.index, &made[entry.start..entry.end]), (3, &b"data"[..]));
+        assert_eq!(entry.piece, [0, 0, 0, 48, 0, 0, 0, 7, 0, 2, 2, b't', 2, 0, 0, 0, 3, 0, 0]);
+        assert_eq!(found.tail, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn every_prefix_and_every_changed_byte_is_read_or_refused() {
+        let made = frame(11, b"me", FLEXIBLE_BODY);
+        for size in 0..made.len() {
+            assert!(read(&made[..size]).is_none());
+        }
+        for at in 0..made.len() {
+            for value in 0..=255 {
+                let mut other = made.clone();
+                other[at] = value;
+                read(&other);
+            }
+        }
+    }
+
+    #[test]
+    fn huge_counts_are_refused_before_anything_is_made() {
+        let body = [0, 0, 0, 0, 1, 0, 0, 0, 9, 255, 255, 255, 255, 15];
+        assert!(read(&frame(11, b"", &body)).is_none());
+        let body = [255, 255, 0, 1, 0, 0, 0, 9, 127, 255, 255, 255];
+        assert!(read(&frame(7, b"", &body)).is_none());
+    }
+}

@@ -1,0 +1,50 @@
+"""A table of what the cluster is asked for when the page opens, and again after each change: not part of snapshots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from nicegui import run, ui
+
+from ottla.client.failure import Failed
+from ottla.console.web.table import Column, Paged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+T = TypeVar("T")
+RETRY_S: Final = 5.0
+
+
+class Listing(Generic[T]):
+    def __init__(
+        self, columns: Sequence[Column[T]], read: Callable[[], list[T]], *, what: str, **settings: Any
+    ) -> None:
+        """`read` runs in a thread. `settings` are those of `Paged`."""
+        self._read = read
+        self._what = what
+        self._items: list[T] = []
+        self._known = False
+        self.accepts: Callable[[T], bool] = lambda one: True
+        self.table: Paged[T] = Paged(columns, self._list_items, **settings)
+        self._trouble = ui.label().classes("o-warn o-wrap")
+        ui.timer(0.05, self.load, once=True)
+        ui.timer(RETRY_S, self._retry)
+
+    def _list_items(self) -> list[T]:
+        return [one for one in self._items if self.accepts(one)]
+
+    async def _retry(self) -> None:
+        """A broker that did not answer may do so by now."""
+        if not self._known:
+            await self.load()
+
+    async def load(self) -> None:
+        try:
+            self._items = await run.io_bound(self._read) or []
+        except Failed as error:
+            self._trouble.set_text(f"{self._what} are not known now: {error}")
+            return
+        self._known = True
+        self._trouble.set_text("")
+        self.table.update()

@@ -1,0 +1,150 @@
+"""Delegation tokens: CreateDelegationToken (38), RenewDelegationToken (39), ExpireDelegationToken (40) and
+DescribeDelegationToken (41). Codes and rights are Kafka's.
+
+Only who has proved who it is may ask, and not by a token: a token cannot make a token. Everybody sees, renews and ends
+their own. To make one for another principal needs `CreateTokens` on that user, to see those of others `DescribeTokens`
+on their owner or `Describe` on the token.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.errors import BrokerError, ErrorCode
+from ottla.handlers.call import Call, Parts, handles
+from ottla.security.principal import ANONYMOUS, USER, Principal
+from ottla.wire.access import Operation, ResourceType
+from ottla.wire.messages.tokens import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+
+if TYPE_CHECKING:
+    from ottla.cluster.token_store import TokenStore
+    from ottla.handlers.call import Steps
+    from ottla.security.token import Token
+
+
+@handles(CreateDelegationTokenRequest)
+async def create(parts: Parts, call: Call, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
+    requester = owner = call.principal
+    if request.owner_principal_name:
+        owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
+    renewers = [Principal(one.principal_type, one.principal_name) for one in request.renewers]
+    token, password, code = None, b"", ErrorCode.NONE
+    try:
+        check_connection(call)
+        if owner != requester and not allows(parts, call, Operation.CREATE_TOKENS, ResourceType.USER, str(owner)):
+            raise BrokerError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+        if any(one.kind != USER for one in (owner, *renewers)):
+            raise BrokerError(ErrorCode.INVALID_PRINCIPAL_TYPE)
+        tokens = enabled(parts)
+        token = await tokens.create(owner, requester, renewers, request.max_lifetime_ms)
+        password = tokens.password(token)
+    except BrokerError as error:
+        code = error.code
+    return CreateDelegationTokenResponse(
+        error_code=code,
+        principal_type=owner.kind,
+        principal_name=owner.name,
+        token_requester_principal_type=requester.kind,
+        token_requester_principal_name=requester.name,
+        issue_timestamp_ms=-1 if token is None else token.issued_ms,
+        expiry_timestamp_ms=-1 if token is None else token.expires_ms,
+        max_timestamp_ms=-1 if token is None else token.ends_ms,
+        token_id="" if token is None else token.id,
+        hmac=password,
+    )
+
+
+@handles(RenewDelegationTokenRequest)
+async def renew(parts: Parts, call: Call, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
+    try:
+        check_connection(call)
+        expires_ms = await enabled(parts).renew(bytes(request.hmac), call.principal, request.renew_period_ms)
+    except BrokerError as error:
+        return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
+    return RenewDelegationTokenResponse(error_code=ErrorCode.NONE, expiry_timestamp_ms=expires_ms)
+
+
+@handles(ExpireDelegationTokenRequest)
+async def expire(parts: Parts, call: Call, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
+    try:
+        check_connection(call)
+        expires_ms = await enabled(parts).expire(bytes(request.hmac), call.principal, request.expiry_time_period_ms)
+    except BrokerError as error:
+        return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
+    return ExpireDelegationTokenResponse(error_code=ErrorCode.NONE, expiry_timestamp_ms=expires_ms)
+
+
+@handles(DescribeDelegationTokenRequest)
+def describe(
+    parts: Parts, call: Call, request: DescribeDelegationTokenRequest
+) -> Steps[DescribeDelegationTokenResponse]:
+    found: list[DescribedDelegationToken] = []
+    try:
+        check_connection(call)
+        tokens = enabled(parts)
+    except BrokerError as error:
+        return DescribeDelegationTokenResponse(error_code=error.code, tokens=[])
+    owners = None
+    if request.owners is not None:
+        owners = {Principal(one.principal_type, one.principal_name) for one in request.owners}
+    for token in list(tokens.tokens.values()) if owners is None or owners else []:
+        asked = owners is None or not owners.isdisjoint((token.owner, token.requester, *token.renewers))
+        if asked and may_see(parts, call, token):
+            found.append(show(token, tokens.password(token)))
+        yield
+    return DescribeDelegationTokenResponse(error_code=ErrorCode.NONE, tokens=found)
+
+
+def may_see(parts: Parts, call: Call, token: Token) -> bool:
+    return (
+        token.concerns(call.principal)
+        or allows(parts, call, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.id)
+        or allows(parts, call, Operation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner))
+    )
+
+
+def show(token: Token, password: bytes) -> DescribedDelegationToken:
+    return DescribedDelegationToken(
+        principal_type=token.owner.kind,
+        principal_name=token.owner.name,
+        token_requester_principal_type=token.requester.kind,
+        token_requester_principal_name=token.requester.name,
+        issue_timestamp=token.issued_ms,
+        expiry_timestamp=token.expires_ms,
+        max_timestamp=token.ends_ms,
+        token_id=token.id,
+        hmac=password,
+        renewers=[
+            DescribedDelegationTokenRenewer(principal_type=one.kind, principal_name=one.name) for one in token.renewers
+        ],
+    )
+
+
+def check_connection(call: Call) -> None:
+    """Refuse those who have proved nothing, and those who came by a token."""
+    login = None if call.peer is None else call.peer.login
+    if (call.principal == ANONYMOUS) if login is None else login.by_token:
+        raise BrokerError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+
+
+def enabled(parts: Parts) -> TokenStore:
+    if parts.tokens is None:
+        raise BrokerError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    return parts.tokens
+
+
+def allows(parts: Parts, call: Call, operation: Operation, kind: ResourceType, name: str) -> bool:
+    if parts.authorizer is None:
+        return True
+    return parts.authorizer.allows(str(call.principal), call.host, operation, kind, name)

@@ -1,0 +1,57 @@
+"""Blocks of an offset index that readers were in lately, unpacked: most readers go on where they stopped.
+
+A reader of old records needs an entry of the index for every fetch, and the next one is mostly in the same block. Each
+reader is somewhere else, so several blocks are kept; the one that was read first goes first. What is in the file of an
+index only changes by being cut off, and whoever does that forgets the blocks.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right, insort
+
+BLOCKS_MAX = 32  # as many readers of one segment; 4 kB each
+INT = "I"
+assert array(INT).itemsize == 4, "entries are pairs of four bytes"
+
+
+class Blocks:
+    __slots__ = ("_by_low", "_lows")
+
+    def __init__(self) -> None:
+        self._lows: list[int] = []  # the first offset of each block, in order
+        self._by_low: dict[int, tuple[array[int], array[int]]] = {}  # offsets and positions
+
+    def __len__(self) -> int:
+        return len(self._lows)
+
+    def floor(self, offset: int) -> tuple[int, int] | None:
+        """The last entry at or below `offset`, if a block that is kept says which it is."""
+        at = bisect_right(self._lows, offset)
+        if not at:
+            return None
+        offsets, positions = self._by_low[self._lows[at - 1]]
+        if offset >= offsets[-1]:
+            return None  # it may be in the next block
+        at = bisect_right(offsets, offset) - 1
+        return offsets[at], positions[at]
+
+    def add(self, block: bytes) -> None:
+        """Keep a block as it stands in the file."""
+        entries = array(INT, block)
+        if sys.byteorder == "little":
+            entries.byteswap()
+        offsets, positions = entries[::2], entries[1::2]
+        low = offsets[0]
+        if low not in self._by_low:
+            if len(self._lows) == BLOCKS_MAX:
+                oldest = next(iter(self._by_low))
+                del self._by_low[oldest]
+                self._lows.remove(oldest)
+            insort(self._lows, low)
+        self._by_low[low] = offsets, positions
+
+    def clear(self) -> None:
+        self._lows.clear()
+        self._by_low.clear()

@@ -1,0 +1,256 @@
+"""Around the handlers of a broker with quotas: measure each request, say in its answer for how long the client is
+throttled, and read nothing from its connection for that time.
+
+produce     the bytes of the request count as soon as it was handled: what comes next on this connection waits, also
+            while the answer waits for other brokers
+fetch       the bytes of the answer count. One that is over the quota is not sent: the client gets an empty answer, and
+            asks again. A single batch that is larger than a whole window is sent if nothing is owed before, and
+            then paid for: Kafka never sends it
+all others  the time in the handler counts. Produce with acks=0 has no answer, so its time does not count, as in Kafka
+
+What brokers ask each other is not measured, nor are fetches of followers, nor logins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Generator
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.clock import monotonic, steady_ms
+from ottla.quota.entity import FETCH, PRODUCE, REQUEST
+from ottla.wire.messages.fetch import FetchResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+    from typing import Self
+
+    from ottla.clock import Clock
+    from ottla.handlers.call import Call, Parts, Steps
+    from ottla.net.connection import Connection
+    from ottla.quota.quotas import Quotas, Throttle
+
+    Handler = Callable[[Parts, Call, Any], Any]
+    Finish = Callable[[Any, float], Any]  # an answer, and the seconds that were spent on it
+
+PRODUCE_KEY, FETCH_KEY = 0, 1
+# Brokers among themselves (also those of APIs that are for members only), and logins.
+EXEMPT: Final = frozenset((4, 5, 6, 7, 17, 27, 36, 56, 67))
+PARTITION_SIZE: Final = 60  # of an answer to a fetch, beside the records
+SHARE_OF_RECORDS: Final = 0.95  # in an answer to a fetch that is as large as it may be
+
+
+class Throttling:
+    def __init__(self, quotas: Quotas, clock: Clock) -> None:
+        self.quotas = quotas
+        self._clock = clock
+
+    def put_around(self, key: int, handler: Handler) -> Handler:
+        if key in EXEMPT:
+            return handler
+        handle = {PRODUCE_KEY: self._produce, FETCH_KEY: self._fetch}.get(key, self._handle)
+        return lambda parts, call, request: handle(handler, parts, call, request)
+
+    def _now(self) -> int:
+        return steady_ms(self._clock)
+
+    def _handle(self, handler: Handler, parts: Parts, call: Call, request: Any) -> Any:
+        who = call.principal.name, call.client_id
+
+        def finish(response: Any, spent_s: float) -> Any:
+            throttle = self.quotas.record(REQUEST, who, spent_s * 100, self._now())
+            self._apply(call, response, longest(throttle, getattr(call, "throttle", None)))
+            return response
+
+        return run(handler, parts, call, request, finish)
+
+    def _produce(self, handler: Handler, parts: Parts, call: Call, request: Any) -> Any:
+        who = call.principal.name, call.client_id
+        throttle = self.quotas.record(PRODUCE, who, getattr(call, "size", 0), self._now())
+        self._mute(call, throttle)
+
+        def finish(response: Any, spent_s: float) -> Any:
+            timed = None
+            if request.acks != 0:
+                timed = self.quotas.record(REQUEST, who, spent_s * 100, self._now())
+            longer = longest(throttle, timed)
+            if response is not None and longer is not None:
+                response.throttle_time_ms = longer.ms
+            if longer is not throttle:
+                self._mute(call, longer)
+            return response
+
+        return run(handler, parts, call, request, finish)
+
+    def _fetch(self, handler: Handler, parts: Parts, call: Call, request: Any) -> Any:
+        if max(request.replica_id, request.replica_state.replica_id) >= 0:
+            return handler(parts, call, request)
+        who = call.principal.name, call.client_id
+        room = self.quotas.room(FETCH, who)
+        if room is not None:  # more than this would be withheld
+            request.max_bytes = int(min(request.max_bytes, max(room * SHARE_OF_RECORDS, 1)))
+            request.min_bytes = min(request.min_bytes, request.max_bytes)
+
+        def finish(response: Any, spent_s: float) -> Any:
+            now_ms, size = self._now(), 0 if response is None else size_of(response)
+            timed = self.quotas.record(REQUEST, who, spent_s * 100, now_ms)
+            throttle = longest(self.quotas.record(FETCH, who, size, now_ms), timed)
+            if throttle is None or response is None:
+                return response
+            owed = self.quotas.take_back(FETCH, who, size, now_ms)
+            if room is not None and size > room and not owed and timed is None:
+                self.quotas.record(FETCH, who, size, now_ms)
+            else:
+                response = withhold(parts, request, response)
+            self._apply(call, response, throttle)
+            return response
+
+        return run(handler, parts, call, request, finish)
+
+    def _apply(self, call: Call, response: Any, throttle: Throttle | None) -> None:
+        if throttle is not None:
+            if response is not None and hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = throttle.ms
+            self._mute(call, throttle)
+
+    def _mute(self, call: Call, throttle: Throttle | None) -> None:
+        if throttle is not None:
+            self.quotas.note(throttle.key, throttle.ms)
+            if call.peer is not None:
+                call.peer.mute(throttle.ms / 1000, (throttle, call.client_id))
+
+    def release(self, connections: Iterable[Connection]) -> None:
+        """Quotas have changed: who was muted by one that is another now may go on, and is measured by the new one."""
+        for connection in connections:
+            if connection.muted_by is not None:
+                throttle, client_id = connection.muted_by
+                if self.quotas.limits.find(throttle.key, connection.principal.name, client_id) != throttle.limit:
+                    connection.unmute()
+
+
+def longest(one: Throttle | None, other: Throttle | None) -> Throttle | None:
+    if one is None or other is None:
+        return one or other
+    return one if one.ms >= other.ms else other
+
+
+def size_of(response: FetchResponse) -> int:
+    """About as many bytes as the answer will have."""
+    size = 0
+    for topic in response.responses:
+        size += len(topic.topic) + PARTITION_SIZE
+        for data in topic.partitions:
+            records = data.records
+            size += PARTITION_SIZE
+            if records:
+                size += records.size if hasattr(records, "size") else len(records)
+    return size
+
+
+def withhold(parts: Parts, request: Any, response: FetchResponse) -> FetchResponse:
+    """An empty answer in place of one that is over the quota. The client is to hear later what was in it.
+
+    A session that this fetch would have opened is dropped: a client that gets an empty answer opens another.
+    """
+    session = parts.sessions.find(response.session_id)
+    session_id = response.session_id
+    if session is not None and request.session_epoch <= 0:
+        parts.sessions.close(session.id)
+        session_id = 0
+    elif session is not None:
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = (topic.topic_id if session.by_id else topic.topic, data.partition_index)
+                watched = session.watched.get(key)
+                if watched is not None:
+                    watched.high = -1
+    return FetchResponse(session_id=session_id, error_code=response.error_code, responses=[])
+
+
+def run(handler: Handler, parts: Parts, call: Call, request: Any, finish: Finish) -> Any:
+    """What the handler returns (an answer, steps, a coroutine or a future), finished and with its time taken."""
+    started = monotonic()
+    try:
+        response = handler(parts, call, request)
+    except Exception:
+        finish(None, monotonic() - started)
+        raise
+    spent_s = monotonic() - started
+    if response.__class__ is GeneratorType:
+        return run_steps(response, spent_s, finish)
+    if inspect.iscoroutine(response):
+        return run_coroutine(response, spent_s, finish)
+    if asyncio.isfuture(response):
+        return run_future(response, spent_s, finish)
+    return finish(response, spent_s)
+
+
+def run_steps(steps: Steps[Any], spent_s: float, finish: Finish) -> Steps[Any]:
+    try:
+        while True:
+            started = monotonic()
+            try:
+                awaited = next(steps)
+            except StopIteration as end:
+                response = end.value
+                break
+            finally:
+                spent_s += monotonic() - started
+            yield awaited
+    except Exception:
+        finish(None, spent_s)
+        raise
+    if asyncio.isfuture(response):
+        yield response
+        response = response.result()
+    elif inspect.iscoroutine(response):
+        return run_coroutine(response, spent_s, finish)
+    return finish(response, spent_s)
+
+
+async def run_coroutine(work: Coroutine[Any, Any, Any], spent_s: float, finish: Finish) -> Any:
+    timed = Timed(work)
+    response = await timed
+    return finish(response, spent_s + timed.spent_s)
+
+
+class Timed(Generator[Any, Any, Any]):
+    """A coroutine whose steps are timed: what it waits for between them does not count."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._work = work
+        self.spent_s = 0.0
+
+    def __await__(self) -> Self:
+        return self
+
+    def send(self, value: Any) -> Any:
+        started = monotonic()
+        try:
+            return self._work.send(value)
+        finally:
+            self.spent_s += monotonic() - started
+
+    def throw(self, *error: Any) -> Any:
+        return self._work.throw(*error)
+
+
+def run_future(response: asyncio.Future[Any], spent_s: float, finish: Finish) -> asyncio.Future[Any]:
+    """A future that is cancelled with the other, either way: a client that has left waits for nothing."""
+    finished: asyncio.Future[Any] = response.get_loop().create_future()
+
+    def settle(done: asyncio.Future[Any]) -> None:
+        if finished.done():
+            return
+        if done.cancelled():
+            finished.cancel()
+        elif (error := done.exception()) is not None:
+            finished.set_exception(error)
+        else:
+            finished.set_result(finish(done.result(), spent_s))
+
+    response.add_done_callback(settle)
+    finished.add_done_callback(lambda done: response.cancel() if done.cancelled() else None)
+    return finished

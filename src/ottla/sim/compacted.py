@@ -1,0 +1,87 @@
+"""What is committed in one partition of a compacted topic, record by record, and what a replica may have lost of it.
+
+Replicas compact at moments of their own, so their bytes differ. But a record that is there is what was committed at its
+offset, and one that is missing has an excuse:
+
+    replaced    a later record of its key is committed
+    aborted     its transaction was
+    tombstone   it was one, and `delete.retention.ms` have passed since it was committed
+
+A record of a transaction replaces others only when the transaction is committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.records import batch
+from ottla.sim.transactions import is_abort
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+
+class Kept(NamedTuple):
+    """A record, and when it was seen to be committed."""
+
+    key: bytes | None
+    value: bytes | None
+    time: float
+
+
+class CompactedTruth:
+    def __init__(self, time: Callable[[], float], delete_retention_s: float = 24 * 3600.0) -> None:
+        self.high = 0
+        self.delete_retention_s = delete_retention_s
+        self._time = time
+        self._records: dict[int, Kept] = {}  # by offset
+        self._last: dict[bytes | None, int] = {}  # of each key, of all that is decided
+        self._aborted: set[int] = set()
+        self._open: dict[int, list[int]] = {}  # offsets of transactions that have not ended, by producer
+
+    def verify(self, found: Iterable[tuple[batch.Entry, bytes]], begin: int, end: int) -> Iterator[str]:
+        """Look at what a replica has between two offsets, all of it below its high watermark. Yields what is wrong."""
+        at = begin
+        for entry, data in found:
+            if entry.base_offset >= self.high:
+                self._learn(entry, data)
+                at = entry.last_offset + 1
+                continue
+            for record in batch.iterate(data):
+                known = self._records.get(record.offset)
+                if known is not None and (known.key, known.value) != (record.key, record.value):
+                    yield f"{record.key!r}={record.value!r} at {record.offset}, where the others have {known.value!r}"
+                if known is None and not batch.header(data).control:
+                    yield f"{record.key!r}={record.value!r} at {record.offset}, where the others have nothing"
+                yield from self._explain(at, record.offset)
+                at = record.offset + 1
+        yield from self._explain(at, min(end, self.high))
+
+    def _explain(self, begin: int, end: int) -> Iterator[str]:
+        """These offsets are missing."""
+        for offset in range(begin, end):
+            known = self._records.get(offset)
+            if known is None or offset in self._aborted or self._last.get(known.key, -1) > offset:
+                continue
+            age_s = self._time() - known.time
+            if known.value is not None or age_s < self.delete_retention_s:
+                yield f"the last record of {known.key!r} is missing, {known.value!r} at {offset}, after {age_s:.1f} s"
+
+    def _learn(self, entry: batch.Entry, data: bytes) -> None:
+        header, now = batch.header(data), self._time()
+        self.high = entry.last_offset + 1
+        if header.control:
+            offsets = self._open.pop(header.producer_id, [])
+            if is_abort(data, 0):
+                self._aborted.update(offsets)
+                offsets = []
+        else:
+            found = list(batch.iterate(data))
+            self._records.update((one.offset, Kept(one.key, one.value, now)) for one in found)
+            offsets = [one.offset for one in found]
+            if header.transactional:
+                self._open.setdefault(header.producer_id, []).extend(offsets)
+                offsets = []
+        for offset in offsets:
+            key = self._records[offset].key
+            self._last[key] = max(self._last.get(key, -1), offset)

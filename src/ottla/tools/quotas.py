@@ -1,0 +1,181 @@
+"""`ottla quotas`: how much users, client ids and addresses may use."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ottla.client.quotas import Quota, alter_quotas, list_quotas
+from ottla.size import format_size, parse_size
+from ottla.tools.output import document, say, table
+from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Quotas: how much users, client ids and addresses may use. Who is over one waits: the broker answers, says for"
+    " how long, and reads nothing from the connection meanwhile.",
+)
+
+USER, CLIENT, IP = "user", "client-id", "ip"
+
+
+class Kind(StrEnum):
+    USER = "user"
+    CLIENT = "client"
+    IP = "ip"
+
+
+TYPES = {Kind.USER: USER, Kind.CLIENT: CLIENT, Kind.IP: IP}  # as requests call them
+PRODUCE, FETCH = "producer_byte_rate", "consumer_byte_rate"
+REQUEST, MUTATION, CONNECTION = "request_percentage", "controller_mutation_rate", "connection_creation_rate"
+BYTES = (PRODUCE, FETCH)
+DEFAULT = "(default)"
+User = Annotated[str | None, typer.Option("--user", "-u", help="Of this user; with --client, of both together")]
+Client = Annotated[str | None, typer.Option("--client", "-c", help="Of clients with this client id")]
+Ip = Annotated[str | None, typer.Option("--ip", help="Of this address, or host")]
+Defaults = Annotated[
+    list[Kind], typer.Option("--default", "-d", help="Of each of this kind that has no quota of its own; repeatable")
+]
+Entity = dict[str, str | None]
+
+
+@app.command("list")
+def list_command(
+    user: User = None,
+    client: Client = None,
+    ip: Ip = None,
+    default: Defaults = [],  # noqa: B006 - Typer reads the default and hands out a new list
+    json: Json = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Show the quotas, all of them or those of a user, a client id or an address.
+
+    A user's quota with a client id wins over the user's own, a user's over that for all users, and any quota of users
+    over those of client ids. A default is for each one alone, not for all together.
+    """
+    entity = name_entity(user, client, ip, default)
+    with wire(bootstrap, properties) as cluster:
+        found = list_quotas(cluster, entity)
+    if json:
+        document([{"entity": dict(quota.entity), "quotas": dict(quota.values)} for quota in found])
+    elif found:
+        rows = [[*describe(quota), key, show(key, value)] for quota in found for key, value in quota.values.items()]
+        table(("user", "client id", "address", "quota", "value"), rows)
+    else:
+        say("No quotas.")
+
+
+@app.command("set")
+def set_command(
+    user: User = None,
+    client: Client = None,
+    ip: Ip = None,
+    default: Defaults = [],  # noqa: B006 - Typer reads the default and hands out a new list
+    produce: Annotated[
+        str | None, typer.Option("--produce", metavar="SIZE", help="Bytes produced a second, such as 10MB")
+    ] = None,
+    fetch: Annotated[
+        str | None, typer.Option("--fetch", metavar="SIZE", help="Bytes consumed a second, such as 10MB")
+    ] = None,
+    requests: Annotated[
+        float | None, typer.Option("--requests", metavar="PERCENT", help="Time of the broker that its requests take")
+    ] = None,
+    changes: Annotated[
+        float | None, typer.Option("--changes", metavar="RATE", help="Partitions created or deleted a second")
+    ] = None,
+    connections: Annotated[
+        int | None, typer.Option("--connections", metavar="RATE", help="Connections a second; of addresses only")
+    ] = None,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Set quotas of a user, a client id, both together, or an address. They hold at once, on every broker by itself.
+
+    ottla quotas set --user ann --produce 10MB --fetch 20MB
+
+    ottla quotas set --default client --requests 50
+
+    ottla quotas set --ip 10.0.0.7 --connections 20
+    """
+    entity = require_entity(name_entity(user, client, ip, default))
+    values: dict[str, float | None] = {
+        PRODUCE: read_size(produce),
+        FETCH: read_size(fetch),
+        REQUEST: requests,
+        MUTATION: changes,
+        CONNECTION: connections,
+    }
+    given = {key: value for key, value in values.items() if value is not None}
+    if not given:
+        raise typer.BadParameter("give --produce, --fetch, --requests, --changes or --connections")
+    with wire(bootstrap, properties) as cluster:
+        alter_quotas(cluster, entity, given)
+    for key, value in given.items():
+        say(f"{name(entity)}: {key} = {show(key, value)}")
+
+
+@app.command()
+def remove(
+    user: User = None,
+    client: Client = None,
+    ip: Ip = None,
+    default: Defaults = [],  # noqa: B006 - Typer reads the default and hands out a new list
+    produce: Annotated[bool, typer.Option("--produce", help="Only that of bytes produced")] = False,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Only that of bytes consumed")] = False,
+    requests: Annotated[bool, typer.Option("--requests", help="Only that of time")] = False,
+    changes: Annotated[bool, typer.Option("--changes", help="Only that of partitions")] = False,
+    connections: Annotated[bool, typer.Option("--connections", help="Only that of connections")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    properties: Properties = [],  # noqa: B006
+) -> None:
+    """Remove quotas: all that a user, a client id, both together, or an address has, or some of them."""
+    entity = require_entity(name_entity(user, client, ip, default))
+    chosen = {PRODUCE: produce, FETCH: fetch, REQUEST: requests, MUTATION: changes, CONNECTION: connections}
+    wanted = [key for key, is_chosen in chosen.items() if is_chosen]
+    with wire(bootstrap, properties) as cluster:
+        known = [key for quota in list_quotas(cluster, entity) if quota.entity == entity for key in quota.values]
+        if missing := [key for key in wanted if key not in known] or not known:
+            what = missing[0] if isinstance(missing, list) else "quota"
+            raise Failed(f"{name(entity)} has no {what}")
+        alter_quotas(cluster, entity, dict.fromkeys(wanted or known))
+    say(f"{name(entity)}: {', '.join(wanted or known)} removed")
+
+
+def name_entity(user: str | None, client: str | None, ip: str | None, defaults: list[Kind]) -> Entity:
+    entity: Entity = {}
+    for kind, named in ((Kind.USER, user), (Kind.CLIENT, client), (Kind.IP, ip)):
+        if named is not None and kind in defaults:
+            raise typer.BadParameter(f"give --{kind} or --default {kind}, not both")
+        if named is not None or kind in defaults:
+            entity[TYPES[kind]] = named
+    if IP in entity and len(entity) > 1:
+        raise typer.BadParameter("an address has quotas of its own, and none together with a user or a client id")
+    return entity
+
+
+def require_entity(entity: Entity) -> Entity:
+    if not entity:
+        raise typer.BadParameter("give --user, --client, --ip or --default")
+    return entity
+
+
+def read_size(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(parse_size(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def describe(quota: Quota) -> list[str]:
+    return ["" if kind not in quota.entity else quota.entity[kind] or DEFAULT for kind in (USER, CLIENT, IP)]
+
+
+def name(entity: Entity) -> str:
+    return ", ".join(f"{kind} {named or DEFAULT}" for kind, named in entity.items())
+
+
+def show(key: str, value: float) -> str:
+    if key in BYTES:
+        return f"{value:,.0f} ({format_size(value)}/s)" if value >= 1024 else f"{value:,.0f}"
+    return f"{value:g} %" if key == REQUEST else f"{value:g}"

@@ -1,0 +1,15 @@
+"""What every metadata store refuses where there are the nodes /a and /a/b, and why."""
+
+from ottla.cluster.metadata_store import BadVersion, Check, Create, Delete, NodeExists, NoNode, NotEmpty, Set
+
+REFUSALS = [
+    (Create("/a"), NodeExists),
+    (Create("/no/parent"), NoNode),
+    (Set("/no", b""), NoNode),
+    (Set("/a", b"", version=7), BadVersion),
+    (Delete("/no"), NoNode),
+    (Delete("/a"), NotEmpty),
+    (Delete("/a/b", version=3), BadVersion),
+    (Check("/a", 4), BadVersion),
+    (Check("/no", 0), NoNode),
+]

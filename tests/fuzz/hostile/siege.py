@@ -1,0 +1,220 @@
+"""Hostile clients of every kind at one broker, all at once and for minutes, beside a well-behaved one.
+
+    python -m fuzz.hostile.siege --minutes 10          (make siege MINUTES=10)
+
+First the good client is alone for a while; that is the quiet value. Then the attackers come, each kind in a thread of
+its own that begins again when it is done, and idle connections stay open all the while. At the end there is a table,
+and a verdict: the broker lives, no attack got what it should not, the log has no traceback, memory is bounded, and 99 %
+of the good client's requests took at most three times as long as in peace (by the clock, so only on a machine with
+nothing else to do; not in the suite).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from compat.raw import Raw, batch, create_topic, produce
+from fuzz.hostile.assaults import ASSAULTS, FILLED, GONE, Target, prepare
+from fuzz.hostile.good_client import TOPIC, cpu_s
+from waiting import wait_until
+
+from ottla.testing.secured import SecuredBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HERE: Final = Path(__file__).parent
+MEMORY_MB_MAX: Final = 250.0  # above what the broker had in peace; 5,000 connections are a part of it
+SLOWER_MAX: Final = 3.0
+PAUSE_S: Final = 0.05  # of an attacker, between two attempts
+
+
+class Verdict(NamedTuple):
+    seconds: float
+    attempts: Counter[str]
+    idle: int
+    quiet: dict[str, float]
+    under_attack: dict[str, float]
+    memory_mb: float
+    cpu_s: float
+    wrong: list[str]
+
+    @property
+    def slower(self) -> float:
+        return self.under_attack["p99_ms"] / max(self.quiet["p99_ms"], 0.001)
+
+    def table(self) -> str:
+        rows = [f"{name:48} {count:>8,}" for name, count in sorted(self.attempts.items())]
+        return "\n".join(
+            [
+                f"{'attack':48} {'attempts':>8}",
+                *rows,
+                f"{'idle connections':48} {self.idle:>8,}",
+                f"good client, alone: {waits(self.quiet)}",
+                f"good client, under attack for {self.seconds:.0f} s: {waits(self.under_attack)}, "
+                f"{self.slower:.1f} times the quiet value (bound: {SLOWER_MAX:g})",
+                f"broker: {self.cpu_s:.0f} s of CPU, {self.memory_mb:.0f} MB more than in peace "
+                f"(bound: {MEMORY_MB_MAX:g})",
+                *(f"WRONG: {one}" for one in self.wrong),
+            ]
+        )
+
+
+def waits(told: dict[str, float]) -> str:
+    work = f"the broker's loop worked {told['p99_work_ms']:.2f} ms at p99 meanwhile"
+    return f"{told['rounds']:.0f} rounds, p50 {told['p50_ms']:.2f} ms, p99 {told['p99_ms']:.2f} ms ({work})"
+
+
+class Siege:
+    def __init__(self, secured: SecuredBroker, idle: int) -> None:
+        self._secured = secured
+        self._pid = secured.broker.pid  # type: ignore[union-attr]
+        self._wanted_idle = idle
+        self._idle: list[socket.socket] = []
+        self._stop = threading.Event()
+        self._wrong: list[str] = []
+        self._attempts: Counter[str] = Counter()
+        plain = port_of(secured, "PLAINTEXT")
+        with Raw(plain) as raw:
+            assert create_topic(raw, TOPIC) == 0
+            assert create_topic(raw, "target") == 0
+            assert create_topic(raw, FILLED) == 0
+            for _ in range(8):
+                assert produce(raw, FILLED, batch([bytes(500_000)])).error == 0
+        words = [sys.executable, "-m", "fuzz.hostile.good_client", str(plain), str(self._pid)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (HERE.parents[1], *sys.path)))}
+        self._good = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        ports = {name: port_of(secured, name) for name in secured.addresses}
+        self._target = Target(ports, "target", secured.user, secured.password)
+
+    def run(self, quiet_s: float, seconds: float) -> Verdict:
+        self._ask("start")
+        wait_until(lambda: self._ask("report")["rounds"] > 20, "the good client's rounds")
+        self._ask("start")
+        time.sleep(quiet_s)
+        quiet = self._ask("report")
+        calm_mb, used = status_mb(self._pid, "VmRSS"), cpu_s(self._pid)
+        Path(f"/proc/{self._pid}/clear_refs").write_text("5")
+        self._ask("start")
+        threads = [threading.Thread(target=self._attack, args=one, daemon=True) for one in ASSAULTS.items()]
+        threads.append(threading.Thread(target=self._stay_idle, daemon=True))
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self._secured.broker.running:
+            time.sleep(min(1.0, seconds))
+        under_attack = self._ask("report")
+        self._stop.set()
+        for thread in threads:
+            thread.join(30)
+        if not self._secured.broker.running:
+            self._wrong.append(f"the broker ended: {self._secured.broker.log[-2000:]}")  # type: ignore[union-attr]
+            return self._verdict(seconds, quiet, under_attack, 0.0, 0.0)
+        memory_mb = status_mb(self._pid, "VmHWM") - calm_mb
+        return self._verdict(seconds, quiet, under_attack, memory_mb, cpu_s(self._pid) - used)
+
+    def _verdict(
+        self, seconds: float, quiet: dict[str, float], now: dict[str, float], memory_mb: float, used: float
+    ) -> Verdict:
+        said = self._secured.broker.log  # type: ignore[union-attr]
+        if "Traceback" in said:
+            self._wrong.append(f"a traceback in the log: {said[said.index('Traceback') - 300 :][:3000]}")
+        if now["failure"]:
+            self._wrong.append(f"the good client failed: {now['failure']}")
+        if memory_mb > MEMORY_MB_MAX:
+            self._wrong.append(f"{memory_mb:.0f} MB more than in peace")
+        silent = [name for name in ASSAULTS if not self._attempts[name]]
+        if silent:
+            self._wrong.append(f"attackers that never finished an attempt: {', '.join(silent)}")
+        return Verdict(seconds, self._attempts, len(self._idle), quiet, now, memory_mb, used, self._wrong)
+
+    def _attack(self, name: str, perform: Callable[[Target, Random], None]) -> None:
+        random = Random(name)
+        while not self._stop.wait(PAUSE_S):
+            try:
+                with suppress(*GONE):
+                    perform(self._target, random)
+            except AssertionError as error:
+                self._wrong.append(f"{name}: {error}")
+            self._attempts[name] += 1
+
+    def _stay_idle(self) -> None:
+        """Connections that never say a word; those that the broker closes come again."""
+        ports = [self._target.ports[name] for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")]
+        while len(self._idle) < self._wanted_idle and not self._stop.is_set():
+            with suppress(*GONE):
+                self._idle.append(socket.create_connection(("127.0.0.1", ports[len(self._idle) % 3]), timeout=10))
+            self._stop.wait(0.001)
+        while not self._stop.wait(1.0):
+            for place, one in enumerate(self._idle):
+                one.setblocking(False)
+                with suppress(BlockingIOError, *GONE):
+                    if one.recv(1):
+                        continue
+                    one.close()
+                    self._idle[place] = socket.create_connection(("127.0.0.1", ports[place % 3]), timeout=10)
+
+    def _ask(self, line: str) -> dict[str, float]:
+        assert self._good.stdin is not None
+        assert self._good.stdout is not None
+        self._good.stdin.write(line + "\n")
+        self._good.stdin.flush()
+        answer: dict[str, float] = json.loads(self._good.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        self._stop.set()
+        self._good.kill()
+        self._good.wait()
+        for one in self._idle:
+            one.close()
+
+
+def port_of(secured: SecuredBroker, listener: str) -> int:
+    return int(secured.addresses[listener].rpartition(":")[2])
+
+
+def status_mb(pid: int, name: str) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError(f"no {name} in the status of a process")
+
+
+def besiege(quiet_s: float, seconds: float, idle: int) -> Verdict:
+    prepare()
+    with ExitStack() as stack:
+        # Records here are years old: retention would delete them.
+        options = {"connection.failed.authentication.delay.ms": 20, "log.retention.check.interval.ms": 86_400_000}
+        secured = stack.enter_context(SecuredBroker(options=options))
+        siege = Siege(secured, idle)
+        stack.callback(siege.close)
+        return siege.run(quiet_s, seconds)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="hostile clients of every kind beside a good one")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--idle", type=int, default=5000, help="connections that say nothing")
+    options = parser.parse_args()
+    verdict = besiege(20.0, options.minutes * 60, options.idle)
+    print(verdict.table())
+    fine = not verdict.wrong and verdict.slower <= SLOWER_MAX
+    print("held" if fine else "NOT held")
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

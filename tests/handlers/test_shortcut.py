@@ -1,0 +1,448 @@
+"""The short way of Produce and the general one: the same answers, the same logs, whatever is sent.
+
+Two brokers get the same frames at the same time. One of them has no shortcut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from log.making import NOW_MS, FaultyDisk, StillClock
+from records.malformed import all_of_them
+
+from ottla.broker import Broker
+from ottla.cluster.plans import NewTopic
+from ottla.config import load
+from ottla.errors import ErrorCode, Hangup
+from ottla.handlers.shortcut import PACKED_SIZE_MAX, SIZE_MAX, VERSION_MIN
+from ottla.net.connection import Deferred
+from ottla.records import batch, native
+from ottla.records.batch import Record
+from ottla.records.compress import Codec
+from ottla.wire.codec import decode, encode
+from ottla.wire.frame import request_header
+from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from pathlib import Path
+
+    from ottla.net.dispatch import Dispatch
+
+NEWEST = 13
+FOLDERS = b"/short", b"/whole"  # of the two brokers, in what they say of a disk
+TOPICS = [
+    NewTopic("plain", 3, 1),
+    NewTopic("other", 1, 1),
+    NewTopic("keyed", 1, 1, configs={"cleanup.policy": "compact"}),
+    NewTopic("stamped", 1, 1, configs={"message.timestamp.type": "LogAppendTime"}),
+    NewTopic("packed", 1, 1, configs={"compression.type": "gzip"}),
+    NewTopic("strict", 1, 1, configs={"max.message.bytes": "300", "message.timestamp.before.max.ms": "1000"}),
+    NewTopic("flushed", 1, 1, configs={"flush.messages": "1"}),
+    NewTopic("small", 1, 1, configs={"segment.bytes": "1048576"}),
+]
+SHORT = native.produce_reader() is not None  # without the native part both brokers go the general way
+
+
+class Peer:
+    host, listener, dialled = "127.0.0.1", "PLAINTEXT", ("127.0.0.1", 9092)
+    arrived = begun = 0.0
+
+    def __init__(self) -> None:
+        self.unsent: list[Any] = []
+
+
+class Side(NamedTuple):
+    """One of the two brokers."""
+
+    broker: Broker
+    dispatch: Dispatch
+    disk: FaultyDisk
+
+    async def ask(self, frame: bytes) -> bytes | str | None:
+        """The answer to a frame, or why the connection ended. The bytes of the frame are lent."""
+        lent = bytearray(frame)
+        try:
+            answer = self.dispatch(cast("Any", Peer()), memoryview(lent))
+            lent[:] = bytes(len(lent))
+            if isinstance(answer, Deferred):
+                await asyncio.wait([answer.future])
+                answer = answer.encode(answer.future)
+        except Hangup as error:
+            return str(error)
+        return None if answer is None else b"".join(answer).replace(*FOLDERS)
+
+    async def ask_several(self, frames: list[bytes]) -> tuple[list[bytes], list[int]]:
+        """The answers to frames that came together, and how many of them were handled at once each time."""
+        answers: list[bytes] = []
+        runs = []
+        while len(answers) < len(frames):
+            rest = [memoryview(bytearray(frame)) for frame in frames[len(answers) :]]
+            found = self.dispatch.gather(cast("Any", Peer()), rest) if len(rest) > 1 else []
+            if found:
+                answers += [b"".join(cast("Any", one)) for one in found]
+                runs.append(len(found))
+            else:
+                answers.append(cast("bytes", await self.ask(frames[len(answers)])))
+        return [answer.replace(*FOLDERS) for answer in answers], runs
+
+    def topic_id(self, name: str) -> bytes:
+        found = self.dispatch._parts.metadata.image.topics.get(name)
+        return bytes(16) if found is None else found.id
+
+    def logs(self) -> dict[tuple[str, int], tuple[bytes, int, int]]:
+        return {
+            key: (
+                b"".join(bytes(one.slice(0, one.size).read()) for one in log.segments if one.size),
+                log.start,
+                log.end,
+            )
+            for key, log in self.broker._store.logs.items()
+        }
+
+
+@asynccontextmanager
+async def side(folder: Path, *, short: bool) -> AsyncIterator[Side]:
+    disk = FaultyDisk()
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder), "ottla.metrics.listener": "off"}
+    broker = Broker(load(settings), clock=StillClock(), disk=disk)
+    await broker.start()
+    try:
+        dispatch = broker._dispatch
+        assert dispatch is not None
+        if not short:
+            dispatch._find_shortcut = lambda route: None  # type: ignore[method-assign]
+        controller = cast("Any", dispatch._parts.controller)
+        controller._random_bytes = random.Random(1).randbytes  # the same topic ids in both
+        await controller.create_topics(TOPICS)
+        yield Side(broker, dispatch, disk)
+    finally:
+        disk.space_left = None
+        await broker.stop()
+
+
+class Pair(NamedTuple):
+    short: Side
+    general: Side
+    taken: list[bool]  # of each request: whether the shortcut answered
+
+    async def ask(self, request: ProduceRequest, version: int, change: Callable[[bytes], bytes] = bytes) -> Any:
+        """The answer of both, which must be the same."""
+        for topic in request.topic_data:
+            topic.topic_id = self.short.topic_id(topic.name)
+        frame = change(request_header(0, version, 77, "client") + encode(request, version))
+        answers = [await one.ask(frame) for one in (self.short, self.general)]
+        assert answers[0] == answers[1]
+        return answers[0]
+
+    async def tell(self, request: ProduceRequest, version: int) -> list[tuple[int, int]]:
+        """Error and base offset of each partition."""
+        answer = await self.ask(request, version)
+        response = decode(ProduceResponse, version, answer[9 if version >= 9 else 8 :])
+        return [(one.error_code, one.base_offset) for topic in response.responses for one in topic.partition_responses]
+
+    async def ask_several(self, requests: list[ProduceRequest], version: int = 11) -> list[int]:
+        """How many were handled at once each time. The answers are those that they get one by one."""
+        frames = []
+        for number, one in enumerate(requests):
+            for topic in one.topic_data:
+                topic.topic_id = self.short.topic_id(topic.name)
+            frames.append(request_header(0, version, number, "client") + encode(one, version))
+        answers, runs = await self.short.ask_several(frames)
+        assert answers == [await self.general.ask(frame) for frame in frames]
+        return runs
+
+
+def story(folder: Path, tell: Callable[[Pair], Coroutine[Any, Any, None]]) -> None:
+    """Tell it to both brokers; at the end they have the same logs."""
+
+    async def whole() -> None:
+        async with side(folder / "short", short=True) as short, side(folder / "whole", short=False) as general:
+            pair = Pair(short, general, [])
+            count(pair)
+            await tell(pair)
+            assert short.logs() == general.logs()
+
+    asyncio.run(whole())
+
+
+def count(pair: Pair) -> None:
+    """Note of each request to the one broker whether its shortcut gave the answer."""
+    take = pair.short.dispatch._take_shortcut
+
+    def taking(route: Any, *rest: Any) -> Any:
+        shortcut = route.shortcut
+
+        def noting(*given: Any) -> Any:
+            answer = shortcut(*given)
+            pair.taken.append(isinstance(answer, bytes))
+            return answer
+
+        route.shortcut = noting
+        try:
+            return take(route, *rest)
+        finally:
+            route.shortcut = shortcut
+
+    pair.short.dispatch._take_shortcut = taking  # type: ignore[method-assign]
+
+
+def records(count: int = 1, *, key: bytes | None = b"k", size: int = 10, **more: Any) -> bytes:
+    return batch.build([Record(at, NOW_MS, key, b"v" * size, ()) for at in range(count)], **more)
+
+
+def request(*data: tuple[str, int, bytes | None], acks: int = 1, name: str | None = None) -> ProduceRequest:
+    """Partitions by topic, each topic once for each run of its partitions."""
+    topics: list[TopicProduceData] = []
+    for topic, index, one in data:
+        if not topics or topics[-1].name != topic:
+            topics.append(TopicProduceData(name=topic, partition_data=[]))
+        view = None if one is None else memoryview(one)
+        topics[-1].partition_data.append(PartitionProduceData(index=index, records=view))
+    return ProduceRequest(transactional_id=name, acks=acks, timeout_ms=1000, topic_data=topics)
+
+
+def test_usual_requests_of_every_version_take_it(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        wanted = [
+            ("plain", 0, records()),
+            ("plain", 2, records(3)),
+            ("other", 0, records(2, size=900)),
+            ("small", 0, records()),
+        ]
+        for version in range(3, NEWEST + 1):
+            for acks in (1, -1):
+                offset = (version - 3) * 2 + (acks == -1)
+                found = await pair.tell(request(*wanted, acks=acks), version)
+                assert found == [(0, offset), (0, 3 * offset), (0, 2 * offset), (0, offset)]
+        # The first request of a version makes its route.
+        assert pair.taken == [True] * (NEWEST - VERSION_MIN + 1) * SHORT
+        for codec in Codec:
+            await pair.tell(request(("plain", 1, records(9, codec=codec))), 9)
+        assert all(pair.taken), "compressed ones as well"
+
+    story(tmp_path, tell)
+
+
+def test_idempotent_batches_their_retries_and_their_errors(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        sequences = [0, 1, 1, 5, 2, 0, 3]
+        found = []
+        for sequence in sequences:
+            data = records(producer_id=9, producer_epoch=0, base_sequence=sequence)
+            found += await pair.tell(request(("other", 0, records()), ("plain", 0, data)), 11)
+        assert [code for code, _ in found[1::2]] == [0, 0, 0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0, 0, 0]
+        assert [base for _, base in found[::2]] == list(range(len(sequences)))
+
+    story(tmp_path, tell)
+
+
+def test_what_is_not_usual_goes_the_general_way_from_there_on(tmp_path: Path) -> None:
+    good = records()
+    unusual = [
+        ("plain", 7, good), ("nowhere", 0, good), ("plain", 0, None), ("plain", 0, b""),
+        ("keyed", 0, records(key=None)),
+        ("stamped", 0, good), ("packed", 0, good), ("strict", 0, records(size=400)), ("flushed", 0, good),
+        ("strict", 0, batch.build([Record(0, NOW_MS - 5000, b"k", b"v", ())])),
+        ("plain", 0, batch.build([Record(0, NOW_MS + 10**9, b"k", b"v", ())])),
+        ("plain", 0, good[:-1] + b"?"), ("plain", 0, good[:40]), ("plain", 0, good + good),
+        ("plain", 0, records(producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)),
+        ("plain", 0, records(size=PACKED_SIZE_MAX * 2, codec=Codec.LZ4)), ("__consumer_offsets", 0, good),
+    ]  # fmt: skip
+
+    async def tell(pair: Pair) -> None:
+        for one in unusual:
+            for acks in (1, -1, 0, 2):
+                for version in (5, 7, 8, 9, 12, NEWEST):
+                    await pair.ask(request(one, acks=acks), version)
+                    await pair.ask(request(("plain", 1, good), one, ("other", 0, good), acks=acks), version)
+        await pair.ask(request(("plain", 0, good), name="transaction"), 11)
+        await pair.ask(request(*[("plain", at % 3, good) for at in range(200)]), 11)
+        await pair.ask(request(), 11)
+
+    story(tmp_path, tell)
+
+
+def test_malformed_batches(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        for data in all_of_them(NOW_MS).values():
+            for version in (6, 9):
+                await pair.ask(request(("plain", 0, records()), ("plain", 1, data), ("plain", 2, records())), version)
+                await pair.ask(request(("keyed", 0, data)), version)
+
+    story(tmp_path, tell)
+
+
+def test_hostile_frames(tmp_path: Path) -> None:
+    """Cut, lengthened, with changed bytes, and with counts and lengths that are not true."""
+    chance = random.Random(15)
+    wanted = request(("plain", 0, records()), ("plain", 1, records(2)), ("other", 0, records()))
+
+    def change(frame: bytes, seed: int) -> bytes:
+        chance = random.Random(seed)
+        made = bytearray(frame)
+        kind = chance.randrange(5)
+        if kind == 0:
+            return bytes(made[: chance.randrange(4, len(made))])
+        if kind == 1:
+            return bytes(made) + chance.randbytes(chance.randrange(1, 9))
+        at = chance.randrange(4, len(made) if kind < 4 else 70)
+        if kind == 2:
+            made[at] ^= 1 << chance.randrange(8)
+        elif kind == 3:
+            made[at : at + 4] = chance.choice([b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x80\0\0\0", bytes(4)])
+        else:
+            made[at:at] = chance.choice([b"\x80", b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x80", b"\x01\x00\x00"])
+        return bytes(made)
+
+    async def tell(pair: Pair) -> None:
+        for version in range(VERSION_MIN, NEWEST + 1):
+            await pair.ask(wanted, version)
+            for _ in range(150):
+                seed = chance.random()
+                await pair.ask(wanted, version, lambda frame: change(frame, hash(seed)))  # noqa: B023
+
+    story(tmp_path, tell)
+
+
+def test_a_failed_write_fails_its_partition_and_no_other(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        one = records(size=100)
+        wanted = request(("plain", 0, one), ("plain", 1, one), ("plain", 2, one))
+        await pair.tell(wanted, 11)
+        for room in range(0, 3 * len(one) + 1, 50):
+            for each in (pair.short, pair.general):
+                each.disk.space_left = room
+            codes = [code for code, _ in await pair.tell(wanted, 11)]
+            assert [code == 0 for code in codes] == sorted([code == 0 for code in codes], reverse=True)
+            assert codes.count(0) == room // len(one)
+
+    story(tmp_path, tell)
+
+
+def test_large_requests_are_not_for_it(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        part = records(size=SIZE_MAX // 3)
+        wanted = request(("plain", 0, part), ("plain", 1, part), ("plain", 2, part), ("other", 0, part))
+        await pair.tell(wanted, 11)
+        await pair.tell(wanted, 11)
+        assert pair.taken == [False] * SHORT
+
+    story(tmp_path, tell)
+
+
+def test_a_fault_on_purpose_closes_it(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        wanted = request(("plain", 0, records()))
+        await pair.tell(wanted, 11)
+        seen = []
+
+        def around(handler: Callable[..., Any]) -> Callable[..., Any]:
+            def noting(*given: Any) -> Any:
+                seen.append(given)
+                return handler(*given)
+
+            return noting
+
+        pair.short.dispatch.intercept(0, around)
+        await pair.tell(wanted, 11)
+        assert (len(seen), pair.taken) == (1, [])
+        pair.short.dispatch.intercept(0, None)
+        await pair.tell(wanted, 11)
+        assert (len(seen), pair.taken) == (1, [True] * SHORT)
+
+    story(tmp_path, tell)
+
+
+def numbered(sequence: int, producer_id: int = 9, epoch: int = 0, count: int = 1) -> bytes:
+    return records(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def test_requests_that_came_together_are_written_at_once(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        one = request(("plain", 0, records()))
+        await pair.ask(one, 11)
+        await pair.ask(one, 11)  # the roll of its segment is decided
+        writes = count_writes(pair.short.disk)
+        assert await pair.ask_several([one] * 20) == [20] * SHORT
+        assert len(writes) == (1 if SHORT else 20)
+        both = [request(("plain", 0, numbered(at, count=2)), acks=-1) for at in range(0, 10, 2)]
+        assert await pair.ask_several(both) == [5] * SHORT
+        several = [request(("plain", 0, records())), request(("plain", 0, records()), ("other", 0, records()))]
+        assert await pair.ask_several([*several, one, one, request(("plain", 1, records()))]) == [2] * SHORT
+
+    story(tmp_path, tell)
+
+
+def test_sequences_that_are_not_in_order_get_the_answers_that_they_get_one_by_one(tmp_path: Path) -> None:
+    chance = random.Random(7)
+
+    async def tell(pair: Pair) -> None:
+        for _ in range(150):
+            first = chance.randrange(6)
+            run = [
+                request(("plain", chance.choice([0, 0, 0, 1]), chance.choice([
+                    numbered(first + at), numbered(first + at), numbered(first + at), numbered(at),
+                    numbered(0, epoch=1),
+                    numbered(at, producer_id=10), records(), records(key=None, size=300), records()[:-1] + b"?",
+                ])))
+                for at in range(chance.randrange(1, 9))
+            ]  # fmt: skip
+            await pair.ask_several(run, chance.choice([7, 11, 13]))
+        assert any(pair.short.broker._store.logs["plain", 0].producers.last_batches())
+
+    story(tmp_path, tell)
+
+
+def test_a_run_ends_where_the_segment_does(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        one = request(("small", 0, records(size=60_000)))
+        for _ in range(8):
+            await pair.ask_several([one] * 9)
+        assert len(pair.short.broker._store.logs["small", 0].segments) > 3
+
+    story(tmp_path, tell)
+
+
+def test_a_failed_write_fails_those_in_it_and_no_others(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        one = request(("plain", 0, records(size=100)))
+        size = len(records(size=100))
+        await pair.ask(one, 11)
+        await pair.ask(one, 11)
+        frame = request_header(0, 11, 1, "client") + encode(one, 11)
+        log = pair.short.broker._store.logs["plain", 0]
+        for room in (0, size - 1, 3 * size + 7, 5 * size):
+            end, length = log.end, log.size
+            pair.short.disk.space_left = room
+            answers, runs = await pair.short.ask_several([frame] * 5)
+            pair.short.disk.space_left = None
+            codes = [decode(ProduceResponse, 11, answer[9:]).responses[0].partition_responses[0] for answer in answers]
+            done = 5 if room == 5 * size else 0
+            if SHORT:
+                assert runs == [5]
+                assert [one.error_code for one in codes] == [0 if done else ErrorCode.KAFKA_STORAGE_ERROR] * 5
+                assert (log.end - end, log.size - length) == (done, done * size)
+            offset = log.end
+            answers, _ = await pair.short.ask_several([frame] * 2)
+            bases = [decode(ProduceResponse, 11, one[9:]).responses[0].partition_responses[0] for one in answers]
+            assert [one.base_offset for one in bases] == [offset, offset + 1]
+        while pair.general.broker._store.logs["plain", 0].end < log.end:
+            await pair.general.ask(frame)
+
+    story(tmp_path, tell)
+
+
+def count_writes(disk: FaultyDisk) -> list[int]:
+    writes: list[int] = []
+    write = disk.writev
+
+    def writing(fd: int, parts: Any, position: int) -> int:
+        writes.append(position)
+        return write(fd, parts, position)
+
+    disk.writev = writing  # type: ignore[method-assign]
+    return writes
