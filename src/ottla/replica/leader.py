@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 UNKNOWN = -1  # an offset or a broker epoch that nobody has told yet
+SETTLED_MS = 30_000  # as long as clients by default wait for answers of the leader before
 FOLLOWED_MS = 3000  # several times `replica.fetch.wait.max.ms`, less than a session with ZooKeeper
 
 
@@ -121,6 +122,7 @@ class Leader:
         self.maximal: frozenset[int] = frozenset()
         self.epoch = UNKNOWN
         self.epoch_start = end
+        self._began_ms = now_ms  # to lead in this epoch
         self.version = version
         self.lag_ms = lag_ms
         self._epoch_of = epoch_of
@@ -133,7 +135,7 @@ class Leader:
         isr, others = tuple(isr), [replica for replica in replicas if replica != self.me]
         if epoch != self.epoch:
             # In sync means: had everything when the state was written. The others have to show it again.
-            self.epoch, self.epoch_start = epoch, self.end
+            self.epoch, self.epoch_start, self._began_ms = epoch, self.end, now_ms
             known, self.followers = self.followers, {}
             for replica in others:
                 follower = self.followers[replica] = Follower(now_ms if replica in isr else None)
@@ -200,10 +202,15 @@ class Leader:
         """The lowest log start of all replicas that have told theirs."""
         return min((one.start for one in self.followers.values() if one.start != UNKNOWN), default=UNKNOWN)
 
-    def is_followed(self, now_ms: int) -> bool:
-        """Whether everybody who might have been elected in our place follows us, as far as can be told."""
+    def is_settled(self, now_ms: int) -> bool:
+        """Whether all who might have been elected in our place follow us, and no client waits for a former leader.
+
+        As far as can be told.
+        """
         since_ms = now_ms - FOLLOWED_MS
-        return all(one.follows(since_ms) for replica, one in self.followers.items() if replica in self.isr)
+        return now_ms - self._began_ms >= SETTLED_MS and all(
+            one.follows(since_ms) for replica, one in self.followers.items() if replica in self.isr
+        )
 
     def is_abandoned(self, now_ms: int) -> bool:
         """Whether all in-sync followers have followed us and have stopped: another may lead by now."""

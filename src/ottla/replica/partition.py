@@ -233,13 +233,14 @@ class Partition:
         """What to answer for an append that failed.
 
         A gap in a sequence is the end of many a producer. A leader that has slept may have been replaced without
-        knowing it, and the next leader may have what is missing here: so only one that is followed speaks of gaps.
+        knowing it, and the next leader may have what is missing here. A new one may get what a client has sent behind
+        a batch that is still with the leader before. So only one that is settled speaks of gaps.
         """
         if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or self.followers is None or self._site is None:
             return error
-        if self.followers.is_followed(steady_ms(self._site.clock)):
+        if self.followers.is_settled(steady_ms(self._site.clock)):
             return error
-        return BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "a gap in a sequence, and nobody follows this leader")
+        return BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "a gap in a sequence, and others may lead")
 
     def _force(self) -> None:
         """Flush what `flush.messages` wants on disk before anybody reads it."""
