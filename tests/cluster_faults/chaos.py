@@ -247,13 +247,14 @@ class Nemesis:
 
 
 class Chaos:
-    """One run: `violations` says what went wrong, `report` what happened."""
+    """One run: `violations` says what went wrong, `failures` who gave up, `report` what happened."""
 
     def __init__(
         self, folder: Path, seconds: float, seed: int, *, rate: float = 150.0, gap_s: float = GAP_S_MAX
     ) -> None:
         self.recorder = Recorder(folder / "history.jsonl")
         self.violations: list[Violation] = []
+        self.failures: list[str] = []
         self.report = ""
         self._folder = folder
         self._seconds = seconds
@@ -282,7 +283,7 @@ class Chaos:
             self.say("calm")
             self._settle(cluster)
             for work in (*writers, *others):
-                work.end()
+                self._end(work)
             self._read(cluster)
             self._compare(cluster)
         self.recorder.close()
@@ -290,6 +291,13 @@ class Chaos:
         failed = sum((writer.failed for writer in writers), Counter())
         counts = {kind: self.recorder.count(kind) for kind in ("sent", "acked", "read", "high", "found")}
         self.report = f"{counts}, refused {dict(failed)}, troubles {dict(nemesis.done)}, {len(self.violations)} wrong"
+
+    def _end(self, work: Work) -> None:
+        """A client that has given up is told at the end: what the others have seen counts as well."""
+        try:
+            work.end()
+        except Exception as failure:
+            self.failures.append(f"{work.name} gave up: {failure!r}")
 
     def _create(self, cluster: Cluster) -> None:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -360,9 +368,9 @@ def main() -> int:
     chaos = Chaos(folder, options.minutes * 60, options.seed, rate=options.rate)
     chaos.run()
     print(chaos.report)
-    for violation in chaos.violations[:50]:
-        print(violation)
-    return 1 if chaos.violations else 0
+    for wrong in (*chaos.failures, *chaos.violations[:50]):
+        print(wrong)
+    return 1 if chaos.violations or chaos.failures else 0
 
 
 if __name__ == "__main__":

@@ -17,4 +17,5 @@ def test_chaos_loses_doubles_and_reorders_nothing(tmp_path: Path) -> None:
     chaos.run()
     print(chaos.report)
     assert chaos.violations == []
+    assert chaos.failures == []
     assert chaos.recorder.count("acked") > 500
