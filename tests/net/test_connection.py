@@ -105,7 +105,7 @@ class Gathering:
 
 def test_frames_that_came_together_may_be_handled_at_once_and_are_answered_in_order() -> None:
     payloads = [
-        *(b"a%d" % at for at in range(200)),
+        *(b"aaaa%d" % at for at in range(200)),
         b"-",
         b"",
         b"b1",

@@ -90,9 +90,11 @@ def test_idle_connections_are_closed_but_not_those_that_wait_for_an_answer() -> 
         opened = listener(idle_s_max=0.2)
         opened.open()
         idle, _ = await asyncio.open_connection("127.0.0.1", port_of(opened))
+        others = [await asyncio.open_connection("127.0.0.1", port_of(opened)) for _ in range(5)]
         waiting, writer = await asyncio.open_connection("127.0.0.1", port_of(opened))
         writer.write(b"\0\0\0\1x")
         assert await closed(idle)
+        assert all([await closed(reader) for reader, _ in others]), "one sweep closes all of them"
         assert len(opened.connections) == 1
         assert not waiting.at_eof()
         opened.stop_accepting()

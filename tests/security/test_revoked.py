@@ -112,5 +112,8 @@ def test_a_session_is_its_owners_whoever_knows_its_number() -> None:
         produce(root)
         stolen = fetch(bob, opened.session_id, 1, named=False)
         assert (stolen.error_code, stolen.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+        nothing = [FetchTopic(topic="x", partitions=[])]  # for which an answer has no place for a code
+        asked = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=opened.session_id, session_epoch=1, topics=nothing)
+        assert bob.ask(asked, 11).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         fetch(bob, opened.session_id, -1, named=False)  # nor can they close it
         assert fetch(ann, opened.session_id, 1, named=False).responses[0].partitions[0].records

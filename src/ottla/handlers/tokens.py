@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from ottla.handlers.call import Steps
     from ottla.security.token import Token
 
+RENEWERS_MAX = 1000  # every broker reads and keeps them
+
 
 @handles(CreateDelegationTokenRequest)
 async def create(parts: Parts, call: Call, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
@@ -46,6 +48,8 @@ async def create(parts: Parts, call: Call, request: CreateDelegationTokenRequest
             raise BrokerError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
         if any(one.kind != USER for one in (owner, *renewers)):
             raise BrokerError(ErrorCode.INVALID_PRINCIPAL_TYPE)
+        if len(renewers) > RENEWERS_MAX:
+            raise BrokerError(ErrorCode.INVALID_REQUEST)
         tokens = enabled(parts)
         token = await tokens.create(owner, requester, renewers, request.max_lifetime_ms)
         password = tokens.password(token)

@@ -11,7 +11,7 @@ import sys
 from array import array
 from bisect import bisect_right, insort
 
-BLOCKS_MAX = 32  # as many readers of one segment; 4 kB each
+BLOCKS_MAX = 8  # as many readers of one segment; 4 kB each, and a scan leaves them in every segment
 INT = "I"
 assert array(INT).itemsize == 4, "entries are pairs of four bytes"
 

@@ -282,6 +282,8 @@ class Log:
                     break
                 expected[producer_id] = header.producer_epoch, (header.base_sequence + delta + 1) & SEQUENCE_MASK
             headers.append(header)
+            if not segment.size:
+                break  # when it is to be rolled is known once it has a batch
         return headers
 
     def _write(

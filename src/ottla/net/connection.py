@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.clock import monotonic
 from ottla.errors import Hangup
 from ottla.net.outbox import Outbox, Part, size_of
-from ottla.net.receiver import EXPECTED_SIZE_MAX, LARGE_SIZE, MAPPED, SPARE_SIZE_MAX, OwnMapping, Receiver
+from ottla.net.receiver import EXPECTED_SIZE_MAX, LARGE_SIZE, MAPPED, SPARE_SIZE_MAX, WASTE_MAX, OwnMapping, Receiver
 from ottla.net.turns import TURN_S
 from ottla.security.principal import ANONYMOUS
 from ottla.wire.frame import carries_records
@@ -121,6 +121,7 @@ def plain(address: str) -> str:
 
 class Connection:
     __slots__ = (
+        "__weakref__",
         "_answers",
         "_backlog",
         "_closing",
@@ -193,7 +194,7 @@ class Connection:
         self._held: memoryview | None = None  # where a frame gathers that is not whole yet
         self._held_size = 0  # how much of it has arrived
         self._reserved = 0  # what it has taken of the room for all
-        self._starved = False  # whether it waits for room
+        self._starved: Callable[[], None] | None = None  # what goes on when there is room, while it waits for some
         self._expected = 0  # the size of the last frame, if it was large: the next is likely to be like it
         self._backlog: memoryview | None = None  # frames, the last perhaps partial, that wait for handling to go on
         self._queued = False  # whether it waits for a turn
@@ -303,10 +304,11 @@ class Connection:
     ) -> tuple[int, bool]:
         """Handle as many of the small frames from there on as can be at once: where to go on, and whether any was."""
         frames, size, at = list[memoryview](), len(data), position
+        kind, most = data[at + 4 : at + 8], min(GATHERED_SIZE_MAX, self._limits.unchecked_max)
         while size - at >= 4 and len(frames) < GATHERED_MAX:
             (length,) = _unpack_length(data, at)
             end = at + 4 + length
-            if not 0 <= length <= GATHERED_SIZE_MAX or end > size:
+            if not 0 <= length <= most or end > size or data[at + 4 : at + 8] != kind:
                 break
             frames.append(data[at + 4 : end])
             at = end
@@ -376,40 +378,47 @@ class Connection:
     def _reserve(self, size: int) -> None:
         """Take room for a frame that has begun, or read nothing before there is some."""
         room = self._receiver.room
-        if room is None or self._reserved or self._starved:
+        if room is None or self._reserved or self._starved is not None:
             return
+        if self.login is not None and self.login.principal is None:
+            return  # frames of strangers are small, and must not keep others waiting
         if room.take(size):
             self._reserved = size
             return
-        self._starved = True
         self._stop_reading()
 
         def go_on() -> None:
-            self._starved = False
-            if not self.closed:
-                self._reserve(size)
-                self._resume_reading()
+            self._starved = None
+            self._reserve(size)
+            self._resume_reading()
 
+        self._starved = go_on
         room.wait(go_on)
 
     def _release(self) -> None:
         size, self._reserved = self._reserved, 0
+        if self._starved is not None and self._receiver.room is not None:
+            self._receiver.room.leave(self._starved)
+            self._starved = None
         if size and self._receiver.room is not None:
             self._receiver.room.give(size)
 
     def _gather(self, held: memoryview) -> None:
         """More bytes came into the held buffer: handle what is whole, or make room for more."""
-        arrived = self._held_size
-        if arrived < 4:
-            return
-        (length,) = LENGTH.unpack_from(held)
-        self._check_length(length, held, 0, arrived)
+        arrived, length = self._held_size, 0
+        if arrived >= 4:
+            (length,) = LENGTH.unpack_from(held)
+            self._check_length(length, held, 0, arrived)
         if arrived < 4 + length:
-            if arrived == len(held):
-                self._hold(held)
+            wasted = len(held) > WASTE_MAX * max(4 + length, 4096)
+            if wasted:
+                self._expected = 0  # it is not like the last one
+            if wasted or arrived == len(held):
+                self._hold(held[:arrived])
                 if length < MAPPED_SIZE_MIN:  # else this is for once
                     self._receiver.give(held)
-            self._reserve(4 + length)
+            if arrived >= 4:
+                self._reserve(4 + length)
             return
         self._held, self._held_size = None, 0
         self._expected = 4 + length if LARGE_SIZE <= length < SPARE_SIZE_MAX else 0
@@ -436,7 +445,7 @@ class Connection:
             or len(self._answers) >= self._limits.requests_max
             or self._out.size + self._waiting_size > self._limits.unsent_size_max
             or self._mute is not None
-            or self._starved
+            or self._starved is not None
         )
 
     def _stop_reading(self) -> None:
@@ -557,7 +566,7 @@ class Connection:
     @property
     def waiting(self) -> bool:
         """Whether the peer waits for an answer, and has read all that was sent so far."""
-        return bool(self._answers) and not self._out
+        return bool(self._answers) and not self._out and not self._reserved
 
     def enter(self, handle: Callable[[Connection, memoryview], Answer], limits: Limits) -> None:
         """The client has proved who it is: from now on its requests go there, and may be as large."""

@@ -163,7 +163,7 @@ class Dispatch:
         try:
             response = route.handler(self._parts, call, request)
         except Exception as error:
-            response = failure(route, request, error)
+            response = failure(route, error)
         return self._conclude(route, connection, correlation, frame, request, response)
 
     def _take_shortcut(self, route: Route, connection: Connection, frame: memoryview) -> Answer:
@@ -223,7 +223,7 @@ class Dispatch:
             answer = self._slice(route, steps, self._short_lane)
         elif response is not None:
             exclusive = len(frame) >= route.exclusive_size
-            answer = self._later(route, correlation, request, response, exclusive=exclusive)
+            answer = self._later(route, correlation, response, exclusive=exclusive)
         return count_when_sent(route, connection, answer)
 
     def _slice(self, route: Route, steps: Steps[list[Part] | None], lane: Lane) -> Answer:
@@ -249,7 +249,7 @@ class Dispatch:
         try:
             response = route.handler(self._parts, call, request)
         except Exception as error:
-            response = failure(route, request, error)
+            response = failure(route, error)
         return (yield from self._answer(route, correlation, request, response, large=True))
 
     def _answer(
@@ -266,7 +266,7 @@ class Dispatch:
                 yield future
                 response = future.result()
         except Exception as error:
-            response = failure(route, request, error)
+            response = failure(route, error)
         if response is None:
             return None
         if not large:
@@ -283,12 +283,12 @@ class Dispatch:
         # A client that leaves gives up its answer, not the work: a change that is half written must be finished.
         return asyncio.shield(task)
 
-    def _later(self, route: Route, correlation: int, request: Any, response: Any, *, exclusive: bool) -> Deferred:
+    def _later(self, route: Route, correlation: int, response: Any, *, exclusive: bool) -> Deferred:
         def finish(future: asyncio.Future[Any]) -> list[Part] | None:
             if future.cancelled():
                 raise Hangup("the broker is stopping")
             error = future.exception()
-            value = future.result() if error is None else failure(route, request, error)
+            value = future.result() if error is None else failure(route, error)
             return None if value is None else self._encode(route, correlation, value)
 
         return Deferred(self._future(response), finish, exclusive=exclusive)
@@ -440,19 +440,19 @@ def unencodable(route: Route) -> Hangup:
     return Hangup(f"{route.response.__name__} cannot be encoded")
 
 
-def failure(route: Route, request: Any, error: BaseException) -> Any:
+def failure(route: Route, error: BaseException) -> Any:
     """The response that reports this error; a response with no place for it ends the connection."""
     if isinstance(error, Hangup):
         raise error
     if isinstance(error, BrokerError):
         code = error.code
     else:
-        log.error("a handler failed on %s", type(request).__name__, exc_info=error)
+        log.error("a handler failed on %s", route.request.__name__, exc_info=error)
         code = ErrorCode.UNKNOWN_SERVER_ERROR
     try:
         response = route.response(error_code=code)
     except TypeError:
-        raise Hangup(f"{type(request).__name__} failed: {code.name}") from None
+        raise Hangup(f"{route.request.__name__} failed: {code.name}") from None
     if hasattr(response, "error_message") and isinstance(error, BrokerError):
         response.error_message = error.message or None
     return response

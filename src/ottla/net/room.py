@@ -7,7 +7,6 @@ limit by one request. So those who have begun can finish, whatever others do.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ class Room:
     def __init__(self, size_max: int) -> None:
         self.taken = 0
         self._size_max = size_max
-        self._line: deque[Callable[[], None]] = deque()
+        self._line: dict[Callable[[], None], None] = {}  # in the order in which they came
 
     def take(self, size: int) -> bool:
         """Whether there is room: it is taken then."""
@@ -31,11 +30,17 @@ class Room:
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Call this when there may be room again."""
-        self._line.append(go_on)
+        self._line[go_on] = None
+
+    def leave(self, go_on: Callable[[], None]) -> None:
+        """Somebody waits no more."""
+        self._line.pop(go_on, None)
 
     def give(self, size: int) -> None:
         self.taken -= size
-        for _ in range(len(self._line)):
+        for go_on in list(self._line):
             if self.taken >= self._size_max:
                 return
-            self._line.popleft()()
+            if go_on in self._line:
+                del self._line[go_on]
+                go_on()

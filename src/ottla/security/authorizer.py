@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
     from ottla.security.acl import Entry, Filter
 
+    Question = tuple[str, str, Operation, ResourceType, str | None]  # who, from where, to do what, with which
+
 REMEMBERED_MAX: Final = 1 << 14
 NAME_SIZE_MAX: Final = 256  # of a name that is remembered: clients choose names, and memory is ours
-SOME: Final = "\0"  # remembered in place of a name: whether there can be any
+SOME: Final = None  # remembered in place of a name: whether there can be any
 
 
 class Authorizer:
@@ -30,7 +32,7 @@ class Authorizer:
         self._open_by_default = open_by_default
         self._entries: dict[Resource, frozenset[Entry]] = {}
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}  # how many prefixes have each length
-        self._remembered: dict[tuple[str, str, Operation, ResourceType, str], bool] = {}
+        self._remembered: dict[Question, bool] = {}
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> None:
@@ -77,14 +79,14 @@ class Authorizer:
                         yield resource, entry
 
     def allows(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool:
-        key = (principal, host, operation, kind, name)
+        key = principal, host, operation, kind, name
         known = self._remembered.get(key)
         return self._remember(key, self._decide(*key)) if known is None else known
 
-    def _remember(self, key: tuple[str, str, Operation, ResourceType, str], answer: bool) -> bool:
+    def _remember(self, key: Question, answer: bool) -> bool:
         if len(self._remembered) >= REMEMBERED_MAX:
             self._remembered.clear()
-        if len(key[-1]) <= NAME_SIZE_MAX:
+        if key[-1] is None or len(key[-1]) <= NAME_SIZE_MAX:
             self._remembered[key] = answer
         return answer
 

@@ -119,6 +119,11 @@ class Scram:
         same = hmac.compare_digest(hashlib.new(self._hash, key).digest(), self._credential.stored_key)
         if not same or not self._known or len(proof) != size:
             raise LoginError("wrong name or password")
+        if self.by_token:
+            found = self._tokens(self._name, self._mechanism)
+            if found is None:
+                raise LoginError("the token is over")
+            self.expires_s = found.expires_s
         self.user = self._owner
         return "v=" + base64.b64encode(hmac.digest(self._credential.server_key, message, self._hash)).decode()
 

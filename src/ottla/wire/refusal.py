@@ -44,13 +44,13 @@ def refuse(key: int, response: type, request: Any, version: int, code: int) -> A
 
 
 def refuse_in_steps(
-    key: int, response: type, request: Any, version: int, code: int
+    key: int, response: type, request: Any, version: int, code: int, *, silent: bool = False
 ) -> Generator[None, None, Any | None]:
-    """The same, with a step for each element of a list."""
-    if key == METADATA and not request.topics:  # of brokers only, or of everything
+    """The same, with a step for each element of a list. With `silent` an answer without a code is one, too."""
+    if key == METADATA and not request.topics and not silent:  # of brokers only, or of everything
         return None
     answer, says = yield from _mirror(response, request, version, code, deep=key in DEEP)
-    return answer if says else None
+    return answer if says or silent else None
 
 
 class _Plan(NamedTuple):
@@ -93,7 +93,7 @@ def _mirror(cls: type, source: Any, version: int, code: int, *, deep: bool) -> G
                 answers.append(answer)
                 says = says or said
                 yield
-    if plan.own is not None and not any(values.get(field.name) for field in plan.lists):
+    if plan.own is not None and not says:
         values[plan.own], says = code, True
     return cls(**values), says
 

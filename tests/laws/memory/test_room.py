@@ -50,7 +50,7 @@ def test_who_begins_when_there_is_no_room_waits_and_is_answered() -> None:
                 writer.write(struct.pack(">i", SIZE) + bytes(SIZE // 2))
             await until(lambda: room.taken == 2 * (SIZE + 4))
             starved = await until(lambda: [one for one in opened.connections if one._starved and not one._reading])
-            await until(lambda: sum(one._starved for one in opened.connections) == 6)
+            await until(lambda: sum(one._starved is not None for one in opened.connections) == 6)
             assert starved
             small = await asyncio.open_connection("127.0.0.1", port_of(opened))
             small[1].write(frame(b"small"))

@@ -76,24 +76,30 @@ def fetch(guard: Guard, request: FetchRequest) -> Steps[Finish | Reply | None]:
         if member or (not follows and (name is None or guard.allows_topic(Operation.READ, name))):
             kept.append(topic)
         else:
-            denied |= {(topic.topic or topic.topic_id, one.partition): None for one in topic.partitions}
+            for one in topic.partitions:
+                denied[topic.topic or topic.topic_id, one.partition] = None
+                yield
         yield
     for forgotten in request.forgotten_topics_data:
         for index in forgotten.partitions:
             denied.pop((forgotten.topic or forgotten.topic_id, index), None)
-        yield
+            yield
     if denied and not kept and request.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL):
-        return Reply(FetchResponse(responses=refuse_fetch(denied)))
+        return Reply(FetchResponse(responses=(yield from refuse_fetch(denied))))
     request.topics = kept
 
-    def finish(response: FetchResponse) -> FetchResponse:
+    def finish(response: FetchResponse) -> Any:
         session = guard.parts.sessions.find(response.session_id)
         if session is not None:
             session.owner, session.denied = guard.principal, denied
-        response.responses += refuse_fetch(denied)
-        return response
+        return add_refusals(response, denied) if denied else response
 
     return finish
+
+
+def add_refusals(response: FetchResponse, denied: dict[Key, None]) -> Steps[FetchResponse]:
+    response.responses += yield from refuse_fetch(denied)
+    return response
 
 
 def check_session(guard: Guard, request: FetchRequest) -> dict[Key, None]:
@@ -109,7 +115,7 @@ def check_session(guard: Guard, request: FetchRequest) -> dict[Key, None]:
     return {} if request.session_epoch in (EPOCH_INITIAL, EPOCH_FINAL) else dict(session.denied)
 
 
-def refuse_fetch(denied: dict[Key, None]) -> list[FetchableTopicResponse]:
+def refuse_fetch(denied: dict[Key, None]) -> Steps[list[FetchableTopicResponse]]:
     topics: dict[str | bytes, FetchableTopicResponse] = {}
     for topic, index in denied:
         found = topics.get(topic)
@@ -119,6 +125,7 @@ def refuse_fetch(denied: dict[Key, None]) -> list[FetchableTopicResponse]:
         found.partitions.append(
             PartitionData(partition_index=index, error_code=TOPIC_REFUSED, high_watermark=-1, records=b"")
         )
+        yield
     return list(topics.values())
 
 

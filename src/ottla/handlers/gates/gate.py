@@ -20,13 +20,13 @@ import inspect
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from ottla.errors import BrokerError, ErrorCode, Hangup
+from ottla.errors import BrokerError, ErrorCode
 from ottla.security.acl import CLUSTER_NAME
 from ottla.wire import apis, refusal
 from ottla.wire.access import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
     from typing import TypeAlias
 
     from ottla.handlers.call import Call, Parts, Steps
@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     Handler: TypeAlias = Callable[[Parts, Call, Any], Any]
 
 T = TypeVar("T")
+Made = TypeVar("Made")
 Gate = TypeVar("Gate", bound="Callable[..., Any]")
 GATES: dict[int, Callable[..., Steps[Any]]] = {}
-# SASL, versions, delegation tokens (refused for all) and a client's own metrics.
+# SASL, versions, delegation tokens (their handlers ask for rights themselves) and a client's own metrics.
 UNGUARDED: Final = frozenset((17, 18, 36, 38, 39, 40, 41, 71, 72))
 STEPS_AT_ONCE: Final = 200
 REFUSED: Final = {
@@ -94,7 +95,8 @@ class Guard:
     def refuse(self, request: Any, code: ErrorCode) -> Steps[Any]:
         """The answer that says this error of all that the request asks for."""
         key = self.call.key
-        return refusal.refuse_in_steps(key, apis.BY_KEY[key].response, request, self.call.version, code)
+        response = apis.BY_KEY[key].response
+        return refusal.refuse_in_steps(key, response, request, self.call.version, code, silent=True)
 
     def topic_name(self, topic_id: bytes) -> str | None:
         return self.parts.metadata.image.names_by_id.get(topic_id)
@@ -139,8 +141,7 @@ def check(gate: Callable[[Guard, Any], Any], guard: Guard, request: Any) -> Step
         if outcome.__class__ is GeneratorType:
             outcome = yield from outcome
     except BrokerError as error:
-        answer = yield from guard.refuse(request, error.code)
-        return None if answer is None else Reply(answer)  # who asks for nothing gets the handler's answer
+        return Reply((yield from guard.refuse(request, error.code)))
     result: Outcome = outcome
     return result
 
@@ -210,8 +211,8 @@ def finish_future(response: asyncio.Future[Any], finish: Finish) -> asyncio.Futu
         if error is None:
             try:
                 answer = finish(done.result())
-            except Hangup as hangup:
-                error = hangup
+            except Exception as failure:  # else the client would wait for ever
+                error = failure
         if error is not None:
             finished.set_exception(error)
         elif answer.__class__ is GeneratorType:
@@ -233,6 +234,15 @@ def at_once(steps: Steps[T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+def make_each(make: Callable[[T], Made], items: Iterable[T]) -> Steps[list[Made]]:
+    """What `make` says of each item."""
+    made = []
+    for item in items:
+        made.append(make(item))
+        yield
+    return made
 
 
 def sift(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode, description
-from ottla.handlers.gates.gate import REFUSED, Reply, extend, guards, sift
+from ottla.handlers.gates.gate import REFUSED, Reply, extend, guards, make_each, sift
 from ottla.security.acl import CLUSTER_NAME
 from ottla.wire.access import Operation, ResourceType
 from ottla.wire.messages.configs import (
@@ -64,7 +64,7 @@ def metadata(guard: Guard, request: MetadataRequest) -> Steps[Finish | None]:
         )
         creating = yield from sift_creations(guard, request, kept)
         request.topics = [topic for topic in kept if topic.name not in creating]
-        refusals = [refuse_metadata(topic) for topic in refused if name_of(guard, topic)]
+        refusals = yield from make_each(refuse_metadata, [topic for topic in refused if name_of(guard, topic)])
         refusals += [refuse_metadata(topic) for topic in kept if topic.name in creating]
         request.topics += [topic for topic in refused if not name_of(guard, topic)]  # ids of nobody
         if not request.topics and guard.call.version == 0:
@@ -143,7 +143,7 @@ def describe_topic_partitions(guard: Guard, request: DescribeTopicPartitionsRequ
     everything = not request.topics
     topics = request.topics or list_from_cursor(guard, request)
     request.topics, refused = yield from sift(guard, Operation.DESCRIBE, topics, TOPIC, lambda topic: topic.name)
-    refusals = [] if everything else [refuse_partitions(topic.name) for topic in refused]
+    refusals = yield from make_each(refuse_partitions, [] if everything else [topic.name for topic in refused])
     if not request.topics:
         return Reply(DescribeTopicPartitionsResponse(topics=refusals))
     if everything and request.cursor is not None and request.cursor.topic_name != request.topics[0].name:
@@ -183,13 +183,14 @@ def create_topics(guard: Guard, request: CreateTopicsRequest) -> Steps[Finish | 
                 topic.topic_config_error_code = TOPIC_REFUSED
                 topic.num_partitions = topic.replication_factor = -1
                 topic.configs = []
-        response.topics += [
-            CreatableTopicResult(name=name, error_code=TOPIC_REFUSED, error_message=description(TOPIC_REFUSED))
-            for name in dict.fromkeys(topic.name for topic in refused)
-        ]
+        response.topics += yield from make_each(refuse_creation, dict.fromkeys(topic.name for topic in refused))
         return response
 
     return finish
+
+
+def refuse_creation(name: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=TOPIC_REFUSED, error_message=description(TOPIC_REFUSED))
 
 
 @guards(DeleteTopicsRequest)
@@ -225,13 +226,11 @@ def refuse_deletion(name: str | None, topic_id: bytes) -> DeletableTopicResult:
 def create_partitions(guard: Guard, request: CreatePartitionsRequest) -> Steps[Finish | None]:
     request.topics, refused = yield from sift(guard, Operation.ALTER, request.topics, TOPIC, lambda topic: topic.name)
     names = dict.fromkeys(topic.name for topic in refused)
-    return extend(
-        "results",
-        [
-            CreatePartitionsTopicResult(name=name, error_code=TOPIC_REFUSED, error_message=description(TOPIC_REFUSED))
-            for name in names
-        ],
-    )
+    return extend("results", (yield from make_each(refuse_growth, names)))
+
+
+def refuse_growth(name: str) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=TOPIC_REFUSED, error_message=description(TOPIC_REFUSED))
 
 
 def resource_of(kind: int, name: str) -> tuple[ResourceType, str]:
@@ -258,34 +257,32 @@ def sift_options(guard: Guard, request: Any, operation: Operation) -> Steps[list
 @guards(DescribeConfigsRequest)
 def describe_configs(guard: Guard, request: DescribeConfigsRequest) -> Steps[Finish | None]:
     refused = yield from sift_options(guard, request, Operation.DESCRIBE_CONFIGS)
-    return extend(
-        "results",
-        [
-            DescribeConfigsResult(
-                error_code=code,
-                error_message=description(code),
-                resource_type=one.resource_type,
-                resource_name=one.resource_name,
-                configs=[],
-            )
-            for one, code in refused
-        ],
+    return extend("results", (yield from make_each(refuse_description, refused)))
+
+
+def refuse_description(refused: tuple[Any, ErrorCode]) -> DescribeConfigsResult:
+    resource, code = refused
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=description(code),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[],
     )
 
 
 def alter_configs(guard: Guard, request: Any) -> Steps[Finish | None]:
     refused = yield from sift_options(guard, request, Operation.ALTER_CONFIGS)
-    return extend(
-        "responses",
-        [
-            AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=description(code),
-                resource_type=one.resource_type,
-                resource_name=one.resource_name,
-            )
-            for one, code in refused
-        ],
+    return extend("responses", (yield from make_each(refuse_alteration, refused)))
+
+
+def refuse_alteration(refused: tuple[Any, ErrorCode]) -> AlterConfigsResourceResponse:
+    resource, code = refused
+    return AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=description(code),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
     )
 
 
