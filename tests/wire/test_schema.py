@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from wire.samples import all_classes
@@ -13,7 +16,7 @@ from ottla.wire.codec import decode, encode
 from ottla.wire.messages.fetch import EpochEndOffset, FetchPartition, FetchRequest, PartitionData, ReplicaState
 from ottla.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.produce import ProduceRequest, TopicProduceData
-from ottla.wire.schema import LAST, ZERO_UUID, fields, spec
+from ottla.wire.schema import LAST, ZERO_UUID, at, fields, i32, message, spec, string
 
 
 def test_the_constructor_takes_keywords_and_fills_in_defaults() -> None:
@@ -96,3 +99,36 @@ def test_one_family_loads_alone() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['ottla.wire.messages.produce']"
+
+
+def test_threads_may_make_the_first_message_of_a_class_at_once() -> None:
+    """A class is completed at its first use, and the console asks a cluster from several threads."""
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(6) as threads:
+            for _ in range(60):
+                kind = first_used()
+                together = threading.Barrier(6)
+
+                def make(kind: Any = kind, together: threading.Barrier = together) -> Any:
+                    together.wait()
+                    return kind(name="a")
+
+                made = [one.result() for one in [threads.submit(make) for _ in range(6)]]
+                assert [(one.name, one.size, one.more) for one in made] == [("a", 7, None)] * 6
+    finally:
+        sys.setswitchinterval(switching)
+
+
+def first_used() -> Any:
+    @message(None, versions=(0, 3))
+    class Fresh:
+        name: string
+        size: i32 = at(since=1, default=7)
+        more: string | None = at(since=2, default=None)
+        fifth: i32 = at(since=2, default=0)
+        sixth: i32 = at(since=2, default=0)
+        seventh: i32 = at(since=2, default=0)
+
+    return Fresh

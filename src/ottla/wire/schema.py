@@ -22,6 +22,7 @@ is absent is one shared instance that refuses assignment.
 from __future__ import annotations
 
 import sys
+import threading
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -156,6 +157,8 @@ class Spec:
 
 
 Cls = TypeVar("Cls", bound=type)
+# Clients in threads may use a class for the first time at once.
+_COMPLETING: Final = threading.RLock()
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(at,))
@@ -182,7 +185,9 @@ def spec(cls: type) -> Spec:
     """The note on a message class: key, versions, first flexible version, and by now its fields."""
     found: Spec = cls.__wire__  # type: ignore[attr-defined]
     if found.fields is None:
-        _complete(found)
+        with _COMPLETING:
+            if found.fields is None:
+                _complete(found)
     return found
 
 
@@ -224,13 +229,13 @@ def _complete(found: Spec) -> None:
     cls = found.cls
     names = vars(sys.modules[cls.__module__])
     parsed = tuple(_field(cls, name, text, names) for name, text in cls.__annotations__.items())
-    found.fields = parsed
     for field in parsed:
         if field.default is not FRESH:
             setattr(cls, field.name, field.default)
         elif field.name in cls.__dict__:
             delattr(cls, field.name)
     cls.__init__ = _constructor(cls, parsed)  # type: ignore[misc]
+    found.fields = parsed  # the last: who sees them finds everything done
 
 
 def _field(cls: type, name: str, text: str, names: dict[str, Any]) -> Field:
