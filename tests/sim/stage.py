@@ -152,7 +152,12 @@ class Stage:
             for name, value in configs.items()
         ]
         resource = IncrementalAlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=TOPIC, configs=changes)
-        answer = await self.ask_controller(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+        for _ in range(100):  # a controller that has just come back may not know the topic yet
+            answer = await self.ask_controller(request, 1)
+            if answer.responses[0].error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                break
+            await asyncio.sleep(0.1)
         assert not answer.responses[0].error_code, answer
 
     async def move(self, *replicas: int) -> None:
