@@ -241,7 +241,7 @@ MUTANTS = [
     Mutant(compact_what_is_not_committed, LOST_KEYS, first=9),
     Mutant(compact_the_last_value, KEYS),
     Mutant(drop_tombstones_at_once, KEYS),
-    Mutant(tell_what_may_be_old, SLEEPERS, first=1),
+    Mutant(tell_what_may_be_old, SLEEPERS, first=62),
     Mutant(keep_deleted_logs, SEASONS),
     Mutant(move_without_waiting, SEASONS),
 ]
