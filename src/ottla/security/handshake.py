@@ -11,6 +11,7 @@ import logging
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from ottla.security.stream import Stream
@@ -24,6 +25,9 @@ logger = logging.getLogger("ottla.net")
 HANDSHAKES_MAX: Final = 500
 HANDSHAKE_S: Final = 10.0
 RECEIVE_SIZE: Final = 16 * 1024
+RECORD_TYPES: Final = range(20, 24)
+RECORD_HEADER: Final = Struct(">BHH")  # type, version, size
+RECORD_SIZE_MAX: Final = (16 << 10) + 2048  # larger ones are refused
 SIZE_MAX: Final = 256 * 1024  # bytes that a client may say before it has finished: its certificate and its chain
 
 
@@ -82,7 +86,7 @@ class Handshakes:
             return await self._exchange(sock, context)
 
     async def _exchange(self, sock: socket, context: ssl.SSLContext) -> Stream:
-        loop, stream, size = asyncio.get_running_loop(), Stream(context), 0
+        loop, stream, size, held = asyncio.get_running_loop(), Stream(context), 0, b""
         while True:
             data = await loop.sock_recv(sock, RECEIVE_SIZE)
             size += len(data)
@@ -90,7 +94,11 @@ class Handshakes:
                 raise HandshakeError("it went away")
             if size > SIZE_MAX:
                 raise HandshakeError(f"more than {SIZE_MAX} bytes")
-            stream.feed(data)
+            held += data
+            if not has_record(held):
+                continue
+            stream.feed(held)
+            held = b""
             reason = ""
             try:
                 finished = await loop.run_in_executor(self._pool, stream.shake_hands)
@@ -109,6 +117,19 @@ class Handshakes:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def has_record(data: bytes) -> bool:
+    """Whether TLS can go on: a whole record is there, or something that is none.
+
+    A turn in the thread for every byte of a client that sends them one by one would keep the broker busy.
+    """
+    if data[0] not in RECORD_TYPES:
+        return True
+    if len(data) < RECORD_HEADER.size:
+        return False
+    size: int = RECORD_HEADER.unpack_from(data)[2]
+    return size > RECORD_SIZE_MAX or len(data) >= RECORD_HEADER.size + size
 
 
 def reason_of(error: ssl.SSLError) -> str:

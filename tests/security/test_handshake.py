@@ -1,0 +1,103 @@
+"""Handshakes with clients that send their bytes one by one, or something that is no TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ottla.security.handshake import Handshakes
+from ottla.security.stream import Stream
+from ottla.testing.certificates import Certificate
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(Certificate("server").write(tmp_path / "server.pem"))
+    return made
+
+
+class Client:
+    """TLS in memory, whose bytes are handed over one by one."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        self._socket, self._in, self._out = sock, ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._in, self._out)
+
+    async def shake_hands(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._send()
+                self._in.write(await loop.sock_recv(self._socket, 65536))
+                continue
+            await self._send()
+            return
+
+    async def _send(self) -> None:
+        for byte in self._out.read():
+            await asyncio.get_running_loop().sock_sendall(self._socket, bytes((byte,)))
+            await asyncio.sleep(0)  # so that the other side sees it alone
+
+
+async def answer(context: ssl.SSLContext, talk: Callable[[socket.socket], Awaitable[None]]) -> Stream | str:
+    """How a handshake ends, for a client that talks like this."""
+    ours, theirs = socket.socketpair()
+    handshakes = Handshakes()
+    ended: asyncio.Future[Stream | str] = asyncio.get_running_loop().create_future()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        handshakes.begin(ours, context, ended.set_result, ended.set_result)
+        await talk(theirs)
+        async with asyncio.timeout(30):
+            result = await ended
+        await handshakes.close()
+    return result
+
+
+def test_a_client_that_sends_byte_by_byte_costs_no_more_turns_of_the_thread(
+    context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[bool] = []
+    shake_hands = Stream.shake_hands
+
+    def count(stream: Stream) -> bool:
+        turns.append(shake_hands(stream))
+        return turns[-1]
+
+    monkeypatch.setattr(Stream, "shake_hands", count)
+    result = asyncio.run(answer(context, lambda sock: Client(sock).shake_hands()))
+    assert isinstance(result, Stream)
+    assert turns[-1]
+    assert len(turns) <= 5, "one for each record, not for each byte"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\0",  # the first byte of a request of Kafka's protocol
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\xff\xff",  # a record that is larger than any
+        b"\x17\x03\x03\x00\x01\x00",  # data before the handshake
+    ],
+)
+def test_what_is_no_tls_is_refused_at_once(context: ssl.SSLContext, said: bytes) -> None:
+    async def talk(sock: socket.socket) -> None:
+        await asyncio.get_running_loop().sock_sendall(sock, said)
+        if said == b"\0":
+            await asyncio.get_running_loop().sock_sendall(sock, bytes(10))
+
+    assert isinstance(asyncio.run(answer(context, talk)), str)
