@@ -2,7 +2,10 @@ import json
 import logging
 import sys
 
-from ottla.logging_setup import JsonLines, TextLines
+import pytest
+
+from ottla import logging_setup
+from ottla.logging_setup import LINES_PER_S, FloodGuard, JsonLines, TextLines
 
 
 def event(message: str, **fields: object) -> logging.LogRecord:
@@ -42,3 +45,27 @@ def test_an_error_keeps_its_traceback() -> None:
         record.exc_info = sys.exc_info()
     assert "KeyError: 'gone'" in TextLines().format(record)
     assert "KeyError: 'gone'" in json.loads(JsonLines().format(record))["error"]
+
+
+def test_a_flood_of_one_kind_is_held_back_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(logging_setup.time, "monotonic", lambda: now[0])
+    guard = FloodGuard()
+    kept = [guard.filter(event("closing the connection of %s")) for _ in range(LINES_PER_S + 7)]
+    assert kept == [True] * LINES_PER_S + [False] * 7
+    assert guard.filter(event("another kind")), "others are not held back"
+    now[0] += 1.0
+    next_one = event("closing the connection of %s")
+    assert guard.filter(next_one)
+    assert TextLines().format(next_one).endswith(" unlogged=7")
+    now[0] += 1.0
+    later = event("closing the connection of %s")
+    assert guard.filter(later)
+    assert not hasattr(later, "unlogged")
+
+
+def test_kinds_without_end_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging_setup, "KINDS_MAX", 3)
+    guard = FloodGuard()
+    assert all(guard.filter(event(f"kind {number}")) for number in range(100))
+    assert len(guard._kinds) <= 3

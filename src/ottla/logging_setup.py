@@ -3,7 +3,9 @@
     text   2026-11-15 09:30:00.123 INFO  broker: started node=0 port=9092
     json   {"time": "2026-11-15T09:30:00.123Z", "level": "info", "source": "broker", "message": "started", "node": 0}
 
-Facts travel as fields, never inside the sentence: `logger.info("started", extra={"node": 0, "port": 9092})`. All
+Facts travel as fields, never inside the sentence: `logger.info("started", extra={"node": 0, "port": 9092})`. Clients
+cause many lines, and some try to: of one kind there are at most `LINES_PER_S`, and the next one says how many were left
+out (`unlogged=812`). All
 loggers are children of `ottla`; a library that embeds a broker configures that one name, and nothing is printed unless
 it does.
 """
@@ -13,16 +15,39 @@ import time
 
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
+LINES_PER_S = 20  # with one and the same text, before its facts are filled in
+KINDS_MAX = 1000
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def set_up(level: str, form: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    handler.addFilter(FloodGuard())
     logger = logging.getLogger("ottla")
     logger.handlers[:] = [handler]
     logger.setLevel(level.upper())
     logger.propagate = False
+
+
+class FloodGuard(logging.Filter):
+    """Holds back lines of one kind that come too fast: they would fill a disk and keep the broker busy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kinds: dict[str, tuple[float, int]] = {}  # since when lines are counted, and how many there were
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now, kind = time.monotonic(), str(record.msg)
+        since, count = self._kinds.get(kind, (now, 0))
+        if now - since >= 1.0:
+            if count > LINES_PER_S:
+                record.unlogged = count - LINES_PER_S
+            since, count = now, 0
+        if len(self._kinds) >= KINDS_MAX and kind not in self._kinds:
+            self._kinds.clear()
+        self._kinds[kind] = since, count + 1
+        return count < LINES_PER_S
 
 
 class TextLines(logging.Formatter):

@@ -29,7 +29,7 @@ log = logging.getLogger("ottla.net")
 # After an accept that failed, mostly for want of file descriptors, the listener rests this long instead of spinning.
 ACCEPT_REST_S = 0.5
 # The kernel may hold this many connections per readiness event before others get a turn.
-ACCEPTS_PER_EVENT_MAX = 64
+ACCEPTS_PER_EVENT_MAX = 4  # then others get a turn: a crowd at the door keeps nobody waiting who is in
 # Connections that came too fast and are closed later; more are closed at once.
 HELD_MAX = 1000
 

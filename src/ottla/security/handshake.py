@@ -98,8 +98,7 @@ class Handshakes:
             if not has_record(held):
                 continue
             stream.feed(held)
-            held = b""
-            reason = ""
+            held, reason = b"", ""
             try:
                 finished = await loop.run_in_executor(self._pool, stream.shake_hands)
             except ssl.SSLError as error:

@@ -19,16 +19,20 @@ _cipher = memoryview(bytearray(CIPHER_SIZE))  # of the loop's thread, for the mo
 
 
 class Stream:
-    __slots__ = ("_incoming", "_outgoing", "_tls", "more")
+    __slots__ = ("_context", "_incoming", "_outgoing", "_tls", "more")
+    _tls: ssl.SSLObject
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._context: ssl.SSLContext | None = context  # until the handshake begins
         self.more = False  # whether there may be bytes that were received and not asked for yet
 
     def shake_hands(self) -> bool:
         """Go on with the handshake. False: more has to come first. SSLError: it has failed."""
+        if self._context is not None:  # here and not before: it takes a while, and some never send a byte
+            self._tls = self._context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+            self._context = None
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
