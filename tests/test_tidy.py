@@ -170,7 +170,7 @@ ROOTS = {
     "net/connection.py",
     "net/dispatch.py",
     "net/turns.py",
-    "handlers/gates/gate.py",  # a future that a client waits for
+    "handlers/finishing.py",  # a future that a client waits for
     "metrics/http.py",
     "replica/waits.py",
     "coord/runtime.py",

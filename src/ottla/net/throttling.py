@@ -13,13 +13,13 @@ What brokers ask each other is not measured, nor are fetches of followers, nor l
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Generator
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clock import monotonic, steady_ms
+from ottla.handlers.finishing import finish_later
 from ottla.quota.entity import FETCH, PRODUCE, REQUEST
 from ottla.wire.messages.fetch import FetchResponse
 
@@ -182,9 +182,7 @@ def run(handler: Handler, parts: Parts, call: Call, request: Any, finish: Finish
         return run_steps(response, spent_s, finish)
     if inspect.iscoroutine(response):
         return run_coroutine(response, spent_s, finish)
-    if asyncio.isfuture(response):
-        return run_future(response, spent_s, finish)
-    return finish(response, spent_s)
+    return finish_later(response, lambda answer: finish(answer, spent_s))
 
 
 def run_steps(steps: Steps[Any], spent_s: float, finish: Finish) -> Steps[Any]:
@@ -202,12 +200,9 @@ def run_steps(steps: Steps[Any], spent_s: float, finish: Finish) -> Steps[Any]:
     except Exception:
         finish(None, spent_s)
         raise
-    if asyncio.isfuture(response):
-        yield response
-        response = response.result()
-    elif inspect.iscoroutine(response):
+    if inspect.iscoroutine(response):
         return run_coroutine(response, spent_s, finish)
-    return finish(response, spent_s)
+    return finish_later(response, lambda answer: finish(answer, spent_s))
 
 
 async def run_coroutine(work: Coroutine[Any, Any, Any], spent_s: float, finish: Finish) -> Any:
@@ -235,22 +230,3 @@ class Timed(Generator[Any, Any, Any]):
 
     def throw(self, *error: Any) -> Any:
         return self._work.throw(*error)
-
-
-def run_future(response: asyncio.Future[Any], spent_s: float, finish: Finish) -> asyncio.Future[Any]:
-    """A future that is cancelled with the other, either way: a client that has left waits for nothing."""
-    finished: asyncio.Future[Any] = response.get_loop().create_future()
-
-    def settle(done: asyncio.Future[Any]) -> None:
-        if finished.done():
-            return
-        if done.cancelled():
-            finished.cancel()
-        elif (error := done.exception()) is not None:
-            finished.set_exception(error)
-        else:
-            finished.set_result(finish(done.result(), spent_s))
-
-    response.add_done_callback(settle)
-    finished.add_done_callback(lambda done: response.cancel() if done.cancelled() else None)
-    return finished

@@ -17,7 +17,8 @@ from ottla.wire.messages.transactions import DescribeProducersRequest
 
 if TYPE_CHECKING:
     from ottla.handlers.call import Steps
-    from ottla.handlers.gates.gate import Finish, Guard, Outcome
+    from ottla.handlers.finishing import Finish
+    from ottla.handlers.gates.gate import Guard, Outcome
     from ottla.replica.sessions import Key
     from ottla.wire.messages.fetch import FetchTopic
     from ottla.wire.messages.produce import TopicProduceData

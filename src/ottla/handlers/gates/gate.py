@@ -14,26 +14,25 @@ all who are connected; every other must have a gate, which `tests/handlers/gates
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import inspect
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from ottla.errors import BrokerError, ErrorCode
+from ottla.handlers.finishing import STEPS_AT_ONCE, finish_later
 from ottla.security.acl import CLUSTER_NAME
 from ottla.wire import apis, refusal
 from ottla.wire.access import Operation, ResourceType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Iterable
     from typing import TypeAlias
 
     from ottla.handlers.call import Call, Parts, Steps
+    from ottla.handlers.finishing import Finish
     from ottla.security.authorizer import Authorizer
     from ottla.wire.schema import Spec
 
-    Finish: TypeAlias = Callable[[Any], Any]  # of an answer: the finished one, or the steps to it
     Outcome: TypeAlias = Finish | "Reply" | None
     Handler: TypeAlias = Callable[[Parts, Call, Any], Any]
 
@@ -43,7 +42,6 @@ Gate = TypeVar("Gate", bound="Callable[..., Any]")
 GATES: dict[int, Callable[..., Steps[Any]]] = {}
 # SASL, versions, delegation tokens (their handlers ask for rights themselves) and a client's own metrics.
 UNGUARDED: Final = frozenset((17, 18, 36, 38, 39, 40, 41, 71, 72))
-STEPS_AT_ONCE: Final = 200
 REFUSED: Final = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -158,72 +156,6 @@ def proceed_slowly(handler: Handler, parts: Parts, call: Call, request: Any, ste
     if response.__class__ is GeneratorType:
         response = yield from response
     return response
-
-
-def finish_later(response: Any, finish: Finish) -> Any:
-    """The same kind of answer (at once, in steps, or a future), finished."""
-    if response.__class__ is GeneratorType:
-        return finish_steps(response, finish)
-    if inspect.iscoroutine(response):
-        return finish_coroutine(response, finish)
-    if asyncio.isfuture(response):
-        return finish_future(response, finish)
-    return finish(response)
-
-
-def finish_steps(steps: Steps[Any], finish: Finish) -> Steps[Any]:
-    response = finish_later((yield from steps), finish)
-    if response.__class__ is GeneratorType:
-        response = yield from response
-    return response
-
-
-async def finish_coroutine(response: Coroutine[None, None, Any], finish: Finish) -> Any:
-    return await complete(finish(await response))
-
-
-async def complete(response: Any) -> Any:
-    """Bring the steps to an answer to their end, in turns with everybody else."""
-    if response.__class__ is not GeneratorType:
-        return response
-    while True:
-        try:
-            for _ in range(STEPS_AT_ONCE):
-                next(response)
-        except StopIteration as end:
-            return end.value
-        await asyncio.sleep(0)
-
-
-def finish_future(response: asyncio.Future[Any], finish: Finish) -> asyncio.Future[Any]:
-    """A future that is cancelled with the other, either way: a client that has left waits for nothing."""
-    loop = response.get_loop()
-    finished: asyncio.Future[Any] = loop.create_future()
-    tasks: list[asyncio.Task[Any]] = []  # so that one is not lost before it is done
-
-    def settle(done: asyncio.Future[Any], finish: Finish) -> None:
-        if finished.done():
-            return
-        if done.cancelled():
-            finished.cancel()
-            return
-        error, answer = done.exception(), None
-        if error is None:
-            try:
-                answer = finish(done.result())
-            except Exception as failure:  # else the client would wait for ever
-                error = failure
-        if error is not None:
-            finished.set_exception(error)
-        elif answer.__class__ is GeneratorType:
-            tasks.append(loop.create_task(complete(answer)))
-            tasks[0].add_done_callback(lambda done: settle(done, lambda same: same))
-        else:
-            finished.set_result(answer)
-
-    response.add_done_callback(lambda done: settle(done, finish))
-    finished.add_done_callback(lambda done: response.cancel() if done.cancelled() else None)
-    return finished
 
 
 def at_once(steps: Steps[T]) -> T:

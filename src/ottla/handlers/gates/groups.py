@@ -43,7 +43,8 @@ from ottla.wire.messages.groups import (
 
 if TYPE_CHECKING:
     from ottla.handlers.call import Steps
-    from ottla.handlers.gates.gate import Finish, Guard, Outcome
+    from ottla.handlers.finishing import Finish
+    from ottla.handlers.gates.gate import Guard, Outcome
     from ottla.wire.messages import consumers
     from ottla.wire.messages.commits import OffsetFetchRequestGroup
 

@@ -44,7 +44,8 @@ from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     from ottla.handlers.call import Steps
-    from ottla.handlers.gates.gate import Finish, Guard, Outcome
+    from ottla.handlers.finishing import Finish
+    from ottla.handlers.gates.gate import Guard, Outcome
     from ottla.wire.messages.metadata import MetadataRequestTopic
     from ottla.wire.messages.topics import CreatableTopic
 

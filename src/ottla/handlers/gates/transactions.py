@@ -24,7 +24,8 @@ from ottla.wire.messages.transactions import (
 
 if TYPE_CHECKING:
     from ottla.handlers.call import Steps
-    from ottla.handlers.gates.gate import Finish, Guard, Outcome
+    from ottla.handlers.finishing import Finish
+    from ottla.handlers.gates.gate import Guard, Outcome
 
 TRANSACTION, TOPIC, GROUP = ResourceType.TRANSACTIONAL_ID, ResourceType.TOPIC, ResourceType.GROUP
 TRANSACTION_REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
