@@ -176,7 +176,6 @@ ROOTS = {
     "coord/runtime.py",
     "log/store.py",
     "steps.py",
-    "cluster/acl_store.py",
     "cluster/live_configs.py",
     "cluster/registration.py",
     "cluster/kazoo_thread.py",

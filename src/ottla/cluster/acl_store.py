@@ -1,14 +1,12 @@
 """The access control lists of a cluster in its metadata store: read at the start, followed, and changed.
 
 Every broker may change them. It writes the node of the resource on condition that it is as it was read, tells the
-others by a numbered notice, and takes the change over before it answers. The others read the notices that are new to
-them, then the resources that these name; after a lost session they read everything again.
+others by a notice (`notices.py`), and takes the change over before it answers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -19,13 +17,11 @@ from ottla.cluster.metadata_store import (
     NodeExists,
     NoNode,
     NotEmpty,
-    SessionEvent,
     Set,
     StoreError,
-    Unavailable,
     make_nodes,
-    stop_watching,
 )
+from ottla.cluster.notices import MALFORMED, Notices
 from ottla.errors import BrokerError, ErrorCode
 from ottla.security.acl import (
     LITERAL_CHANGES,
@@ -40,6 +36,7 @@ from ottla.security.acl import (
     encode_entries,
     label,
 )
+from ottla.steps import Steps
 from ottla.wire.access import ResourceType
 
 if TYPE_CHECKING:
@@ -50,13 +47,8 @@ if TYPE_CHECKING:
     from ottla.security.acl import Entry
     from ottla.security.authorizer import Authorizer
 
-logger = logging.getLogger("ottla.acl")
-
 ATTEMPTS_MAX: Final = 20  # writes of one resource against brokers that write it at the same time
 BACKOFF_S: Final = 0.01
-NOTICES_KEPT_S: Final = 15 * 60.0
-RETRY_S: Final = 1.0
-MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 CHANGES: Final = (LITERAL_CHANGES, PREFIXED_CHANGES)
 KINDS: Final = tuple(label(kind) for kind in ResourceType if kind not in (ResourceType.UNKNOWN, ResourceType.ANY))
 PARENTS: Final = (
@@ -69,86 +61,24 @@ class AclStore:
     def __init__(self, store: MetadataStore, authorizer: Authorizer, clock: Clock, *, shared: bool) -> None:
         self._store = store
         self._authorizer = authorizer
-        self._clock = clock
-        self._shared = shared  # whether other brokers write and follow the same store
-        self._seen: dict[str, float] = {}  # paths of notices, and since when they are known
-        self._changed = asyncio.Event()
         self._writing = asyncio.Lock()  # changes of this broker come one after the other
-        self._all = False  # whether notices may have gone unseen
-        self._task: asyncio.Task[None] | None = None
-        self._cancels: list[Callable[[], None]] = []
+        self._notices: Notices[Resource] | None = None
+        if shared:  # other brokers write and follow the same store
+            self._notices = Notices(
+                store,
+                clock,
+                Steps("ottla.acl"),
+                CHANGES,
+                what="changed access control lists",
+                decode=decode_change,
+                read=self._read_some,
+                read_all=self._read_all,
+            )
 
     async def start(self) -> None:
         """Read everything, and follow what changes."""
         await make_nodes(self._store, PARENTS)
-        if self._shared:
-            self._cancels = [
-                *(self._store.watch(path, lambda event: self._changed.set()) for path in CHANGES),
-                self._store.subscribe(self._listen),
-            ]
-            now = self._clock.monotonic()
-            self._seen = dict.fromkeys(await self._notices(), now)
-        await self._read_all()
-        if self._shared:
-            self._task = asyncio.get_running_loop().create_task(self._follow())
-
-    def _listen(self, event: SessionEvent) -> None:
-        if event is SessionEvent.LOST:
-            self._all = True
-            self._changed.set()
-
-    async def _notices(self) -> list[str]:
-        return [f"{parent}/{name}" for parent in CHANGES for name in await self._store.children(parent)]
-
-    async def _follow(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self._take()
-            except Unavailable:
-                await asyncio.sleep(RETRY_S)
-                self._changed.set()
-            except Exception:
-                logger.exception("changed access control lists could not be read")
-                await asyncio.sleep(RETRY_S)
-                self._all = True
-                self._changed.set()
-
-    async def _take(self) -> None:
-        paths = await self._notices()
-        fresh = [path for path in paths if path not in self._seen]
-        everything, self._all = self._all, False
-        try:
-            if everything:
-                await self._read_all()
-            else:
-                named = {resource: None for path in fresh if (resource := await self._notice(path)) is not None}
-                if named:
-                    self._authorizer.put({resource: await self._read(resource) for resource in named})
-        except StoreError:
-            self._all |= everything
-            raise
-        now = self._clock.monotonic()
-        self._seen = {path: self._seen.get(path, now) for path in paths}
-        for path in [path for path, since in self._seen.items() if now - since > NOTICES_KEPT_S]:
-            try:
-                await self._store.delete(path)
-            except NoNode:
-                continue
-
-    async def _notice(self, path: str) -> Resource | None:
-        try:
-            data = (await self._store.get(path)).data
-        except NoNode:
-            return None
-        try:
-            return decode_change(data)
-        except MALFORMED:
-            logger.warning("a notice of changed access control lists cannot be read: all of them are read again")
-            self._all = True
-            self._changed.set()
-            return None
+        await (self._read_all() if self._notices is None else self._notices.start())
 
     async def _read_all(self) -> None:
         found: dict[Resource, frozenset[Entry]] = {}
@@ -158,6 +88,9 @@ class AclStore:
                 if resource is not None:
                     found[resource] = decode_or_stop(path, node.data)
         self._authorizer.replace(found)
+
+    async def _read_some(self, resources: Iterable[Resource]) -> None:
+        self._authorizer.put({resource: await self._read(resource) for resource in resources})
 
     async def _read(self, resource: Resource) -> frozenset[Entry]:
         try:
@@ -206,11 +139,12 @@ class AclStore:
         else:
             op = Set(path, encode_entries(wanted), version) if wanted else Delete(path, version)
         notice, data = encode_change(resource)
-        await self._store.multi([op, Create(notice, data, sequential=True)] if self._shared else [op])
+        await self._store.multi([op, Create(notice, data, sequential=True)] if self._notices else [op])
         return wanted
 
     async def close(self) -> None:
-        await stop_watching(self._cancels, self._task)
+        if self._notices is not None:
+            await self._notices.close()
 
 
 def decode_or_stop(path: str, data: bytes) -> frozenset[Entry]:

@@ -1,8 +1,7 @@
 """The delegation tokens of a cluster in its metadata store: read at the start, followed, made, changed and removed.
 
-Every broker may do all of it. A write and the notice of it happen together; the others read the notices that are new
-to them, then the tokens that these name, and after a lost session all tokens. Tokens whose time is over are removed
-from time to time, and count as gone before.
+Every broker may do all of it. A write and the notice of it (`notices.py`) happen together. Tokens whose time is over
+are removed from time to time, and count as gone before.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ import logging
 from hashlib import pbkdf2_hmac
 from typing import TYPE_CHECKING, Final
 
-from ottla.cluster.metadata_store import Create, Delete, NodeExists, NoNode, SessionEvent, Set, StoreError
+from ottla.cluster.metadata_store import Create, Delete, NoNode, Set, StoreError, make_nodes, stop_watching
+from ottla.cluster.notices import MALFORMED, Notices
 from ottla.errors import BrokerError, ErrorCode
 from ottla.security.credential import HASHES, ITERATIONS_MIN, credential, encode
 from ottla.security.scram import TokenLogin
@@ -33,9 +33,6 @@ logger = logging.getLogger("ottla.tokens")
 
 ID_SIZE: Final = 16
 SALT_SIZE: Final = 26
-NOTICES_KEPT_S: Final = 15 * 60.0
-RETRY_S: Final = 1.0
-MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 
 
 class TokenStore:
@@ -56,72 +53,32 @@ class TokenStore:
         self._key = config.delegation_token_secret_key.encode()
         self._clock = clock
         self._random_bytes = random_bytes
-        self._shared = shared  # whether other brokers write and follow the same store
         self._in_charge = in_charge  # whether this broker removes old tokens
         self._ids: dict[bytes, str] = {}  # by password
         self._credentials: dict[tuple[str, str], str] = {}  # by id and mechanism, made at the first login
-        self._seen: dict[str, float] = {}  # notices by name, and since when they are known
         self._steps = Steps("ottla.tokens")
-        self._changed = asyncio.Event()
         self._writing = asyncio.Lock()
-        self._all = False  # whether notices may have gone unseen
-        self._tasks: list[asyncio.Task[None]] = []
-        self._cancels: list[Callable[[], None]] = []
+        self._sweeping: asyncio.Task[None] | None = None
+        self._notices: Notices[str] | None = None
+        if shared:  # other brokers write and follow the same store
+            self._notices = Notices(
+                store,
+                clock,
+                self._steps,
+                (CHANGES,),
+                what="changed tokens",
+                decode=bytes.decode,
+                read=self._read_some,
+                read_all=self._read_all,
+            )
 
     async def start(self) -> None:
         """Read everything, and follow what changes."""
-        for path in (ROOT, TOKENS, CHANGES):
-            try:
-                await self._store.create(path)
-            except NodeExists:
-                continue
-        if self._shared:
-            self._cancels = [
-                self._store.watch(CHANGES, lambda event: self._changed.set()),
-                self._store.subscribe(self._listen),
-            ]
-            self._seen = dict.fromkeys(await self._store.children(CHANGES), self._clock.monotonic())
-        await self._read_all()
-        loop = asyncio.get_running_loop()
+        await make_nodes(self._store, (ROOT, TOKENS, CHANGES))
+        await (self._read_all() if self._notices is None else self._notices.start())
         interval_s = self._config.delegation_token_expiry_check_interval_ms / 1000
         sweeping = self._steps.every(interval_s, "removing old tokens", self.remove_old)
-        self._tasks = [loop.create_task(sweeping)]
-        if self._shared:
-            self._tasks.append(loop.create_task(self._follow()))
-
-    def _listen(self, event: SessionEvent) -> None:
-        if event is SessionEvent.LOST:
-            self._all = True
-            self._changed.set()
-
-    async def _follow(self) -> None:
-        """A look for each change, and again until one has succeeded."""
-        current = True
-        while True:
-            await (self._changed.wait() if current else asyncio.sleep(RETRY_S))
-            current = False
-            self._changed.clear()
-            with self._steps.attempt("reading changed tokens"):
-                await self._take()
-                current = True
-            self._all |= not current
-
-    async def _take(self) -> None:
-        names = await self._store.children(CHANGES)
-        if self._all:
-            self._all = False
-            await self._read_all()
-        else:
-            found = [await self._read(f"{CHANGES}/{name}") for name in names if name not in self._seen]
-            for changed in dict.fromkeys(data for data in found if data is not None):
-                await self._read_token(changed.decode(errors="replace"))
-        now = self._clock.monotonic()
-        self._seen = {name: self._seen.get(name, now) for name in names}
-        for name in [name for name, since in self._seen.items() if now - since > NOTICES_KEPT_S]:
-            try:
-                await self._store.delete(f"{CHANGES}/{name}")
-            except NoNode:
-                continue
+        self._sweeping = asyncio.get_running_loop().create_task(sweeping)
 
     async def _read(self, path: str) -> bytes | None:
         try:
@@ -129,9 +86,10 @@ class TokenStore:
         except NoNode:
             return None
 
-    async def _read_token(self, token_id: str) -> None:
-        data = await self._read(f"{TOKENS}/{token_id}") if token_id and "/" not in token_id else None
-        self._put(token_id, data)
+    async def _read_some(self, token_ids: Iterable[str]) -> None:
+        for token_id in token_ids:
+            data = await self._read(f"{TOKENS}/{token_id}") if token_id and "/" not in token_id else None
+            self._put(token_id, data)
 
     async def _read_all(self) -> None:
         found = await self._store.tree(TOKENS)
@@ -223,7 +181,7 @@ class TokenStore:
 
     async def _write(self, token: Token, op: Op) -> None:
         """Write it, and tell the others."""
-        notice = [Create(CHANGE_PREFIX, token.id.encode(), sequential=True)] if self._shared else []
+        notice = [Create(CHANGE_PREFIX, token.id.encode(), sequential=True)] if self._notices else []
         try:
             await self._store.multi([op, *notice])
         except NoNode:  # another broker has removed it
@@ -250,8 +208,6 @@ class TokenStore:
         return TokenLogin(token.owner.name, kept, (token.expires_ms - now_ms) / 1000)
 
     async def close(self) -> None:
-        for cancel in self._cancels:
-            cancel()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await stop_watching((), self._sweeping)
+        if self._notices is not None:
+            await self._notices.close()
