@@ -386,4 +386,5 @@ def fetch(
         )
     except BrokerError as error:
         return FetchResponse(error_code=error.code, responses=[])
+    request.topics, request.forgotten_topics_data = [], []  # which were taken over, and would wait with the request
     return Reading(parts, call, request, session, watched, incremental=incremental).start()

@@ -85,7 +85,7 @@ def make_shortcut(parts: Parts, version: int) -> Shortcut | None:
 @handles(ProduceRequest, shortcut=make_shortcut)
 def produce(
     parts: Parts, call: Call, request: ProduceRequest
-) -> ProduceResponse | Steps[ProduceResponse | None] | asyncio.Future[Any] | None:
+) -> ProduceResponse | Steps[ProduceResponse | asyncio.Future[Any] | None] | asyncio.Future[Any] | None:
     if request.acks not in ACKS:
         return refuse(request, ErrorCode.INVALID_REQUIRED_ACKS)
     return Work(parts, call, request).go_on()
@@ -113,7 +113,9 @@ class Work:
         self.waiting: list[Append] = []
         self._timed = False  # whether the answer waits for other brokers
 
-    def go_on(self) -> ProduceResponse | Steps[ProduceResponse | None] | asyncio.Future[Any] | None:
+    def go_on(
+        self,
+    ) -> ProduceResponse | Steps[ProduceResponse | asyncio.Future[Any] | None] | asyncio.Future[Any] | None:
         """Append what has no result yet, and answer."""
         clock = self.parts.clock
         until = clock.monotonic() + TURN_S
@@ -180,23 +182,19 @@ class Work:
         if waited is not None:
             self.waiting.append((waited, result))
 
-    def put_off(self) -> Steps[ProduceResponse | None]:
+    def put_off(self) -> Steps[ProduceResponse | asyncio.Future[Any] | None]:
         """Handle the rest of the request in slices. Copies it, since the frame is only valid until we return."""
         for _, data in self.remaining():
             data.records = memoryview(bytes(data.records or b""))
         return self._finish()
 
-    def _finish(self) -> Steps[ProduceResponse | None]:
+    def _finish(self) -> Steps[ProduceResponse | asyncio.Future[Any] | None]:
         """The rest of a request, in slices. The connection waits, so order is kept."""
         for topic, data in self.remaining():
             yield from self._append_later(topic, data)
             yield None
         answer = self.answer()
-        if self.waiting:
-            acknowledged = self.acknowledge(answer)
-            yield acknowledged
-            answer = acknowledged.result()
-        return answer
+        return self.acknowledge(answer) if self.waiting else answer  # which waits without the request
 
     def _append_later(
         self, topic: TopicProduceData, data: PartitionProduceData, accepted: Accepted | None = None

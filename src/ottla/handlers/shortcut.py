@@ -57,7 +57,6 @@ class Continued(NamedTuple):
     """A request that goes the general way from here on: what its handler returned."""
 
     correlation: int
-    request: ProduceRequest
     response: Any
 
 
@@ -207,7 +206,7 @@ class Shortcut:
             work.note(*one)
         if refused is not None:
             work.results.append(refused)
-        return Continued(correlation, request, work.go_on())
+        return Continued(correlation, work.go_on())
 
 
 def usual_terms(partition: Partition, frame: memoryview, start: int, end: int) -> Terms | None:

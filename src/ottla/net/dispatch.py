@@ -164,7 +164,7 @@ class Dispatch:
             response = route.handler(self._parts, call, request)
         except Exception as error:
             response = failure(route, error)
-        return self._conclude(route, connection, correlation, frame, request, response)
+        return self._conclude(route, connection, correlation, len(frame), response)
 
     def _take_shortcut(self, route: Route, connection: Connection, frame: memoryview) -> Answer:
         """The answer, if this is a request for it; None if nothing was done."""
@@ -178,8 +178,7 @@ class Dispatch:
             return [answer]
         if answer is None:
             return None
-        correlation, request, response = answer
-        return self._conclude(route, connection, correlation, frame, request, response)
+        return self._conclude(route, connection, answer.correlation, len(frame), answer.response)
 
     def gather(self, connection: Connection, frames: list[memoryview]) -> list[Answer]:
         """The answers to the first of these frames, where some can be handled at once; else none."""
@@ -197,8 +196,8 @@ class Dispatch:
                 self._count(route, connection)
                 answers.append([answer])
             else:
-                correlation, request, response = answer
-                answers.append(self._conclude(route, connection, correlation, frame, request, response))
+                concluded = self._conclude(route, connection, answer.correlation, len(frame), answer.response)
+                answers.append(concluded)
         return answers
 
     def _count(self, route: Route, connection: Connection) -> None:
@@ -209,21 +208,21 @@ class Dispatch:
             weight = counts.untimed + 1
             connection.unsent.append((counts, connection.arrived, connection.begun, monotonic(), 0.0, weight))
 
-    def _conclude(
-        self, route: Route, connection: Connection, correlation: int, frame: memoryview, request: Any, response: Any
-    ) -> Answer:
-        """The answer that a handler gave, or how it comes later."""
+    def _conclude(self, route: Route, connection: Connection, correlation: int, size: int, response: Any) -> Answer:
+        """The answer that a handler gave to a frame of this size, or how it comes later.
+
+        Neither the frame nor the request is held while the answer waits.
+        """
         if response.__class__ is route.response:
             parts = self._encode(route, correlation, response)
             self._count(route, connection)
             return parts
         answer: Answer = None
         if response.__class__ is GeneratorType:
-            steps = self._answer(route, correlation, request, response, large=False)
+            steps = self._answer(route, correlation, response, large=False)
             answer = self._slice(route, steps, self._short_lane)
         elif response is not None:
-            exclusive = len(frame) >= route.exclusive_size
-            answer = self._later(route, correlation, response, exclusive=exclusive)
+            answer = self._later(route, correlation, response, exclusive=size >= route.exclusive_size)
         return count_when_sent(route, connection, answer)
 
     def _slice(self, route: Route, steps: Steps[list[Part] | None], lane: Lane) -> Answer:
@@ -250,11 +249,10 @@ class Dispatch:
             response = route.handler(self._parts, call, request)
         except Exception as error:
             response = failure(route, error)
-        return (yield from self._answer(route, correlation, request, response, large=True))
+        del request  # the same
+        return (yield from self._answer(route, correlation, response, large=True))
 
-    def _answer(
-        self, route: Route, correlation: int, request: Any, response: Any, *, large: bool
-    ) -> Steps[list[Part] | None]:
+    def _answer(self, route: Route, correlation: int, response: Any, *, large: bool) -> Steps[list[Part] | None]:
         """Bring the handler to its end and encode what it returns."""
         try:
             if response.__class__ is GeneratorType:

@@ -70,10 +70,11 @@ class Throttling:
         who = call.principal.name, call.client_id
         throttle = self.quotas.record(PRODUCE, who, getattr(call, "size", 0), self._now())
         self._mute(call, throttle)
+        answered = request.acks != 0  # the request itself is not held while its answer waits
 
         def finish(response: Any, spent_s: float) -> Any:
             timed = None
-            if request.acks != 0:
+            if answered:
                 timed = self.quotas.record(REQUEST, who, spent_s * 100, self._now())
             longer = longest(throttle, timed)
             if response is not None and longer is not None:
@@ -87,7 +88,7 @@ class Throttling:
     def _fetch(self, handler: Handler, parts: Parts, call: Call, request: Any) -> Any:
         if max(request.replica_id, request.replica_state.replica_id) >= 0:
             return handler(parts, call, request)
-        who = call.principal.name, call.client_id
+        who, opens_session = (call.principal.name, call.client_id), request.session_epoch <= 0
         room = self.quotas.room(FETCH, who)
         if room is not None:  # more than this would be withheld
             request.max_bytes = int(min(request.max_bytes, max(room * SHARE_OF_RECORDS, 1)))
@@ -103,7 +104,7 @@ class Throttling:
             if room is not None and size > room and not owed and timed is None:
                 self.quotas.record(FETCH, who, size, now_ms)
             else:
-                response = withhold(parts, request, response)
+                response = withhold(parts, response, opens_session=opens_session)
             self._apply(call, response, throttle)
             return response
 
@@ -149,14 +150,14 @@ def size_of(response: FetchResponse) -> int:
     return size
 
 
-def withhold(parts: Parts, request: Any, response: FetchResponse) -> FetchResponse:
+def withhold(parts: Parts, response: FetchResponse, *, opens_session: bool) -> FetchResponse:
     """An empty answer in place of one that is over the quota. The client is to hear later what was in it.
 
     A session that this fetch would have opened is dropped: a client that gets an empty answer opens another.
     """
     session = parts.sessions.find(response.session_id)
     session_id = response.session_id
-    if session is not None and request.session_epoch <= 0:
+    if session is not None and opens_session:
         parts.sessions.close(session.id)
         session_id = 0
     elif session is not None:
