@@ -71,8 +71,8 @@ class Enforcement:
 
 
 async def resolve(limits: Limits) -> None:
-    """Find the addresses of hosts that quotas name."""
-    limits.resolved.clear()
+    """Find the addresses of hosts that quotas name. Until then those that were known hold."""
+    resolved: dict[str, str] = {}
     for host in list(limits.hosts):
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, None)
@@ -80,4 +80,5 @@ async def resolve(limits: Limits) -> None:
             log.warning("the quota of a host holds for nobody: %s", error, extra={"host": host})
             continue
         for *_, address in found:
-            limits.resolved[find_address(str(address[0])) or host] = host
+            resolved[find_address(str(address[0])) or host] = host
+    limits.resolved = resolved

@@ -5,6 +5,7 @@ A client that may not describe a topic is not told whether it exists.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode, description
@@ -43,6 +44,8 @@ from ottla.wire.messages.topics import (
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.handlers.call import Steps
     from ottla.handlers.finishing import Finish
     from ottla.handlers.gates.gate import Guard, Outcome
@@ -241,50 +244,36 @@ def resource_of(kind: int, name: str) -> tuple[ResourceType, str]:
     return (ResourceType.GROUP, name) if kind == GROUP_OPTIONS else (ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def sift_options(guard: Guard, request: Any, operation: Operation) -> Steps[list[tuple[Any, ErrorCode]]]:
-    """Take out the resources whose options are out of bounds; what is refused, with the code for it."""
-    kept, refused = [], []
+def refuse_options(
+    guard: Guard, request: Any, operation: Operation, into: str, result: Callable[..., Any]
+) -> Steps[Finish | None]:
+    """Take out the resources whose options are out of bounds, and say so in this list of the answer."""
+    kept, refusals = [], []
     for resource in request.resources:
         kind, name = resource_of(resource.resource_type, resource.resource_name)
         if guard.allows(operation, kind, name):
             kept.append(resource)
         else:
-            refused.append((resource, REFUSED[kind]))
+            refusal = result(
+                error_code=REFUSED[kind],
+                error_message=description(REFUSED[kind]),
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            refusals.append(refusal)
         yield
     request.resources = kept
-    return refused
+    return extend(into, refusals)
 
 
 @guards(DescribeConfigsRequest)
 def describe_configs(guard: Guard, request: DescribeConfigsRequest) -> Steps[Finish | None]:
-    refused = yield from sift_options(guard, request, Operation.DESCRIBE_CONFIGS)
-    return extend("results", (yield from make_each(refuse_description, refused)))
-
-
-def refuse_description(refused: tuple[Any, ErrorCode]) -> DescribeConfigsResult:
-    resource, code = refused
-    return DescribeConfigsResult(
-        error_code=code,
-        error_message=description(code),
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-        configs=[],
-    )
+    result = partial(DescribeConfigsResult, configs=[])
+    return refuse_options(guard, request, Operation.DESCRIBE_CONFIGS, "results", result)
 
 
 def alter_configs(guard: Guard, request: Any) -> Steps[Finish | None]:
-    refused = yield from sift_options(guard, request, Operation.ALTER_CONFIGS)
-    return extend("responses", (yield from make_each(refuse_alteration, refused)))
-
-
-def refuse_alteration(refused: tuple[Any, ErrorCode]) -> AlterConfigsResourceResponse:
-    resource, code = refused
-    return AlterConfigsResourceResponse(
-        error_code=code,
-        error_message=description(code),
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
+    return refuse_options(guard, request, Operation.ALTER_CONFIGS, "responses", AlterConfigsResourceResponse)
 
 
 for altering in (AlterConfigsRequest, IncrementalAlterConfigsRequest):
