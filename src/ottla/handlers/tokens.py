@@ -28,6 +28,8 @@ from ottla.wire.messages.tokens import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ottla.cluster.token_store import TokenStore
     from ottla.handlers.call import Steps
     from ottla.security.token import Token
@@ -71,22 +73,25 @@ async def create(parts: Parts, call: Call, request: CreateDelegationTokenRequest
 
 @handles(RenewDelegationTokenRequest)
 async def renew(parts: Parts, call: Call, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
-    try:
-        check_connection(call)
-        expires_ms = await enabled(parts).renew(bytes(request.hmac), call.principal, request.renew_period_ms)
-    except BrokerError as error:
-        return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
-    return RenewDelegationTokenResponse(error_code=ErrorCode.NONE, expiry_timestamp_ms=expires_ms)
+    password, period_ms = bytes(request.hmac), request.renew_period_ms
+    code, expires_ms = await change(parts, call, lambda tokens: tokens.renew(password, call.principal, period_ms))
+    return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=expires_ms)
 
 
 @handles(ExpireDelegationTokenRequest)
 async def expire(parts: Parts, call: Call, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
+    password, period_ms = bytes(request.hmac), request.expiry_time_period_ms
+    code, expires_ms = await change(parts, call, lambda tokens: tokens.expire(password, call.principal, period_ms))
+    return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=expires_ms)
+
+
+async def change(parts: Parts, call: Call, how: Callable[[TokenStore], Awaitable[int]]) -> tuple[ErrorCode, int]:
+    """When the token expires now; or the error, and -1."""
     try:
         check_connection(call)
-        expires_ms = await enabled(parts).expire(bytes(request.hmac), call.principal, request.expiry_time_period_ms)
+        return ErrorCode.NONE, await how(enabled(parts))
     except BrokerError as error:
-        return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
-    return ExpireDelegationTokenResponse(error_code=ErrorCode.NONE, expiry_timestamp_ms=expires_ms)
+        return error.code, -1
 
 
 @handles(DescribeDelegationTokenRequest)

@@ -2,11 +2,13 @@
 
 import binascii
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
+from ottla.client.cluster import Cluster
 from ottla.client.tokens import Token, create_token, expire_token, list_tokens, renew_token
 from ottla.tools.output import document, say, table
 from ottla.tools.session import BOOTSTRAP, Bootstrap, Failed, Json, Properties, wire
@@ -44,10 +46,7 @@ def renew(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """Let a token live longer. Its password is asked for, or read from standard input."""
-    password = read_password()
-    with wire(bootstrap, properties) as cluster:
-        until = renew_token(cluster, password, -1 if hours is None else round(hours * HOUR_MS))
-    say(f"the token holds until {moment(until)}")
+    say(f"the token holds until {change(renew_token, hours, bootstrap, properties)}")
 
 
 @app.command()
@@ -57,10 +56,15 @@ def expire(
     properties: Properties = [],  # noqa: B006
 ) -> None:
     """End a token. Its password is asked for, or read from standard input."""
+    until = change(expire_token, hours, bootstrap, properties)
+    say("the token is gone" if hours is None else f"the token holds until {until}")
+
+
+def change(how: Callable[[Cluster, str, int], int], hours: float | None, bootstrap: str, properties: list[str]) -> str:
+    """Renew or end the token whose password is given; until when it holds now."""
     password = read_password()
     with wire(bootstrap, properties) as cluster:
-        until = expire_token(cluster, password, -1 if hours is None else round(hours * HOUR_MS))
-    say("the token is gone" if hours is None else f"the token holds until {moment(until)}")
+        return moment(how(cluster, password, -1 if hours is None else round(hours * HOUR_MS)))
 
 
 @app.command("describe")
