@@ -72,6 +72,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         "listener.name.bearer.sasl.enabled.mechanisms": "OAUTHBEARER",
         "listener.name.bearer.sasl.oauthbearer.jwks.endpoint.url": jwks_file.as_uri(),
         "listener.name.bearer.sasl.oauthbearer.expected.issuer": "https://issuer",
+        "listener.name.bearer.sasl.oauthbearer.expected.audience": "kafka",
         "listener.name.old.ssl.enabled.protocols": "TLSv1.2",
         **mechanisms,
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": USERS,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from security.tokens import tokens_of_now
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -186,6 +187,83 @@ def test_aiokafka_comes_in_and_stays_out(place: Place) -> None:
         with pytest.raises(KafkaError):
             await stranger.start()
         await stranger.stop()
+
+    asyncio.run(story())
+
+
+def test_kafka_python_comes_in_by_a_good_token_only(place: Place) -> None:
+    from kafka import KafkaConsumer, KafkaProducer
+    from kafka.errors import KafkaError
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        def __init__(self, said: str) -> None:
+            self._said = said
+
+        def token(self) -> str:
+            return self._said
+
+    def options(said: str) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": place.address("BEARER"),
+            "security_protocol": "SASL_SSL",
+            "ssl_cafile": str(place.ca),
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauth_token_provider": Provider(said),
+        }
+
+    tokens = tokens_of_now()
+    good = tokens.pop("good")
+    producer = KafkaProducer(**options(good))
+    producer.send("kafka-python-bearer", b"hello").get(TIMEOUT_S)
+    producer.close()
+    consumer = KafkaConsumer("kafka-python-bearer", **options(good), auto_offset_reset="earliest")
+    assert next(consumer).value == b"hello"
+    consumer.close()
+    for said in tokens.values():
+        with pytest.raises(KafkaError):
+            KafkaProducer(**options(said), bootstrap_timeout_ms=1000)
+
+
+def test_aiokafka_comes_in_by_a_good_token_only(place: Place) -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+    from aiokafka.abc import AbstractTokenProvider
+    from aiokafka.errors import KafkaError
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        def __init__(self, said: str) -> None:
+            self._said = said
+
+        async def token(self) -> str:
+            return self._said
+
+    trusting = ssl.create_default_context(cafile=str(place.ca))
+
+    def options(said: str) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": place.address("BEARER"),
+            "security_protocol": "SASL_SSL",
+            "ssl_context": trusting,
+            "sasl_mechanism": "OAUTHBEARER",
+            "sasl_oauth_token_provider": Provider(said),
+        }
+
+    async def story() -> None:
+        tokens = tokens_of_now()
+        good = tokens.pop("good")
+        producer = AIOKafkaProducer(**options(good))
+        await producer.start()
+        await producer.send_and_wait("aiokafka-bearer", b"hello")
+        await producer.stop()
+        consumer = AIOKafkaConsumer("aiokafka-bearer", **options(good), auto_offset_reset="earliest")
+        await consumer.start()
+        assert (await asyncio.wait_for(consumer.getone(), TIMEOUT_S)).value == b"hello"
+        await consumer.stop()
+        for said in tokens.values():
+            stranger = AIOKafkaProducer(**options(said))
+            with pytest.raises(KafkaError):
+                await stranger.start()
+            await stranger.stop()
 
     asyncio.run(story())
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import judge
 import pytest
-from security.tokens import token
+from security.tokens import tokens_of_now
 
 if TYPE_CHECKING:
     from security.conftest import Place
@@ -63,6 +62,7 @@ CASES: Final[dict[str, tuple[dict[str, str], tuple[str, str]]]] = {
     "bearer": (bearer("good"), IN),
     "bearer, of yesterday": (bearer("old"), TOKEN),
     "bearer, of another key": (bearer("forged"), TOKEN),
+    "bearer, for others": (bearer("for others"), TOKEN),
     "not offered": (
         by("OAUTHBEARER", token="good"),
         ("UnsupportedSaslMechanismException", "UNSUPPORTED_SASL_MECHANISM"),
@@ -74,13 +74,7 @@ CASES: Final[dict[str, tuple[dict[str, str], tuple[str, str]]]] = {
 def lines(place: Place) -> str:
     """The cases as both programs read them: the options of Java's client, and what Go needs beside them."""
     place.add_user("erin", "pencil")
-    now = int(time.time())
-    good = {"iat": now - 5, "exp": now + 3600}
-    tokens = {
-        "good": token(**good),
-        "old": token(iat=now - 7200, exp=now - 3600),
-        "forged": token("ES256", "r", **good),
-    }
+    tokens = tokens_of_now()
     return "".join(
         "\t".join([name, *(f"{key}={value}" for key, value in options(place, said, tokens).items())]) + "\n"
         for name, (said, _) in CASES.items()
@@ -110,7 +104,7 @@ def options(place: Place, said: dict[str, str], tokens: dict[str, str]) -> dict[
     made |= {"sasl.mechanism": mechanism, "sasl.jaas.config": f"{MODULES[mechanism]} required{login};"}
     made |= {"test.user": said.get("user", ""), "test.password": said.get("password", "")}
     if "token" in said:
-        path = place.folder / f"{said['token']}.jwt"
+        path = place.folder / f"{said['token'].replace(' ', '-')}.jwt"
         path.write_text(tokens[said["token"]])
         made |= {"sasl.login.callback.handler.class": HANDLER, "sasl.oauthbearer.token.endpoint.url": path.as_uri()}
         made["test.token"] = tokens[said["token"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import time
 from typing import Any
 
 from cryptography.hazmat.primitives import hashes
@@ -56,3 +57,15 @@ def token(algorithm: str = "RS256", kid: str | None = "r", header: dict[str, Any
     head = {"alg": algorithm, **({"kid": kid} if kid else {}), **(header or {})}
     signed = f"{text(json.dumps(head).encode())}.{text(json.dumps(said).encode())}"
     return f"{signed}.{text(sign(algorithm, signed.encode()))}"
+
+
+def tokens_of_now() -> dict[str, str]:
+    """One that lets its owner in at this moment, and some that do not."""
+    now = int(time.time())
+    good = {"iat": now - 5, "exp": now + 3600}
+    return {
+        "good": token(**good),
+        "old": token(iat=now - 7200, exp=now - 3600),
+        "forged": token("ES256", "r", **good),
+        "for others": token(aud=["somebody"], **good),
+    }
