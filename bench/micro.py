@@ -22,11 +22,20 @@ sys.path.insert(1, str(ROOT / "src"))
 from bench.wire import Connection, batch, fetch_frame, produce_frame  # noqa: E402
 from ottla.broker import Broker  # noqa: E402
 from ottla.config import load, topic_config  # noqa: E402
+from ottla.handlers import gates  # noqa: E402
+from ottla.net.dispatch import Dispatch  # noqa: E402
+from ottla.net.throttling import Throttling  # noqa: E402
+from ottla.quota.quotas import Quotas  # noqa: E402
+from ottla.quota.rate import Window  # noqa: E402
 from ottla.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, header  # noqa: E402
 from ottla.records.compress import Codec, compress  # noqa: E402
 from ottla.records.native import crc32c  # noqa: E402
 from ottla.records.validate import validate  # noqa: E402
+from ottla.security.acl import Entry, Resource  # noqa: E402
+from ottla.security.authorizer import Authorizer  # noqa: E402
+from ottla.security.principal import ANONYMOUS  # noqa: E402
 from ottla.wire import codec  # noqa: E402
+from ottla.wire.access import Operation, Permission, ResourceType  # noqa: E402
 from ottla.wire.messages import fetch as fetch_messages  # noqa: E402
 from ottla.wire.messages import produce as produce_messages  # noqa: E402
 
@@ -82,6 +91,7 @@ class Client:
     host = "127.0.0.1"
     listener = "PLAINTEXT"
     dialled = ("127.0.0.1", 9092)
+    principal = ANONYMOUS
     arrived = begun = 0.0
 
     def __init__(self) -> None:
@@ -150,25 +160,47 @@ def parts(broker: Broker) -> list[Measured]:
     def append(data: memoryview) -> Callable[[], object]:
         return lambda: log.append(data, epoch=0, now_ms=NOW_MS, produce_version=11)
 
-    def whole(frame: bytes) -> Callable[[], object]:
+    def whole(frame: bytes, dispatch: Dispatch = dispatch) -> Callable[[], object]:
         body = memoryview(frame)[4:]
         return lambda: dispatch(client, body)  # type: ignore[arg-type]
 
     for _ in range(FILLED):
         log.append(small, epoch=0, now_ms=NOW_MS, produce_version=11)
     middle = log.end // 2
+    one = produce_frame(TOPIC, {0: batch(100, ONE).data}, 1)
     return [
         Measured("append one record", append(memoryview(batch(100, ONE).data))),
         Measured("append 16 kB", append(small)),
         Measured("read 16 kB, by the index", lambda: log.read(middle, SMALL, offset_max=log.end)),
         Measured("read 16 kB, at the end", lambda: log.read(log.end - 1, SMALL, offset_max=log.end)),
         Measured("dispatch Fetch, by the index", whole(fetch_frame(TOPIC, 0, middle, SMALL))),
-        Measured("dispatch Produce one record", whole(produce_frame(TOPIC, {0: batch(100, ONE).data}, 1))),
+        Measured("dispatch Produce one record", whole(one)),
+        Measured("dispatch Produce, authorized", whole(one, behind_rules(dispatch))),
+        Measured("dispatch Produce, others limited", whole(one, beside_quotas(dispatch))),
         Measured("dispatch Produce 16 kB", whole(produce_frame(TOPIC, {0: small.tobytes()}, 1))),
         Measured(
             "dispatch Produce 6 x 16 kB", whole(produce_frame(WIDE, dict.fromkeys(range(6), small.tobytes()), -1))
         ),
     ]
+
+
+def behind_rules(dispatch: Dispatch) -> Dispatch:
+    """The same broker with an authorizer, and a rule that lets everybody write."""
+    gates.load()
+    authorizer = Authorizer()
+    rule = Entry(str(ANONYMOUS), "*", Operation.WRITE, Permission.ALLOW)
+    authorizer.put({Resource(ResourceType.TOPIC, "*"): frozenset((rule,))})
+    return Dispatch(dispatch._parts, authorizer)
+
+
+def beside_quotas(dispatch: Dispatch) -> Dispatch:
+    """The same broker with a quota for somebody else."""
+    window = Window(11, 1000)
+    quotas = Quotas(window, window)
+    quotas.limits.change({}, {"clients/other": {"producer_byte_rate": "1000"}})
+    limited = Dispatch(dispatch._parts)
+    limited.measure(Throttling(quotas, dispatch._parts.clock))
+    return limited
 
 
 def create(port: int) -> None:

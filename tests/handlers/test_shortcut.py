@@ -1,6 +1,7 @@
 """The short way of Produce and the general one: the same answers, the same logs, whatever is sent.
 
-Two brokers get the same frames at the same time. One of them has no shortcut.
+Two brokers get the same frames at the same time. One of them has no shortcut. All of it is told three times: to brokers
+with nothing in front of the handler, with an authorizer, and with quotas.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import pytest
 from log.making import NOW_MS, FaultyDisk, StillClock
 from records.malformed import all_of_them
 
@@ -22,6 +24,9 @@ from ottla.net.connection import Deferred
 from ottla.records import batch, native
 from ottla.records.batch import Record
 from ottla.records.compress import Codec
+from ottla.security.acl import Entry, Resource
+from ottla.security.principal import ANONYMOUS
+from ottla.wire.access import Operation, Permission, ResourceType
 from ottla.wire.codec import decode, encode
 from ottla.wire.frame import request_header
 from ottla.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -43,16 +48,34 @@ TOPICS = [
     NewTopic("strict", 1, 1, configs={"max.message.bytes": "300", "message.timestamp.before.max.ms": "1000"}),
     NewTopic("flushed", 1, 1, configs={"flush.messages": "1"}),
     NewTopic("small", 1, 1, configs={"segment.bytes": "1048576"}),
+    NewTopic("closed", 1, 1),
 ]
 SHORT = native.produce_reader() is not None  # without the native part both brokers go the general way
 
 
+SETUP = {"kind": "open"}
+AUTHORIZER = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+WRITE = Entry(str(ANONYMOUS), "*", Operation.WRITE, Permission.ALLOW)
+EVERYWHERE, CLOSED = Resource(ResourceType.TOPIC, "*"), Resource(ResourceType.TOPIC, "closed")
+
+
+@pytest.fixture(autouse=True, params=["open", "authorized", "limited"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What stands in front of the handler."""
+    monkeypatch.setitem(SETUP, "kind", request.param)
+    return str(request.param)
+
+
 class Peer:
     host, listener, dialled = "127.0.0.1", "PLAINTEXT", ("127.0.0.1", 9092)
+    principal = ANONYMOUS
     arrived = begun = 0.0
 
     def __init__(self) -> None:
         self.unsent: list[Any] = []
+
+    def mute(self, seconds: float, cause: Any) -> None:
+        """As a connection that is throttled."""
 
 
 class Side(NamedTuple):
@@ -93,6 +116,16 @@ class Side(NamedTuple):
         found = self.dispatch._parts.metadata.image.topics.get(name)
         return bytes(16) if found is None else found.id
 
+    def limit(self, client_id: str, rates: dict[str, str]) -> None:
+        """These are the quotas of a client id now."""
+        self.broker._enforcement.follow(self.dispatch, {}, {f"clients/{client_id}": rates})
+
+    async def change(self, resource: Resource, *entries: Entry) -> None:
+        """These are the rules of a resource now."""
+        store = self.broker._acl_store
+        assert store is not None
+        await store._change(resource, lambda _: frozenset(entries))
+
     def logs(self) -> dict[tuple[str, int], tuple[bytes, int, int]]:
         return {
             key: (
@@ -108,6 +141,8 @@ class Side(NamedTuple):
 async def side(folder: Path, *, short: bool) -> AsyncIterator[Side]:
     disk = FaultyDisk()
     settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder), "ottla.metrics.listener": "off"}
+    if SETUP["kind"] == "authorized":
+        settings |= AUTHORIZER
     broker = Broker(load(settings), clock=StillClock(), disk=disk)
     await broker.start()
     try:
@@ -118,7 +153,13 @@ async def side(folder: Path, *, short: bool) -> AsyncIterator[Side]:
         controller = cast("Any", dispatch._parts.controller)
         controller._random_bytes = random.Random(1).randbytes  # the same topic ids in both
         await controller.create_topics(TOPICS)
-        yield Side(broker, dispatch, disk)
+        made = Side(broker, dispatch, disk)
+        if SETUP["kind"] == "authorized":
+            await made.change(EVERYWHERE, WRITE)
+            await made.change(CLOSED, WRITE._replace(permission=Permission.DENY))
+        if SETUP["kind"] == "limited":
+            made.limit("limited", {"producer_byte_rate": "10"})
+        yield made
     finally:
         disk.space_left = None
         await broker.stop()
@@ -129,19 +170,24 @@ class Pair(NamedTuple):
     general: Side
     taken: list[bool]  # of each request: whether the shortcut answered
 
-    async def ask(self, request: ProduceRequest, version: int, change: Callable[[bytes], bytes] = bytes) -> Any:
+    async def ask(
+        self,
+        request: ProduceRequest,
+        version: int,
+        change: Callable[[bytes], bytes] = bytes,
+        client_id: str = "client",
+    ) -> Any:
         """The answer of both, which must be the same."""
         for topic in request.topic_data:
             topic.topic_id = self.short.topic_id(topic.name)
-        frame = change(request_header(0, version, 77, "client") + encode(request, version))
+        frame = change(request_header(0, version, 77, client_id) + encode(request, version))
         answers = [await one.ask(frame) for one in (self.short, self.general)]
         assert answers[0] == answers[1]
         return answers[0]
 
     async def tell(self, request: ProduceRequest, version: int) -> list[tuple[int, int]]:
         """Error and base offset of each partition."""
-        answer = await self.ask(request, version)
-        response = decode(ProduceResponse, version, answer[9 if version >= 9 else 8 :])
+        response = read(await self.ask(request, version), version)
         return [(one.error_code, one.base_offset) for topic in response.responses for one in topic.partition_responses]
 
     async def ask_several(self, requests: list[ProduceRequest], version: int = 11) -> list[int]:
@@ -154,6 +200,10 @@ class Pair(NamedTuple):
         answers, runs = await self.short.ask_several(frames)
         assert answers == [await self.general.ask(frame) for frame in frames]
         return runs
+
+
+def read(answer: bytes, version: int) -> ProduceResponse:
+    return decode(ProduceResponse, version, answer[9 if version >= 9 else 8 :])
 
 
 def story(folder: Path, tell: Callable[[Pair], Coroutine[Any, Any, None]]) -> None:
@@ -243,7 +293,7 @@ def test_idempotent_batches_their_retries_and_their_errors(tmp_path: Path) -> No
 def test_what_is_not_usual_goes_the_general_way_from_there_on(tmp_path: Path) -> None:
     good = records()
     unusual = [
-        ("plain", 7, good), ("nowhere", 0, good), ("plain", 0, None), ("plain", 0, b""),
+        ("plain", 7, good), ("nowhere", 0, good), ("plain", 0, None), ("plain", 0, b""), ("closed", 0, good),
         ("keyed", 0, records(key=None)),
         ("stamped", 0, good), ("packed", 0, good), ("strict", 0, records(size=400)), ("flushed", 0, good),
         ("strict", 0, batch.build([Record(0, NOW_MS - 5000, b"k", b"v", ())])),
@@ -432,6 +482,68 @@ def test_a_failed_write_fails_those_in_it_and_no_others(tmp_path: Path) -> None:
             assert [one.base_offset for one in bases] == [offset, offset + 1]
         while pair.general.broker._store.logs["plain", 0].end < log.end:
             await pair.general.ask(frame)
+
+    story(tmp_path, tell)
+
+
+def test_who_may_not_write_is_refused_and_only_they(tmp_path: Path, kind: str) -> None:
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED if kind == "authorized" else ErrorCode.NONE
+    usual = kind != "authorized"
+
+    async def tell(pair: Pair) -> None:
+        one, closed = request(("plain", 0, records())), request(("closed", 0, records()))
+        both = request(("plain", 1, records()), ("closed", 0, records()), ("other", 0, records()))
+        for version in (9, NEWEST):
+            await pair.ask(one, version)
+            pair.taken.clear()
+            assert [code for code, _ in await pair.tell(closed, version)] == [refused]
+            assert sorted(code for code, _ in await pair.tell(both, version)) == [0, 0, refused]
+            await pair.ask_several([one, one, closed, one, one], version)
+            assert [code for code, _ in await pair.tell(one, version)] == [0]
+            assert set(pair.taken) == ({True} if usual else {True, False}) or not SHORT
+
+    story(tmp_path, tell)
+
+
+@pytest.mark.parametrize("kind", ["authorized"], indirect=True)
+def test_a_changed_rule_counts_for_the_next_request(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        one, closed = request(("plain", 0, records())), request(("closed", 0, records()))
+        for version in (9, NEWEST):
+            codes = []
+            for rules in ({CLOSED: [WRITE]}, {EVERYWHERE: []}, {EVERYWHERE: [WRITE], CLOSED: []}):
+                for side in (pair.short, pair.general):
+                    for resource, entries in rules.items():
+                        await side.change(resource, *entries)
+                codes += [(await pair.tell(wanted, version))[0][0] for wanted in (one, closed)]
+            failed = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert codes == [0, 0, failed, 0, 0, 0]
+
+    story(tmp_path, tell)
+
+
+@pytest.mark.parametrize("kind", ["limited"], indirect=True)
+def test_who_is_limited_is_measured_and_only_they(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        one = request(("plain", 0, records()))
+        await pair.ask(one, 9)
+        pair.taken.clear()
+
+        async def ask(client_id: str) -> tuple[bool, bool]:
+            """Whether it was throttled, and whether it went the short way."""
+            answer = read(await pair.ask(one, 9, client_id=client_id), 9)
+            return answer.throttle_time_ms > 0, (pair.taken[-1] if SHORT else answer.throttle_time_ms == 0)
+
+        assert [await ask("client"), await ask("limited"), await ask("client")] == [
+            (False, True),
+            (True, False),
+            (False, True),
+        ]
+        for key in ("producer_byte_rate", "request_percentage"):
+            for rates, short in (({key: "1000000"}, False), ({}, True)):
+                for side in (pair.short, pair.general):
+                    side.limit("client", rates)
+                assert (await ask("client"))[1] is short or not SHORT
 
     story(tmp_path, tell)
 

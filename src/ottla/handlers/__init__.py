@@ -7,7 +7,7 @@ running broker comes as `Parts` (`call.py`). Groups and transactions are decided
 from importlib import import_module
 from pkgutil import iter_modules
 
-NOT_FAMILIES = ("acknowledging", "call", "finishing", "gates", "hints", "reading", "repeats", "shortcut")
+NOT_FAMILIES = ("acknowledging", "call", "clearance", "finishing", "gates", "hints", "reading", "repeats", "shortcut")
 
 
 def load() -> None:

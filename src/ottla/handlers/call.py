@@ -52,7 +52,8 @@ Handler = TypeVar("Handler", bound="Callable[..., Any]")
 T = TypeVar("T")
 if TYPE_CHECKING:
     Steps: TypeAlias = Generator[Any, None, T]  # yields None, or a future
-    MakeShortcut: TypeAlias = Callable[["Parts", int], Any]  # of a version; see `shortcut`
+    # Of a version, behind an authorizer and quotas, if there are any; see `shortcut`.
+    MakeShortcut: TypeAlias = Callable[["Parts", int, "Authorizer | None", "Quotas | None"], Any]
 
 
 class Peer(Protocol):

@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     from ottla.handlers.acknowledging import Append
     from ottla.handlers.call import Steps
     from ottla.handlers.shortcut import Shortcut
+    from ottla.quota.quotas import Quotas
     from ottla.records.validate import Accepted
     from ottla.replica.partition import Partition
+    from ottla.security.authorizer import Authorizer
     from ottla.wire.messages.produce import PartitionProduceData, TopicProduceData
 
 # The first versions with a property; see the list above.
@@ -76,10 +78,10 @@ TURN_S = 0.005  # how long a request may hold the loop, beyond its first batch
 ADMIN_CLIENT = "__admin_client"  # the client id that Kafka's own repair tools use
 
 
-def make_shortcut(parts: Parts, version: int) -> Shortcut | None:
+def make_shortcut(parts: Parts, version: int, authorizer: Authorizer | None, quotas: Quotas | None) -> Shortcut | None:
     from ottla.handlers import shortcut  # which goes on here, when a request is not a usual one
 
-    return shortcut.make(parts, version)
+    return shortcut.make(parts, version, authorizer, quotas)
 
 
 @handles(ProduceRequest, shortcut=make_shortcut)

@@ -13,7 +13,8 @@ Laws:
   (`gather`). If that fails, it fails for all of them, and for no other.
 - Nothing is appended twice: an append that failed is an error in the answer, not a reason to try again.
 - Both ways give the same bytes (tests/handlers/test_shortcut.py). Without the native part there is only the general
-  one, and so it is with an authorizer, quotas or a fault on purpose in front of the handler: they work on messages.
+  one, and so it is with a fault on purpose in front of the handler, which works on messages. An authorizer and quotas
+  do so, too: before anything is appended `clearance.py` says whether they want to see the request.
 """
 
 from __future__ import annotations
@@ -38,9 +39,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ottla.handlers.call import Parts, Peer
+    from ottla.handlers.clearance import Clearance
+    from ottla.quota.quotas import Quotas
     from ottla.records.native import ProduceReader, Sound
     from ottla.records.validate import Terms
     from ottla.replica.partition import Partition
+    from ottla.security.authorizer import Authorizer
     from ottla.wire.messages.produce import PartitionProduceResponse
 
     Done = tuple[Partition, int, int, int, int]  # as `Work.note` takes it
@@ -71,9 +75,17 @@ class Gathered(NamedTuple):
     tail: bytes
 
 
-def make(parts: Parts, version: int) -> Shortcut | None:
+def make(parts: Parts, version: int, authorizer: Authorizer | None, quotas: Quotas | None) -> Shortcut | None:
+    """With the authorizer and the quotas that are in front of the handler, if any are."""
     reader = produce_reader()
-    return None if reader is None or version < VERSION_MIN else Shortcut(parts, version, reader)
+    if reader is None or version < VERSION_MIN:
+        return None
+    clearance = None
+    if authorizer is not None or quotas is not None:
+        from ottla.handlers.clearance import Clearance  # most brokers have neither
+
+        clearance = Clearance(parts, authorizer, quotas)
+    return Shortcut(parts, version, reader, clearance)
 
 
 class Shortcut:
@@ -82,10 +94,11 @@ class Shortcut:
     It returns the answer with the length before it; or how it went on; or None: nothing was done.
     """
 
-    __slots__ = ("_check", "_clock", "_find", "_inflated_max", "_parts", "_read", "_zstd")
+    __slots__ = ("_check", "_clearance", "_clock", "_find", "_inflated_max", "_parts", "_read", "_zstd")
 
-    def __init__(self, parts: Parts, version: int, reader: ProduceReader) -> None:
+    def __init__(self, parts: Parts, version: int, reader: ProduceReader, clearance: Clearance | None) -> None:
         self._parts = parts
+        self._clearance = clearance
         self._read, self._check = reader
         self._find: Callable[[Any, int], Partition | None] = (
             parts.replicas.find_led_by_id if version >= BY_ID else parts.replicas.find_led
@@ -102,6 +115,8 @@ class Shortcut:
             return None
         acks, _, entries, tail = found
         if acks != 1 and acks != ALL:
+            return None
+        if self._clearance is not None and not self._clearance.lets_pass(connection, frame, entries):
             return None
         clock, zstd, inflated_max = self._clock, self._zstd, self._inflated_max
         now_ms = clock.now_ms()
@@ -140,7 +155,7 @@ class Shortcut:
         home: Partition | None = None
         gathered: list[Gathered] = []
         for frame in frames:
-            one = self._prepare(frame, home, now_ms)
+            one = self._prepare(connection, frame, home, now_ms)
             if one is None:
                 break
             gathered.append(one)
@@ -170,10 +185,12 @@ class Shortcut:
             base += one.sound[0] + 1
         return answers
 
-    def _prepare(self, frame: memoryview, home: Partition | None, now_ms: int) -> Gathered | None:
+    def _prepare(self, connection: Peer, frame: memoryview, home: Partition | None, now_ms: int) -> Gathered | None:
         """The records of a request for one partition, `home` if that is given, unless there is something unusual."""
         found = self._read(frame)
         if found is None or len(found[2]) != 1 or (found[0] != 1 and found[0] != ALL):
+            return None
+        if self._clearance is not None and not self._clearance.lets_pass(connection, frame, found[2]):
             return None
         ((topic, index, start, end, piece),) = found[2]
         partition = self._find(topic, index)

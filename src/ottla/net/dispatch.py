@@ -345,12 +345,13 @@ class Dispatch:
         return handler if around is None else around(handler)
 
     def _find_shortcut(self, route: Route) -> Any:
-        """The way past messages, where nothing stands in front of the handler that wants to see them."""
+        """The way past messages, unless a fault on purpose wants to see them."""
         key = route.counts.key
         make = select_apis(self._parts)[key].shortcut
-        if make is None or self._authorizer is not None or self._throttling is not None or key in self._around:
+        if make is None or key in self._around:
             return None
-        return make(self._parts, route.version)
+        quotas = None if self._throttling is None else self._throttling.quotas
+        return make(self._parts, route.version, self._authorizer, quotas)
 
     def intercept(self, key: int, around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -> None:
         """Put a function around the handler of an API, for faults on purpose; None takes it away again."""
@@ -365,11 +366,12 @@ class Dispatch:
                 route.shortcut = self._find_shortcut(route)
 
     def measure(self, throttling: Throttling | None) -> None:
-        """Have every request measured; None: there are no quotas (any more)."""
-        if throttling is not self._throttling:
-            self._throttling = throttling
-            for route in self._routes.values():
+        """Quotas have changed: have every request measured by them; None: there are none (any more)."""
+        before, self._throttling = self._throttling, throttling
+        for route in self._routes.values():
+            if throttling is not before:
                 route.handler = self._find_handler(route.counts.key)
+            if route.shortcut is not None:
                 route.shortcut = self._find_shortcut(route)
 
     def _step_down(self, correlation: int) -> list[Part]:

@@ -34,6 +34,7 @@ class Authorizer:
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}  # how many prefixes have each length
         self._remembered: dict[Question, bool] = {}
         self._listeners: list[Callable[[], None]] = []
+        self.changes = 0  # so many, for whoever remembers answers of their own
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call this after each change of entries."""
@@ -65,6 +66,7 @@ class Authorizer:
 
     def _tell(self) -> None:
         self._remembered.clear()
+        self.changes += 1
         for listener in self._listeners:
             listener()
 
