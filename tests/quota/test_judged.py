@@ -15,7 +15,7 @@ from quota.asking import alteration, entity, fetch, is_muted, list_quotas, make_
 from waiting import wait_until
 
 from ottla.embed import BrokerThread
-from ottla.wire.messages.metadata import ApiVersionsRequest
+from ottla.wire.messages.metadata import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from ottla.wire.messages.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntryData,
@@ -240,6 +240,35 @@ def test_changes_of_topics_are_refused_or_throttled(ours: int, theirs: int) -> N
             items = getattr(answer, "topics", None) or getattr(answer, "results", None) or answer.responses
             codes = sorted((one.name, one.error_code) for one in items)
             said[port].append((codes, answer.throttle_time_ms > 1000))
+    assert said[ours] == said[theirs]
+
+
+def asking_for(name: str, *, creates: bool = True) -> MetadataRequest:
+    return MetadataRequest(
+        topics=[MetadataRequestTopic(topic_id=bytes(16), name=name)], allow_auto_topic_creation=creates
+    )
+
+
+def test_a_topic_that_a_question_creates_counts(ours: int, theirs: int) -> None:
+    """Once too much was made, the next is not: the client is not told why, and is not throttled."""
+    said = {}
+    for port in (ours, theirs):
+        limit(port, "asking", controller_mutation_rate=0.001)
+        with Wired(port, client_id="asking") as client, Wired(port, client_id="free") as free:
+
+            def is_there(name: str, wired: Wired = free) -> bool:
+                return wired.ask(asking_for(name, creates=False), 12).topics[0].error_code == 0
+
+            client.ask(asking_for("asked1"), 12)
+            wait_until(lambda: is_there("asked1"))
+            answers = [client.ask(asking_for("asked2"), 12) for _ in range(5)]
+            told = [(one.topics[0].error_code, one.throttle_time_ms) for one in answers]
+            with Wired(port, client_id="asking") as other:  # which is muted
+                created = other.ask(topics("asked3"), 7)
+            told += [(created.topics[0].error_code, created.throttle_time_ms > 1000), is_there("asked2")]
+            free.ask(asking_for("asked2"), 12)
+            wait_until(lambda: is_there("asked2"))
+        said[port] = told
     assert said[ours] == said[theirs]
 
 

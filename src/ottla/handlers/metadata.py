@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ottla.clock import steady_ms
 from ottla.cluster.image import NO_LEADER
 from ottla.cluster.topic_names import check_name, is_internal
 from ottla.errors import BrokerError, ErrorCode
 from ottla.handlers.call import Call, Parts, handles
+from ottla.handlers.topics import quota_of
 from ottla.wire.messages.metadata import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -111,14 +113,20 @@ async def create_then_respond(
     parts: Parts, call: Call, request: MetadataRequest, wanted: list[MetadataRequestTopic], missing: list[str]
 ) -> MetadataResponse:
     failed: dict[str, ErrorCode] = {}
+    mutations = quota_of(parts, call)
     for name in missing:
         try:
             check_name(name)
+            if mutations is not None:
+                mutations.charge(parts.config.num_partitions, steady_ms(parts.clock))
             await parts.controller.auto_create(name)
         except BrokerError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:  # created by another request meanwhile
-                failed[name] = error.code
-                await asyncio.sleep(0)
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:  # created by another request meanwhile
+                continue
+            # What is too much for the client's quota is not there yet, as in Kafka: clients ask again.
+            over = error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+            failed[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if over else error.code
+            await asyncio.sleep(0)
     image, view = parts.metadata.image, View(parts, call)
     topics = []
     for at, one in enumerate(wanted):

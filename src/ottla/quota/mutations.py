@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ottla.quota.limits import Limit
     from ottla.quota.quotas import Quotas
 
-STRICT_SINCE: Final = {19: 6, 20: 5, 37: 3}  # CreateTopics, DeleteTopics, CreatePartitions
+# CreateTopics, DeleteTopics, CreatePartitions; and Metadata, which creates topics by Kafka's newest CreateTopics.
+STRICT_SINCE: Final = {19: 6, 20: 5, 37: 3, 3: 0}
 
 
 def mutations_of(quotas: Quotas, who: tuple[str, str], key: int, version: int) -> Mutations | None:
