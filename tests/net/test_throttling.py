@@ -10,6 +10,8 @@ from quota.asking import entity, fetch, make_topic, port_of, set_quota
 
 from ottla.embed import BrokerThread
 from ottla.net import throttling
+from ottla.wire.messages.metadata import ApiVersionsRequest, MetadataRequest
+from ottla.wire.messages.transactions import AddPartitionsToTxnRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,3 +37,30 @@ def test_a_fetch_that_cannot_be_measured_after_it_has_waited_leaves_nobody_waiti
     monkeypatch.setattr(throttling, "size_of", fail)
     with Wired(port, client_id="limited") as client, pytest.raises(ConnectionError):
         client.ask(fetch("t"), 12)
+
+
+def test_what_brokers_ask_is_not_measured_on_their_listener() -> None:
+    """Their user may be a client's, too, and no client is to slow them down."""
+    options = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,BROKERS://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKERS:PLAINTEXT",
+        "inter.broker.listener.name": "BROKERS",
+    }
+    verification = AddPartitionsToTxnRequest(transactions=[])
+    with BrokerThread(options=options) as broker:
+        ports = {name: port_of(broker, name) for name in ("PLAINTEXT", "BROKERS")}
+        set_quota(ports["PLAINTEXT"], entity(user="ANONYMOUS"), request_percentage=1e-9)
+        throttled = {}
+        for listener, port in ports.items():
+            for request, version in ((ApiVersionsRequest(), 1), (verification, 4), (MetadataRequest(topics=[]), 4)):
+                with Wired(port) as client:  # the last one is muted
+                    answer = client.ask(request, version)
+                throttled[listener, type(request).__name__] = answer.throttle_time_ms > 0
+    assert throttled == {
+        ("PLAINTEXT", "ApiVersionsRequest"): True,
+        ("PLAINTEXT", "AddPartitionsToTxnRequest"): True,
+        ("PLAINTEXT", "MetadataRequest"): True,
+        ("BROKERS", "ApiVersionsRequest"): False,
+        ("BROKERS", "AddPartitionsToTxnRequest"): False,
+        ("BROKERS", "MetadataRequest"): True,
+    }

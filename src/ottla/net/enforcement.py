@@ -35,8 +35,9 @@ class Enforcement:
         window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
         mutations = Window(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000)
         self.quotas = Quotas(window, mutations)
-        self._throttling = Throttling(self.quotas, clock)
         protected = config.inter_broker.name if len(config.opened) > 1 else ""
+        own = protected if config.inter_broker_listener_name is not None else ""  # else clients use it, too
+        self._throttling = Throttling(self.quotas, clock, brokers_only=own)
         self._rates = ConnectionRates(self.quotas, clock, window, protected)
         self._admission = admission
         self._listeners = listeners

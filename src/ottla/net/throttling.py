@@ -8,7 +8,8 @@ fetch       the bytes of the answer count. One that is over the quota is not sen
             then paid for: Kafka never sends it
 all others  the time in the handler counts. Produce with acks=0 has no answer, so its time does not count, as in Kafka
 
-What brokers ask each other is not measured, nor are fetches of followers, nor logins.
+What brokers ask each other is not measured, nor are fetches of followers, nor logins. Two requests are asked by clients
+and by brokers: they are not measured on a listener that is for brokers only.
 """
 
 from __future__ import annotations
@@ -38,14 +39,17 @@ if TYPE_CHECKING:
 PRODUCE_KEY, FETCH_KEY = 0, 1
 # Brokers among themselves (also those of APIs that are for members only), and logins.
 EXEMPT: Final = frozenset((4, 5, 6, 7, 17, 27, 36, 56, 67))
+ALSO_OF_BROKERS: Final = frozenset((18, 24))  # versions, and whether a partition is in a transaction
 PARTITION_SIZE: Final = 60  # of an answer to a fetch, beside the records
 SHARE_OF_RECORDS: Final = 0.95  # in an answer to a fetch that is as large as it may be
 
 
 class Throttling:
-    def __init__(self, quotas: Quotas, clock: Clock) -> None:
+    def __init__(self, quotas: Quotas, clock: Clock, brokers_only: str = "") -> None:
+        """`brokers_only` is the listener by which brokers come, if clients have another."""
         self.quotas = quotas
         self._clock = clock
+        self._brokers_only = brokers_only
 
     def put_around(self, key: int, handler: Handler) -> Handler:
         if key in EXEMPT:
@@ -57,6 +61,8 @@ class Throttling:
         return steady_ms(self._clock)
 
     def _handle(self, handler: Handler, parts: Parts, call: Call, request: Any) -> Any:
+        if call.listener == self._brokers_only and call.key in ALSO_OF_BROKERS:
+            return handler(parts, call, request)
         who = call.principal.name, call.client_id
 
         def finish(response: Any, spent_s: float) -> Any:
