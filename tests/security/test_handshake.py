@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from contextlib import suppress
+from itertools import count, repeat
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +17,7 @@ from ottla.security.stream import Stream
 from ottla.testing.certificates import Certificate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
     from pathlib import Path
 
 
@@ -26,15 +29,17 @@ def context(tmp_path: Path) -> ssl.SSLContext:
 
 
 class Client:
-    """TLS in memory, whose bytes are handed over one by one."""
+    """TLS in memory, whose bytes are handed over in pieces."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, sizes: Iterable[int]) -> None:
+        self._sizes = iter(sizes)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         self._socket, self._in, self._out = sock, ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out)
 
-    async def shake_hands(self) -> None:
+    async def shake_hands(self, request: bytes = b"") -> None:
+        """To the end, and say this together with the last of it."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -43,17 +48,25 @@ class Client:
                 await self._send()
                 self._in.write(await loop.sock_recv(self._socket, 65536))
                 continue
+            if request:
+                self._tls.write(request)
             await self._send()
             return
 
     async def _send(self) -> None:
-        for byte in self._out.read():
-            await asyncio.get_running_loop().sock_sendall(self._socket, bytes((byte,)))
-            await asyncio.sleep(0)  # so that the other side sees it alone
+        said = self._out.read()
+        while said:
+            size = next(self._sizes)
+            await asyncio.get_running_loop().sock_sendall(self._socket, said[:size])
+            said = said[size:]
+            for _ in range(3):  # so that the other side sees it alone
+                await asyncio.sleep(0)
 
 
-async def answer(context: ssl.SSLContext, talk: Callable[[socket.socket], Awaitable[None]]) -> Stream | str:
-    """How a handshake ends, for a client that talks like this."""
+async def answer(
+    context: ssl.SSLContext, talk: Callable[[socket.socket], Awaitable[None]], expected: bytes = b""
+) -> Stream | str:
+    """How a handshake ends, for a client that talks like this; what it says afterwards must be this."""
     ours, theirs = socket.socketpair()
     handshakes = Handshakes()
     ended: asyncio.Future[Stream | str] = asyncio.get_running_loop().create_future()
@@ -64,7 +77,13 @@ async def answer(context: ssl.SSLContext, talk: Callable[[socket.socket], Awaita
         await talk(theirs)
         async with asyncio.timeout(30):
             result = await ended
+            said, buffer = b"", memoryview(bytearray(1000))
+            while isinstance(result, Stream) and len(said) < len(expected):
+                with suppress(BlockingIOError):
+                    said += bytes(buffer[: result.receive(ours, buffer)])
+                await asyncio.sleep(0)
         await handshakes.close()
+    assert said == expected
     return result
 
 
@@ -74,15 +93,24 @@ def test_a_client_that_sends_byte_by_byte_costs_no_more_turns_of_the_thread(
     turns: list[bool] = []
     shake_hands = Stream.shake_hands
 
-    def count(stream: Stream) -> bool:
+    def shake(stream: Stream) -> bool:
         turns.append(shake_hands(stream))
         return turns[-1]
 
-    monkeypatch.setattr(Stream, "shake_hands", count)
-    result = asyncio.run(answer(context, lambda sock: Client(sock).shake_hands()))
+    monkeypatch.setattr(Stream, "shake_hands", shake)
+    result = asyncio.run(answer(context, lambda sock: Client(sock, repeat(1)).shake_hands()))
     assert isinstance(result, Stream)
     assert turns[-1]
     assert len(turns) <= 5, "one for each record, not for each byte"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_records_may_be_cut_anywhere(context: ssl.SSLContext, seed: int) -> None:
+    random = Random(seed)
+    sizes = (random.choice((1, 3, 5, 6, 20, 100, 1000)) for _ in count())
+    request = random.randbytes(300)
+    result = asyncio.run(answer(context, lambda sock: Client(sock, sizes).shake_hands(request), request))
+    assert isinstance(result, Stream)
 
 
 @pytest.mark.parametrize(

@@ -86,19 +86,14 @@ class Handshakes:
             return await self._exchange(sock, context)
 
     async def _exchange(self, sock: socket, context: ssl.SSLContext) -> Stream:
-        loop, stream, size, held = asyncio.get_running_loop(), Stream(context), 0, b""
+        loop, stream, held, size_max = asyncio.get_running_loop(), Stream(context), bytearray(), SIZE_MAX
         while True:
-            data = await loop.sock_recv(sock, RECEIVE_SIZE)
-            size += len(data)
-            if not data:
-                raise HandshakeError("it went away")
-            if size > SIZE_MAX:
-                raise HandshakeError(f"more than {SIZE_MAX} bytes")
-            held += data
-            if not has_record(held):
-                continue
-            stream.feed(held)
-            held, reason = b"", ""
+            await receive_record(sock, held, size_max)
+            whole = whole_size(held)
+            size_max -= whole
+            stream.feed(held[:whole])
+            del held[:whole]
+            reason = ""
             try:
                 finished = await loop.run_in_executor(self._pool, stream.shake_hands)
             except ssl.SSLError as error:
@@ -108,6 +103,7 @@ class Handshakes:
             if reason:
                 raise HandshakeError(reason)
             if finished:
+                stream.feed(held)  # the beginning of what comes next
                 return stream
 
     async def close(self) -> None:
@@ -118,17 +114,58 @@ class Handshakes:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def has_record(data: bytes) -> bool:
-    """Whether TLS can go on: a whole record is there, or something that is none.
+async def receive_record(sock: socket, held: bytearray, size_max: int) -> None:
+    """Add what the client says next, until TLS can go on. Bytes that come one by one wake nothing else up."""
+    loop, fd = asyncio.get_running_loop(), sock.fileno()
+    received: asyncio.Future[None] = loop.create_future()
 
-    A turn in the thread for every byte of a client that sends them one by one would keep the broker busy.
-    """
-    if data[0] not in RECORD_TYPES:
-        return True
-    if len(data) < RECORD_HEADER.size:
-        return False
-    size: int = RECORD_HEADER.unpack_from(data)[2]
-    return size > RECORD_SIZE_MAX or len(data) >= RECORD_HEADER.size + size
+    def take() -> None:
+        error: Exception | None = None
+        try:
+            data = sock.recv(RECEIVE_SIZE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as failure:
+            data, error = b"", failure
+        held.extend(data)
+        if not data:
+            error = error or HandshakeError("it went away")
+        elif len(held) > size_max:
+            error = HandshakeError(f"more than {SIZE_MAX} bytes")
+        elif not whole_size(held):
+            return
+        loop.remove_reader(fd)
+        if received.done():  # it was given up
+            return
+        if error is None:
+            received.set_result(None)
+        else:
+            received.set_exception(error)
+
+    if whole_size(held):
+        return
+    loop.add_reader(fd, take)
+    try:
+        await received
+    finally:
+        loop.remove_reader(fd)
+
+
+def whole_size(data: bytearray) -> int:
+    """How many of these bytes TLS can use: whole records, or everything where something is none."""
+    position = 0
+    while position < len(data):
+        if data[position] not in RECORD_TYPES:
+            return len(data)
+        if len(data) - position < RECORD_HEADER.size:
+            return position
+        size: int = RECORD_HEADER.unpack_from(data, position)[2]
+        if size > RECORD_SIZE_MAX:
+            return len(data)
+        if len(data) - position < RECORD_HEADER.size + size:
+            return position
+        position += RECORD_HEADER.size + size
+    return position
 
 
 def reason_of(error: ssl.SSLError) -> str:

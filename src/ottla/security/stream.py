@@ -45,7 +45,7 @@ class Stream:
         """The peer's, checked; None if it has none."""
         return self._tls.getpeercert(binary_form=True)
 
-    def feed(self, cipher: bytes) -> None:
+    def feed(self, cipher: bytes | bytearray) -> None:
         self._incoming.write(cipher)
 
     def take_cipher(self) -> bytes:
