@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.handlers.call import Steps
+    from ottla.handlers.fetch_shortcut import FetchShortcut
     from ottla.replica.partition import Partition
     from ottla.replica.sessions import FetchSession, Watched
 
@@ -374,7 +375,13 @@ class Reading:
         response.node_endpoints = list(endpoints.values())
 
 
-@handles(FetchRequest)
+def make_shortcut(parts: Parts, version: int) -> FetchShortcut | None:
+    from ottla.handlers import fetch_shortcut
+
+    return fetch_shortcut.make(parts, version)
+
+
+@handles(FetchRequest, shortcut=make_shortcut)
 def fetch(
     parts: Parts, call: Call, request: FetchRequest
 ) -> FetchResponse | asyncio.Future[FetchResponse] | Steps[FetchResponse]:

@@ -4,13 +4,14 @@ Native code reads the request, prepares the answer up to the offsets (`read`), a
 stored as it came (`check`). What is left needs the broker's state: find the partition, append, put the offset in.
 
 Laws:
-- It takes what is usual: versions 5 to 13, acks 1 or -1, no transaction, at most 64 partitions and SIZE_MAX bytes, and
-  batches that need nothing but their place, in logs that ask for no more. Compressed ones only up to PACKED_SIZE_MAX,
-  so that not much was inflated in vain when one of them turns out to be unusual after all.
+- It takes what is usual: versions 5 to 13, acks 1 or -1, no transaction, at most 1024 partitions and SIZE_MAX bytes,
+  and batches that need nothing but their place, in logs that ask for no more. Compressed ones only up to
+  PACKED_SIZE_MAX, so that not much was inflated in vain when one of them turns out to be unusual after all.
+- A request that takes longer than TURN_S goes on in slices, with a copy of its frame.
 - From the first partition that is not usual on, the request goes the general way (`produce.Work`); so does the answer
   if it has to wait, or to tell of an error. What was appended before that keeps its result.
-- Requests that have arrived together on one connection, each with records for the same partition, are written at once
-  (`gather`). If that fails, it fails for all of them, and for no other.
+- Requests that have arrived together on one connection are handled together (`gather`): what they have for a partition
+  is written at once. If that fails, it fails for all that were to be written, and for no other.
 - Nothing is appended twice: an append that failed is an error in the answer, not a reason to try again.
 - Both ways give the same bytes (tests/handlers/test_shortcut.py). Without the native part there is only the general
   one, and so it is with an authorizer, quotas or a fault on purpose in front of the handler: they work on messages.
@@ -19,15 +20,25 @@ Laws:
 from __future__ import annotations
 
 from struct import Struct
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.errors import BrokerError
 from ottla.handlers.call import Call
-from ottla.handlers.produce import ATTRIBUTES, BY_ID, TRANSACTIONAL, TURN_S, Work, refuse_append
+from ottla.handlers.produce import (
+    ATTRIBUTES,
+    BY_ID,
+    TRANSACTIONAL,
+    TURN_S,
+    Work,
+    answer_error,
+    pieces,
+    refuse_append,
+)
 from ottla.log.log import RETRY
 from ottla.records.batch import CODEC_MASK, HEADER_SIZE
 from ottla.records.native import produce_reader
-from ottla.records.validate import ON_LOOP, ZSTD_SINCE
+from ottla.records.validate import ON_LOOP, ZSTD_SINCE, LargeError
 from ottla.replica.partition import ALL, UNLIMITED
 from ottla.wire import codec
 from ottla.wire.decoding import RECORDS_ELEMENTS_MAX
@@ -37,8 +48,8 @@ from ottla.wire.messages.produce import ProduceRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ottla.handlers.call import Parts, Peer
-    from ottla.records.native import ProduceReader, Sound
+    from ottla.handlers.call import Parts, Peer, Steps
+    from ottla.records.native import ProduceEntry, ProduceReader, Sound
     from ottla.records.validate import Terms
     from ottla.replica.partition import Partition
     from ottla.wire.messages.produce import PartitionProduceResponse
@@ -50,26 +61,54 @@ SIZE_MAX = 2 << 20
 PACKED_SIZE_MAX = 192 << 10
 RESULT = Struct(">qqq").pack  # base offset, append time, log start
 NO_TIME = -1
+_new = tuple.__new__  # the class's own takes three times as long
+ENTRIES_AT_ONCE = 16  # between two looks at the clock
 GATHER_S = 0.001  # how long requests are gathered for one write
+GATHERED_MAX = 64  # batches of one of them
+BATCHES_MAX = 256  # of all but the last; the system takes 1024 pieces in one write, two for each
 
 
 class Continued(NamedTuple):
     """A request that goes the general way from here on: what its handler returned."""
 
     correlation: int
-    request: ProduceRequest
+    request: ProduceRequest | None
     response: Any
 
 
-class Gathered(NamedTuple):
-    """A request that waits to be written with others."""
+class Run:
+    """A request while its batches are appended."""
+
+    __slots__ = ("acks", "done", "entries", "frame", "now_ms", "parts", "refused", "tail", "waits")
+
+    def __init__(self, acks: int, now_ms: int, frame: memoryview, entries: list[ProduceEntry], tail: bytes) -> None:
+        self.acks = acks
+        self.now_ms = now_ms
+        self.frame = frame
+        self.entries = entries
+        self.tail = tail  # of the answer
+        self.parts: list[bytes] = []  # of the answer, before that
+        self.done: list[Done] = []
+        self.refused: PartitionProduceResponse | None = None  # the one behind what is done
+        self.waits = False  # whether the answer waits for others, or for the disk
+
+
+class Placed(NamedTuple):
+    """A batch of a request that waits to be written with others."""
 
     partition: Partition
     partition_index: int
     data: memoryview
     sound: Sound
     piece: bytes  # of the answer, before the result
-    tail: bytes
+
+
+class Gathered(NamedTuple):
+    """A request whose batches wait to be written with those of others."""
+
+    batches: list[Placed]
+    results: list[Done | PartitionProduceResponse | None]  # of each batch; None: it is for the general way
+    tail: bytes  # of the answer
 
 
 def make(parts: Parts, version: int) -> Shortcut | None:
@@ -104,110 +143,178 @@ class Shortcut:
         acks, _, entries, tail = found
         if acks != 1 and acks != ALL:
             return None
-        clock, zstd, inflated_max = self._clock, self._zstd, self._inflated_max
-        now_ms = clock.now_ms()
-        until = clock.monotonic() + TURN_S if len(entries) > 1 else 0.0
-        done: list[Done] = []
-        pieces: list[bytes] = []
-        waits = False
-        for topic, index, start, end, piece in entries:
-            partition = self._find(topic, index)
+        clock = self._clock
+        run = Run(acks, clock.now_ms(), frame, entries, tail)
+        if len(entries) == 1:
+            self._append(run, 1)
+        else:
+            until = clock.monotonic() + TURN_S
+            while not self._append(run, ENTRIES_AT_ONCE):
+                if clock.monotonic() >= until:
+                    return self._put_off(connection, run)
+        return self._conclude(connection, run)
+
+    def _append(self, run: Run, count: int) -> bool:
+        """Append the next batches; whether it is over: there are no more, or the next is not a usual one."""
+        acks, now_ms, frame, entries = run.acks, run.now_ms, run.frame, run.entries
+        done, parts, find, check = run.done, run.parts, self._find, self._check
+        first = len(done)
+        for topic, index, start, end, piece in entries if count == len(entries) else entries[first : first + count]:
+            partition = find(topic, index)
             terms = None if partition is None else usual_terms(partition, frame, start, end)
-            if partition is None or terms is None or (done and clock.monotonic() >= until):
-                return self._go_on(connection, frame, now_ms, done)
+            if partition is None or terms is None:
+                return True
             _, keyed, before_ms, after_ms = terms
-            sound = self._check(frame, start, end, keyed, now_ms, before_ms, after_ms, zstd, inflated_max)
+            sound = check(frame, start, end, keyed, now_ms, before_ms, after_ms, self._zstd, self._inflated_max)
             try:
                 base = RETRY if sound is None else partition.append_sound(frame[start:end], sound, now_ms, acks)
             except BrokerError as error:
-                return self._go_on(connection, frame, now_ms, done, refuse_append(index, error, partition))
+                run.refused = refuse_append(index, error, partition)
+                return True
             if sound is None or base == RETRY:
-                return self._go_on(connection, frame, now_ms, done)
+                return True
             log = partition.log
             done.append((partition, base, base + sound[0], NO_TIME, log.start))
-            pieces += piece, RESULT(base, NO_TIME, log.start)
+            parts += piece, RESULT(base, NO_TIME, log.start)
             if (acks == ALL and partition.followers is not None) or log.owed > log.recovery_point:
-                waits = True
-        if waits:
-            return self._go_on(connection, frame, now_ms, done)
-        pieces.append(tail)
-        return b"".join(pieces)
+                run.waits = True
+        return len(done) == len(entries)
+
+    def _conclude(self, connection: Peer, run: Run) -> bytes | Continued | None:
+        """The answer, or the general way for the rest."""
+        if run.waits or len(run.done) < len(run.entries):
+            return self._go_on(connection, run)
+        run.parts.append(run.tail)
+        return b"".join(run.parts)
+
+    def _put_off(self, connection: Peer, run: Run) -> Continued:
+        """Append the rest in slices. The frame is only valid until we return."""
+        run.frame = memoryview(bytes(run.frame))
+        return Continued(parse_header(run.frame)[2], None, self._finish(connection, run))
+
+    def _finish(self, connection: Peer, run: Run) -> Steps[Any]:
+        """The rest of a request. The connection waits, so order is kept."""
+        while not self._append(run, ENTRIES_AT_ONCE):
+            yield
+        answer = self._conclude(connection, run)
+        if not isinstance(answer, Continued):
+            return answer
+        response = answer.response
+        return (yield from response) if response.__class__ is GeneratorType else response
 
     def gather(self, connection: Peer, frames: Sequence[memoryview]) -> list[bytes | Continued]:
-        """The answers to the first of these frames, if they are usual and have records for one partition that can be
-        written at once. None, if there is nothing to gain."""
+        """The answers to the first of these frames, if they are usual; what they have for a partition is written at
+        once. None, if there is nothing to gain."""
         clock = self._clock
         now_ms, until = clock.now_ms(), clock.monotonic() + GATHER_S
-        home: Partition | None = None
         gathered: list[Gathered] = []
+        count = 0
         for frame in frames:
-            one = self._prepare(frame, home, now_ms)
+            one = self._prepare(frame, now_ms)
             if one is None:
                 break
             gathered.append(one)
-            home = one.partition
-            if clock.monotonic() >= until:
+            count += len(one.batches)
+            if count >= BATCHES_MAX or clock.monotonic() >= until:
                 break
-        if home is None or len(gathered) == 1:
+        if len(gathered) < 2:
             return []
-        log, run = home.log, [(one.data, one.sound) for one in gathered]
-        base = log.end
-        try:
-            count = home.append_run(run)
-        except BrokerError as error:  # of all that were to be written
-            failed = zip(frames, gathered[: len(log.fitting(run))], strict=False)
-            return [
-                answer
-                for frame, one in failed
-                if (
-                    answer := self._go_on(
-                        connection, frame, now_ms, [], refuse_append(one.partition_index, error, home)
-                    )
-                )
-            ]
-        answers: list[bytes | Continued] = []
-        for one in gathered[:count]:
-            answers.append(one.piece + RESULT(base, NO_TIME, log.start) + one.tail)
-            base += one.sound[0] + 1
-        return answers
+        runs: dict[Partition, list[tuple[Placed, Gathered, int]]] = {}
+        for one in gathered:
+            for at, batch in enumerate(one.batches):
+                runs.setdefault(batch.partition, []).append((batch, one, at))
+        for partition, run in runs.items():
+            write(partition, run)
+        return [self._answer(connection, frame, now_ms, one) for frame, one in zip(frames, gathered, strict=False)]
 
-    def _prepare(self, frame: memoryview, home: Partition | None, now_ms: int) -> Gathered | None:
-        """The records of a request for one partition, `home` if that is given, unless there is something unusual."""
+    def _prepare(self, frame: memoryview, now_ms: int) -> Gathered | None:
+        """A request, unless there is something unusual about it."""
         found = self._read(frame)
-        if found is None or len(found[2]) != 1 or (found[0] != 1 and found[0] != ALL):
+        if found is None:
             return None
-        ((topic, index, start, end, piece),) = found[2]
-        partition = self._find(topic, index)
-        if partition is None or (home is not None and partition is not home) or partition.followers is not None:
+        acks, _, entries, tail = found
+        if (acks != 1 and acks != ALL) or len(entries) > GATHERED_MAX:
             return None
-        terms = usual_terms(partition, frame, start, end)
-        if terms is None or partition.log.config.flush_messages != UNLIMITED:
-            return None
-        _, keyed, before_ms, after_ms = terms
-        sound = self._check(frame, start, end, keyed, now_ms, before_ms, after_ms, self._zstd, self._inflated_max)
-        return None if sound is None else Gathered(partition, index, frame[start:end], sound, piece, found[3])
+        check, find, zstd, inflated_max = self._check, self._find, self._zstd, self._inflated_max
+        batches = []
+        for topic, index, start, end, piece in entries:
+            partition = find(topic, index)
+            if partition is None or partition.followers is not None:
+                return None
+            terms = usual_terms(partition, frame, start, end)
+            if terms is None or partition.log.config.flush_messages != UNLIMITED:
+                return None
+            _, keyed, before_ms, after_ms = terms
+            sound = check(frame, start, end, keyed, now_ms, before_ms, after_ms, zstd, inflated_max)
+            if sound is None:
+                return None
+            batches.append(_new(Placed, (partition, index, frame[start:end], sound, piece)))
+        return Gathered(batches, [None] * len(batches), tail)
 
-    def _go_on(
-        self,
-        connection: Peer,
-        frame: memoryview,
-        now_ms: int,
-        done: list[Done],
-        refused: PartitionProduceResponse | None = None,
-    ) -> Continued | None:
+    def _answer(self, connection: Peer, frame: memoryview, now_ms: int, one: Gathered) -> bytes | Continued:
+        """The answer to a request whose batches were written, or have failed, or go the general way."""
+        parts: list[bytes] = []
+        for batch, result in zip(one.batches, one.results, strict=True):
+            if result.__class__ is not tuple:
+                return self._fill(connection, frame, now_ms, one)
+            _, base, _, time_ms, start = result
+            parts += batch.piece, RESULT(base, time_ms, start)
+        parts.append(one.tail)
+        return b"".join(parts)
+
+    def _fill(self, connection: Peer, frame: memoryview, now_ms: int, one: Gathered) -> Continued:
+        """The general way for what has no result yet."""
+        correlation, work = self._begin(connection, frame, now_ms)
+        for (topic, data), result in zip(pieces(work.request), one.results, strict=True):
+            if result is None:
+                try:
+                    work.append(topic, data)
+                except LargeError as error:  # it was not large a moment ago
+                    work.results.append(answer_error(data.index, error))
+            elif isinstance(result, tuple):
+                work.note(*result)
+            else:
+                work.results.append(result)
+        return Continued(correlation, work.request, work.go_on())
+
+    def _go_on(self, connection: Peer, run: Run) -> Continued | None:
         """The general way, behind what is done and the partition that was refused; None if there is neither."""
-        if not done and refused is None:
+        if not run.done and run.refused is None:
             return None
+        correlation, work = self._begin(connection, run.frame, run.now_ms)
+        for one in run.done:
+            work.note(*one)
+        if run.refused is not None:
+            work.results.append(run.refused)
+        return Continued(correlation, work.request, work.go_on())
+
+    def _begin(self, connection: Peer, frame: memoryview, now_ms: int) -> tuple[int, Work]:
+        """The correlation id, and the request as the general way has it."""
         key, version, correlation, client_id, position = parse_header(frame)
         request, _ = codec.decoder(ProduceRequest, version)(frame, position, RECORDS_ELEMENTS_MAX)
         call = Call(key, version, client_id or "", connection.host, connection.listener, connection.dialled, connection)
         work = Work(self._parts, call, request)
         work.now_ms = now_ms
-        for one in done:
-            work.note(*one)
-        if refused is not None:
-            work.results.append(refused)
-        return Continued(correlation, request, work.go_on())
+        return correlation, work
+
+
+def write(partition: Partition, run: Sequence[tuple[Placed, Gathered, int]]) -> None:
+    """Write the batches of several requests for one partition at once, and note their results. One that needs more
+    than that has none, nor do those behind it."""
+    log = partition.log
+    base = log.end
+    batches = [(one.data, one.sound) for one, _, _ in run]
+    try:
+        count = partition.append_run(batches)
+    except BrokerError as error:  # of all that were to be written
+        for one, request, at in run[: len(log.fitting(batches))]:
+            request.results[at] = refuse_append(one.partition_index, error, partition)
+        return
+    start = log.start
+    for one, request, at in run[:count]:
+        delta = one.sound[0]
+        request.results[at] = partition, base, base + delta, NO_TIME, start
+        base += delta + 1
 
 
 def usual_terms(partition: Partition, frame: memoryview, start: int, end: int) -> Terms | None:

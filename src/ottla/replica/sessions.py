@@ -106,6 +106,11 @@ class FetchSession:
         self.owner = ""  # where clients have names: whose it is
         self.denied: dict[Key, None] = {}  # and which partitions it asks for in vain
 
+    def advance(self, now_ms: int) -> None:
+        """It is used: the next fetch names the next epoch."""
+        self.epoch = self.epoch + 1 if self.epoch < EPOCH_MAX else 1
+        self.before_ms, self.used_ms = self.used_ms, now_ms
+
     def move_to_end(self, watched: Iterable[Watched]) -> None:
         """Partitions that were in the answer come last next time, so that every partition gets its turn."""
         for one in watched:
@@ -189,8 +194,7 @@ class Sessions:
         if session.by_id is not by_id:
             raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         self._change(session, request)
-        session.epoch = epoch + 1 if epoch < EPOCH_MAX else 1
-        session.before_ms, session.used_ms = session.used_ms, now_ms
+        session.advance(now_ms)
         if not session.watched:
             self._forget(session.id)
             return None, True, []
