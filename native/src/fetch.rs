@@ -35,6 +35,7 @@ pub(crate) struct Request<'a> {
     pub(crate) session: (i32, i32), // its id and its epoch
     pub(crate) in_rack: bool,
     pub(crate) entries: Vec<Entry<'a>>,
+    pub(crate) forgotten: Vec<(Topic<'a>, i32)>, // of the session
 }
 
 /// The request in a frame, without the length before it.
@@ -54,14 +55,10 @@ pub(crate) fn read(frame: &[u8]) -> Option<Request<'_>> {
     let session = (from.int()?, from.int()?);
     let mut entries = Vec::new();
     for _ in 0..from.count(flexible)? {
-        let topic = if version >= BY_ID { Topic::Id(from.take(16)?) } else { Topic::Name(from.string(flexible)??) };
-        let count = from.count(flexible)?;
-        if count == 0 || count > ENTRIES_MAX - entries.len() {
-            return None; // so there are no more topics than partitions
-        }
+        let (topic, count) = topic(&mut from, version, ENTRIES_MAX - entries.len())?;
         for _ in 0..count {
             let (index, leader_epoch, offset) = (from.int()?, from.int()?, from.long()?);
-            if flexible && from.int()? >= 0 {
+            if flexible && from.int()? != -1 {
                 return None; // it knows what it has fetched last, as followers do
             }
             from.long()?; // where the log of a follower begins
@@ -71,8 +68,13 @@ pub(crate) fn read(frame: &[u8]) -> Option<Request<'_>> {
         }
         from.no_tags(flexible)?;
     }
-    if from.count(flexible)? != 0 {
-        return None; // partitions that are not wanted any more
+    let mut forgotten = Vec::new();
+    for _ in 0..from.count(flexible)? {
+        let (topic, count) = topic(&mut from, version, ENTRIES_MAX - forgotten.len())?;
+        for _ in 0..count {
+            forgotten.push((topic, from.int()?));
+        }
+        from.no_tags(flexible)?;
     }
     let in_rack = version >= RACKS && !from.string(flexible)??.is_empty();
     from.no_tags(flexible)?;
@@ -85,7 +87,16 @@ pub(crate) fn read(frame: &[u8]) -> Option<Request<'_>> {
         session,
         in_rack,
         entries,
+        forgotten,
     })
+}
+
+/// A topic, and how many of its partitions follow: at least one, so there are no more topics than partitions.
+fn topic<'a>(from: &mut Fields<'a>, version: i16, count_max: usize) -> Option<(Topic<'a>, usize)> {
+    let flexible = version >= FLEXIBLE;
+    let topic = if version >= BY_ID { Topic::Id(from.take(16)?) } else { Topic::Name(from.string(flexible)??) };
+    let count = from.count(flexible)?;
+    (1..=count_max).contains(&count).then_some((topic, count))
 }
 
 /// What is told of one partition: its high watermark, the last stable offset, where its log begins, and how many bytes

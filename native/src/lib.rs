@@ -305,8 +305,8 @@ impl<'py, 'a> Topics<'py, 'a> {
 type Wanted<'py> = (Bound<'py, PyAny>, i32, i32, i64, i32); // topic, partition, leader epoch, offset, most bytes
 
 // Correlation id, longest wait, fewest and most bytes, whether only committed records are wanted, session and its
-// epoch, whether a rack is named, partitions.
-type FetchRead<'py> = (i32, i32, i32, i32, bool, i32, i32, bool, Vec<Wanted<'py>>);
+// epoch, whether a rack is named, partitions, and those that are not wanted any more.
+type FetchRead<'py> = (i32, i32, i32, i32, bool, i32, i32, bool, Vec<Wanted<'py>>, Vec<(Bound<'py, PyAny>, i32)>);
 
 #[pyfunction]
 fn read_fetch<'py>(py: Python<'py>, frame: View) -> Option<FetchRead<'py>> {
@@ -317,6 +317,7 @@ fn read_fetch<'py>(py: Python<'py>, frame: View) -> Option<FetchRead<'py>> {
         .iter()
         .map(|entry| (topics.get(entry.topic), entry.index, entry.leader_epoch, entry.offset, entry.size_max))
         .collect();
+    let forgotten = found.forgotten.iter().map(|&(topic, index)| (topics.get(topic), index)).collect();
     let (session_id, session_epoch) = found.session;
     Some((
         found.correlation,
@@ -328,6 +329,7 @@ fn read_fetch<'py>(py: Python<'py>, frame: View) -> Option<FetchRead<'py>> {
         session_epoch,
         found.in_rack,
         entries,
+        forgotten,
     ))
 }
 

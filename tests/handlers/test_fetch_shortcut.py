@@ -118,6 +118,7 @@ class Asker(NamedTuple):
 def sessions(one: Side) -> list[Any]:
     """What a broker remembers of its sessions."""
     found = one.dispatch._parts.sessions._by_id
+    assert one.dispatch._parts.sessions._count == sum(len(session.watched) for session in found.values())
     return [
         (
             session.id,
@@ -232,6 +233,15 @@ def test_sessions(tmp_path: Path) -> None:
             await at.ask(session_id=session, session_epoch=11)
             assert asker.take() == [True] * SHORT
             await asker.at(10 if version >= 13 else NEWEST).ask(session_id=session, session_epoch=12)
+            asker.take()
+            # A consumer has the partitions forgotten of which it has records in hand, and names them again later.
+            await at.ask(forget=(every[1], every[3], new), session_id=session, session_epoch=12)
+            await at.ask(every[0], every[1], forget=(every[2],), session_id=session, session_epoch=13)
+            await at.ask(every[2], forget=(every[2],), session_id=session, session_epoch=14)
+            assert asker.take() == [True] * 3 * SHORT
+            await at.ask(forget=tuple(every), session_id=session, session_epoch=15)
+            assert sessions(asker.pair.short) == []
+            session = await at.open(*every)
             await at.ask(*every, session_id=session, session_epoch=-1)
             assert sessions(asker.pair.short) == []
 
@@ -261,7 +271,7 @@ def test_sessions_by_chance(tmp_path: Path) -> None:
                     session, epoch = (0, 0) if answer is None else (answer.session_id, 1)
                 else:
                     bounds: dict[str, Any] = {"max_bytes": chance.choice([500, 20_000, EVERYTHING])}
-                    forget = (Wanted(*chance.choice(places), 0),) if chance.random() < 0.05 else ()
+                    forget = (Wanted(*chance.choice(places), 0),) if chance.random() < 0.3 else ()
                     answer = await at.ask(
                         *wanted, forget=forget, session_id=session, session_epoch=epoch, isolation_level=1, **bounds
                     )

@@ -6,10 +6,10 @@ broker's state: the session, the partitions, and where in their logs the records
 Laws:
 - It takes what is usual: versions 10 to 18, a consumer that asks without a session or in one that it has opened, at
   most ENTRIES_MAX partitions that are led here, and records that are there. Everything else goes the general way
-  (`fetch.Reading`): followers and their replicas, errors, waiting, aborted transactions, a session that is opened,
-  closed or given other partitions.
-- Nothing is done before it is clear that the request is a usual one, except that a session is told the new positions:
-  the general way tells it the same.
+  (`fetch.Reading`): followers and their replicas, errors, waiting, aborted transactions, a session that is opened or
+  closed.
+- Nothing is done before it is clear that the request is a usual one, except that a session is told what the request
+  says of its partitions: the general way tells it the same.
 - Both ways give the same bytes, and leave the same session behind (tests/handlers/test_fetch_shortcut.py). Without the
   native part there is only the general one, and so it is with an authorizer, quotas or a fault on purpose in front of
   the handler: they work on messages.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ottla.log.segment import Slice
     from ottla.records.native import FetchEntry, FetchPart, FetchReader
     from ottla.replica.partition import Partition
-    from ottla.replica.sessions import FetchSession, Watched
+    from ottla.replica.sessions import FetchSession, Key, Watched
 
 VERSION_MIN = 10  # see native/src/fetch.rs
 ENTRIES_MAX = 200
@@ -72,14 +72,16 @@ class FetchShortcut:
         asked = self._read(frame)
         if asked is None:
             return None
-        correlation, max_wait_ms, min_bytes, max_bytes, committed, session_id, epoch, in_rack, entries = asked
+        correlation, max_wait_ms, min_bytes, max_bytes, committed, session_id, epoch, in_rack, entries, forgotten = (
+            asked
+        )
         session: FetchSession | None = None
         watched: list[Watched] = []
         if epoch == EPOCH_FINAL:
             if session_id or not entries or (len(entries) > 1 and len({one[:2] for one in entries}) < len(entries)):
                 return None
         else:
-            session = self._find_session(session_id, epoch, entries)
+            session = self._find_session(session_id, epoch, entries, forgotten)
             if session is None:
                 return None
             watched = list(session.watched.values())
@@ -138,24 +140,22 @@ class FetchShortcut:
             partition.traffic.bytes_out += part[4]
         return answer
 
-    def _find_session(self, session_id: int, epoch: int, entries: Sequence[FetchEntry]) -> FetchSession | None:
-        """A consumer's session that has these partitions already, with the positions that the request names."""
-        session = self._parts.sessions.find(session_id)
+    def _find_session(
+        self, session_id: int, epoch: int, entries: Sequence[FetchEntry], forgotten: Sequence[Key]
+    ) -> FetchSession | None:
+        """A consumer's session, which knows by then what the request says of its partitions."""
+        sessions = self._parts.sessions
+        session = sessions.find(session_id)
         if session is None or session.epoch != epoch or session.by_id is not self._by_id:
             return None
-        watched = session.watched
-        if session.replica > NO_REPLICA or not 0 < len(watched) <= ENTRIES_MAX:
+        if session.replica > NO_REPLICA or len(session.watched) + len(entries) > ENTRIES_MAX:
             return None
-        for topic, index, *_ in entries:
-            if (topic, index) not in watched:
-                return None
-        for one in watched.values():
+        if (entries or forgotten) and not sessions.change(session, entries, forgotten):
+            return None
+        for one in session.watched.values():
             if one.last_fetched_epoch >= 0:
                 return None
-        for topic, index, leader_epoch, offset, size_max in entries:
-            one = watched[topic, index]
-            one.leader_epoch, one.offset, one.size_max = leader_epoch, offset, size_max
-        return session
+        return session if session.watched else None
 
 
 def arrange(

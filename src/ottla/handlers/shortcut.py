@@ -55,13 +55,13 @@ if TYPE_CHECKING:
     from ottla.wire.messages.produce import PartitionProduceResponse
 
     Done = tuple[Partition, int, int, int, int]  # as `Work.note` takes it
+    Gathered = tuple[list["Placed"], bytes]  # the batches of a request, and the end of the answer
 
 VERSION_MIN = 5  # see native/src/produce.rs
 SIZE_MAX = 2 << 20
 PACKED_SIZE_MAX = 192 << 10
 RESULT = Struct(">qqq").pack  # base offset, append time, log start
 NO_TIME = -1
-_new = tuple.__new__  # the class's own takes three times as long
 ENTRIES_AT_ONCE = 16  # between two looks at the clock
 GATHER_S = 0.001  # how long requests are gathered for one write
 GATHERED_MAX = 64  # batches of one of them
@@ -79,7 +79,7 @@ class Continued(NamedTuple):
 class Run:
     """A request while its batches are appended."""
 
-    __slots__ = ("acks", "done", "entries", "frame", "now_ms", "parts", "refused", "tail", "waits")
+    __slots__ = ("acks", "done", "entries", "frame", "now_ms", "refused", "tail", "waits")
 
     def __init__(self, acks: int, now_ms: int, frame: memoryview, entries: list[ProduceEntry], tail: bytes) -> None:
         self.acks = acks
@@ -87,28 +87,32 @@ class Run:
         self.frame = frame
         self.entries = entries
         self.tail = tail  # of the answer
-        self.parts: list[bytes] = []  # of the answer, before that
         self.done: list[Done] = []
         self.refused: PartitionProduceResponse | None = None  # the one behind what is done
         self.waits = False  # whether the answer waits for others, or for the disk
 
+    def note(self, result: Done | PartitionProduceResponse) -> bool:
+        """Note the result of the next batch; False if it was refused."""
+        if not isinstance(result, tuple):
+            self.refused = result
+            return False
+        self.done.append(result)
+        self.waits = self.waits or must_wait(result[0], self.acks)
+        return True
 
-class Placed(NamedTuple):
-    """A batch of a request that waits to be written with others."""
 
-    partition: Partition
-    partition_index: int
-    data: memoryview
-    sound: Sound
-    piece: bytes  # of the answer, before the result
+class Placed:
+    """A batch that waits to be written with others."""
 
+    __slots__ = ("data", "partition", "piece", "result", "sound")
 
-class Gathered(NamedTuple):
-    """A request whose batches wait to be written with those of others."""
-
-    batches: list[Placed]
-    results: list[Done | PartitionProduceResponse | None]  # of each batch; None: it is for the general way
-    tail: bytes  # of the answer
+    def __init__(self, partition: Partition, data: memoryview, sound: Sound, piece: bytes) -> None:
+        self.partition = partition
+        self.data = data
+        self.sound = sound
+        self.piece = piece  # of the answer, before the result
+        # Its offset, or why it was refused. None: it is for the general way.
+        self.result: int | PartitionProduceResponse | None = None
 
 
 def make(parts: Parts, version: int) -> Shortcut | None:
@@ -144,48 +148,60 @@ class Shortcut:
         if acks != 1 and acks != ALL:
             return None
         clock = self._clock
-        run = Run(acks, clock.now_ms(), frame, entries, tail)
+        now_ms = clock.now_ms()
         if len(entries) == 1:
-            self._append(run, 1)
-        else:
-            until = clock.monotonic() + TURN_S
-            while not self._append(run, ENTRIES_AT_ONCE):
-                if clock.monotonic() >= until:
-                    return self._put_off(connection, run)
+            result = self._append(entries[0], frame, acks, now_ms)
+            if result is None:
+                return None
+            if isinstance(result, tuple) and not must_wait(result[0], acks):
+                return entries[0][4] + RESULT(result[1], NO_TIME, result[4]) + tail
+            run = Run(acks, now_ms, frame, entries, tail)
+            run.note(result)
+            return self._go_on(connection, run)
+        run = Run(acks, now_ms, frame, entries, tail)
+        until = clock.monotonic() + TURN_S
+        while not self._append_some(run):
+            if clock.monotonic() >= until:
+                return self._put_off(connection, run)
         return self._conclude(connection, run)
 
-    def _append(self, run: Run, count: int) -> bool:
+    def _append(
+        self, entry: ProduceEntry, frame: memoryview, acks: int, now_ms: int
+    ) -> Done | PartitionProduceResponse | None:
+        """Append a batch, if it is a usual one: where it is, or why it was refused."""
+        topic, index, start, end, _ = entry
+        partition = self._find(topic, index)
+        terms = None if partition is None else usual_terms(partition, frame, start, end)
+        if partition is None or terms is None:
+            return None
+        _, keyed, before_ms, after_ms = terms
+        sound = self._check(frame, start, end, keyed, now_ms, before_ms, after_ms, self._zstd, self._inflated_max)
+        if sound is None:
+            return None
+        try:
+            base = partition.append_sound(frame[start:end], sound, now_ms, acks)
+        except BrokerError as error:
+            return refuse_append(index, error, partition)
+        return None if base == RETRY else (partition, base, base + sound[0], NO_TIME, partition.log.start)
+
+    def _append_some(self, run: Run) -> bool:
         """Append the next batches; whether it is over: there are no more, or the next is not a usual one."""
-        acks, now_ms, frame, entries = run.acks, run.now_ms, run.frame, run.entries
-        done, parts, find, check = run.done, run.parts, self._find, self._check
-        first = len(done)
-        for topic, index, start, end, piece in entries if count == len(entries) else entries[first : first + count]:
-            partition = find(topic, index)
-            terms = None if partition is None else usual_terms(partition, frame, start, end)
-            if partition is None or terms is None:
+        acks, now_ms, frame, first = run.acks, run.now_ms, run.frame, len(run.done)
+        for entry in run.entries[first : first + ENTRIES_AT_ONCE]:
+            result = self._append(entry, frame, acks, now_ms)
+            if result is None or not run.note(result):
                 return True
-            _, keyed, before_ms, after_ms = terms
-            sound = check(frame, start, end, keyed, now_ms, before_ms, after_ms, self._zstd, self._inflated_max)
-            try:
-                base = RETRY if sound is None else partition.append_sound(frame[start:end], sound, now_ms, acks)
-            except BrokerError as error:
-                run.refused = refuse_append(index, error, partition)
-                return True
-            if sound is None or base == RETRY:
-                return True
-            log = partition.log
-            done.append((partition, base, base + sound[0], NO_TIME, log.start))
-            parts += piece, RESULT(base, NO_TIME, log.start)
-            if (acks == ALL and partition.followers is not None) or log.owed > log.recovery_point:
-                run.waits = True
-        return len(done) == len(entries)
+        return len(run.done) == len(run.entries)
 
     def _conclude(self, connection: Peer, run: Run) -> bytes | Continued | None:
         """The answer, or the general way for the rest."""
         if run.waits or len(run.done) < len(run.entries):
             return self._go_on(connection, run)
-        run.parts.append(run.tail)
-        return b"".join(run.parts)
+        parts: list[bytes] = []
+        for (*_, piece), (_, base, _, time_ms, start) in zip(run.entries, run.done, strict=True):
+            parts += piece, RESULT(base, time_ms, start)
+        parts.append(run.tail)
+        return b"".join(parts)
 
     def _put_off(self, connection: Peer, run: Run) -> Continued:
         """Append the rest in slices. The frame is only valid until we return."""
@@ -194,7 +210,7 @@ class Shortcut:
 
     def _finish(self, connection: Peer, run: Run) -> Steps[Any]:
         """The rest of a request. The connection waits, so order is kept."""
-        while not self._append(run, ENTRIES_AT_ONCE):
+        while not self._append_some(run):
             yield
         answer = self._conclude(connection, run)
         if not isinstance(answer, Continued):
@@ -214,15 +230,19 @@ class Shortcut:
             if one is None:
                 break
             gathered.append(one)
-            count += len(one.batches)
+            count += len(one[0])
             if count >= BATCHES_MAX or clock.monotonic() >= until:
                 break
         if len(gathered) < 2:
             return []
-        runs: dict[Partition, list[tuple[Placed, Gathered, int]]] = {}
-        for one in gathered:
-            for at, batch in enumerate(one.batches):
-                runs.setdefault(batch.partition, []).append((batch, one, at))
+        runs: dict[Partition, list[Placed]] = {}
+        for batches, _ in gathered:
+            for batch in batches:
+                run = runs.get(batch.partition)
+                if run is None:
+                    runs[batch.partition] = [batch]
+                else:
+                    run.append(batch)
         for partition, run in runs.items():
             write(partition, run)
         return [self._answer(connection, frame, now_ms, one) for frame, one in zip(frames, gathered, strict=False)]
@@ -248,33 +268,35 @@ class Shortcut:
             sound = check(frame, start, end, keyed, now_ms, before_ms, after_ms, zstd, inflated_max)
             if sound is None:
                 return None
-            batches.append(_new(Placed, (partition, index, frame[start:end], sound, piece)))
-        return Gathered(batches, [None] * len(batches), tail)
+            batches.append(Placed(partition, frame[start:end], sound, piece))
+        return batches, tail
 
     def _answer(self, connection: Peer, frame: memoryview, now_ms: int, one: Gathered) -> bytes | Continued:
         """The answer to a request whose batches were written, or have failed, or go the general way."""
+        batches, tail = one
         parts: list[bytes] = []
-        for batch, result in zip(one.batches, one.results, strict=True):
-            if result.__class__ is not tuple:
-                return self._fill(connection, frame, now_ms, one)
-            _, base, _, time_ms, start = result
-            parts += batch.piece, RESULT(base, time_ms, start)
-        parts.append(one.tail)
+        for batch in batches:
+            base = batch.result
+            if base.__class__ is not int:
+                return self._fill(connection, frame, now_ms, batches)
+            parts += batch.piece, RESULT(base, NO_TIME, batch.partition.log.start)
+        parts.append(tail)
         return b"".join(parts)
 
-    def _fill(self, connection: Peer, frame: memoryview, now_ms: int, one: Gathered) -> Continued:
+    def _fill(self, connection: Peer, frame: memoryview, now_ms: int, batches: Sequence[Placed]) -> Continued:
         """The general way for what has no result yet."""
         correlation, work = self._begin(connection, frame, now_ms)
-        for (topic, data), result in zip(pieces(work.request), one.results, strict=True):
-            if result is None:
+        for (topic, data), batch in zip(pieces(work.request), batches, strict=True):
+            base, partition = batch.result, batch.partition
+            if base is None:
                 try:
                     work.append(topic, data)
                 except LargeError as error:  # it was not large a moment ago
                     work.results.append(answer_error(data.index, error))
-            elif isinstance(result, tuple):
-                work.note(*result)
+            elif isinstance(base, int):
+                work.note(partition, base, base + batch.sound[0], NO_TIME, partition.log.start)
             else:
-                work.results.append(result)
+                work.results.append(base)
         return Continued(correlation, work.request, work.go_on())
 
     def _go_on(self, connection: Peer, run: Run) -> Continued | None:
@@ -298,23 +320,27 @@ class Shortcut:
         return correlation, work
 
 
-def write(partition: Partition, run: Sequence[tuple[Placed, Gathered, int]]) -> None:
+def must_wait(partition: Partition, acks: int) -> bool:
+    """Whether what was appended is to be acknowledged later."""
+    log = partition.log
+    return (acks == ALL and partition.followers is not None) or log.owed > log.recovery_point
+
+
+def write(partition: Partition, run: Sequence[Placed]) -> None:
     """Write the batches of several requests for one partition at once, and note their results. One that needs more
     than that has none, nor do those behind it."""
     log = partition.log
     base = log.end
-    batches = [(one.data, one.sound) for one, _, _ in run]
+    batches = [(one.data, one.sound) for one in run]
     try:
         count = partition.append_run(batches)
     except BrokerError as error:  # of all that were to be written
-        for one, request, at in run[: len(log.fitting(batches))]:
-            request.results[at] = refuse_append(one.partition_index, error, partition)
+        for one in run[: len(log.fitting(batches))]:
+            one.result = refuse_append(partition.index, error, partition)
         return
-    start = log.start
-    for one, request, at in run[:count]:
-        delta = one.sound[0]
-        request.results[at] = partition, base, base + delta, NO_TIME, start
-        base += delta + 1
+    for one in run[:count]:
+        one.result = base
+        base += one.sound[0] + 1
 
 
 def usual_terms(partition: Partition, frame: memoryview, start: int, end: int) -> Terms | None:

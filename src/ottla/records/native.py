@@ -362,8 +362,8 @@ class ProduceReader(NamedTuple):
 # Topic (a name or an id), partition, leader epoch, offset, most bytes.
 FetchEntry = tuple["str | bytes", int, int, int, int]
 # Correlation id, longest wait, fewest and most bytes, whether only committed records are wanted, session and its epoch,
-# whether a rack is named, partitions.
-FetchRead = tuple[int, int, int, int, bool, int, int, bool, list[FetchEntry]]
+# whether a rack is named, partitions, and those that are not wanted any more.
+FetchRead = tuple[int, int, int, int, bool, int, int, bool, list[FetchEntry], list[tuple["str | bytes", int]]]
 # Partition, high watermark, last stable offset, log start, bytes of records.
 FetchPart = tuple[int, int, int, int, int]
 
