@@ -9,6 +9,8 @@ mod arrays;
 mod batch;
 mod cursor;
 mod deflate;
+mod fetch;
+mod fields;
 mod frames;
 #[cfg(test)]
 mod fuzz;
@@ -33,6 +35,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
+use crate::fields::Topic;
 use crate::region::{Region, View};
 use crate::validate::{Limits, Rules, Verdict};
 use crate::windows::Stop;
@@ -265,14 +268,94 @@ type Part<'py> = (Bound<'py, PyAny>, i32, usize, usize, Bound<'py, PyBytes>);
 #[pyfunction]
 fn read_produce<'py>(py: Python<'py>, frame: View) -> Option<(i16, i32, Vec<Part<'py>>, Bound<'py, PyBytes>)> {
     let found = produce::read(frame.bytes())?;
-    let entries = found.entries.iter().map(|entry| {
-        let topic = match entry.topic {
-            produce::Topic::Name(name) => PyString::new(py, name).into_any(),
-            produce::Topic::Id(id) => PyBytes::new(py, id).into_any(),
-        };
-        (topic, entry.index, entry.start, entry.end, PyBytes::new(py, &entry.piece))
-    });
+    let mut topics = Topics::new(py);
+    let entries = found
+        .entries
+        .iter()
+        .map(|entry| (topics.get(entry.topic), entry.index, entry.start, entry.end, PyBytes::new(py, &entry.piece)));
     Some((found.acks, found.timeout_ms, entries.collect(), PyBytes::new(py, &found.tail)))
+}
+
+/// Names and ids as Python has them. Partitions of a topic stand together, so that one object serves them all.
+struct Topics<'py, 'a> {
+    py: Python<'py>,
+    last: Option<(Topic<'a>, Bound<'py, PyAny>)>,
+}
+
+impl<'py, 'a> Topics<'py, 'a> {
+    fn new(py: Python<'py>) -> Self {
+        Topics { py, last: None }
+    }
+
+    fn get(&mut self, topic: Topic<'a>) -> Bound<'py, PyAny> {
+        match &self.last {
+            Some((known, object)) if *known == topic => object.clone(),
+            _ => {
+                let object = match topic {
+                    Topic::Name(name) => PyString::new(self.py, name).into_any(),
+                    Topic::Id(id) => PyBytes::new(self.py, id).into_any(),
+                };
+                self.last = Some((topic, object.clone()));
+                object
+            }
+        }
+    }
+}
+
+type Wanted<'py> = (Bound<'py, PyAny>, i32, i32, i64, i32); // topic, partition, leader epoch, offset, most bytes
+
+// Correlation id, longest wait, fewest and most bytes, whether only committed records are wanted, session and its
+// epoch, whether a rack is named, partitions, and those that are not wanted any more.
+type FetchRead<'py> = (i32, i32, i32, i32, bool, i32, i32, bool, Vec<Wanted<'py>>, Vec<(Bound<'py, PyAny>, i32)>);
+
+#[pyfunction]
+fn read_fetch<'py>(py: Python<'py>, frame: View) -> Option<FetchRead<'py>> {
+    let found = fetch::read(frame.bytes())?;
+    let mut topics = Topics::new(py);
+    let entries = found
+        .entries
+        .iter()
+        .map(|entry| (topics.get(entry.topic), entry.index, entry.leader_epoch, entry.offset, entry.size_max))
+        .collect();
+    let forgotten = found.forgotten.iter().map(|&(topic, index)| (topics.get(topic), index)).collect();
+    let (session_id, session_epoch) = found.session;
+    Some((
+        found.correlation,
+        found.max_wait_ms,
+        found.min_bytes,
+        found.max_bytes,
+        found.committed,
+        session_id,
+        session_epoch,
+        found.in_rack,
+        entries,
+        forgotten,
+    ))
+}
+
+type Parts = Vec<(i32, i64, i64, i64, usize)>; // partition, high watermark, last stable offset, log start, bytes
+
+/// The pieces of an answer, between which the records go.
+#[pyfunction]
+fn answer_fetch<'py>(
+    py: Python<'py>,
+    version: i16,
+    correlation: i32,
+    session_id: i32,
+    committed: bool,
+    topics: Vec<(Bound<'py, PyAny>, Parts)>,
+) -> PyResult<Option<Vec<Bound<'py, PyBytes>>>> {
+    let mut wanted = Vec::with_capacity(topics.len());
+    for (topic, parts) in &topics {
+        let topic = match topic.cast::<PyBytes>() {
+            Ok(id) => Topic::Id(id.as_bytes()),
+            Err(_) => Topic::Name(topic.cast::<PyString>()?.to_str()?),
+        };
+        let part = |&(index, high, stable, start, size): &_| fetch::Part { index, high, stable, start, size };
+        wanted.push((topic, parts.iter().map(part).collect()));
+    }
+    let pieces = fetch::answer(version, correlation, session_id, committed, &wanted);
+    Ok(pieces.map(|pieces| pieces.iter().map(|piece| PyBytes::new(py, piece)).collect()))
 }
 
 #[pyfunction]
@@ -353,6 +436,8 @@ fn ottla_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transcode, module)?)?;
     module.add_function(wrap_pyfunction!(sound, module)?)?;
     module.add_function(wrap_pyfunction!(read_produce, module)?)?;
+    module.add_function(wrap_pyfunction!(read_fetch, module)?)?;
+    module.add_function(wrap_pyfunction!(answer_fetch, module)?)?;
     module.add_function(wrap_pyfunction!(since, module)?)?;
     module.add_function(wrap_pyfunction!(portion, module)?)?;
     module.add_function(wrap_pyfunction!(murmur2, module)?)

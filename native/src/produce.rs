@@ -2,24 +2,17 @@
 //! laws: what is not quite usual is not read here (None), and the decoder in Python says what is wrong with it, if
 //! anything is.
 
-use std::str::from_utf8;
+use crate::fields::{Fields, Topic, put_count};
 
 /// From the first version with the log's start in the answer to the last.
 const VERSIONS: std::ops::RangeInclusive<i16> = 5..=13;
 const SINGLE_ERRORS: i16 = 8;
 const FLEXIBLE: i16 = 9;
 const BY_ID: i16 = 13;
-/// How many partitions are handled in one go.
-const ENTRIES_MAX: usize = 64;
-const STRING_SIZE_MAX: usize = 0x7FFF;
+/// How many partitions are handled in one go, and how many objects the smallest frame can ask for.
+const ENTRIES_MAX: usize = 1024;
 /// Base offset, append time and log start: what Python puts between two pieces of the answer.
 const RESULT_SIZE: usize = 24;
-
-#[derive(Clone, Copy)]
-pub(crate) enum Topic<'a> {
-    Name(&'a str),
-    Id(&'a [u8]),
-}
 
 /// The records of one partition: where they lie in the frame, and the answer up to their offset.
 pub(crate) struct Entry<'a> {
@@ -39,18 +32,9 @@ pub(crate) struct Request<'a> {
 
 /// The request in a frame, without the length before it.
 pub(crate) fn read(frame: &[u8]) -> Option<Request<'_>> {
-    let mut from = Fields { frame, at: 0 };
-    let (key, version) = (from.short()?, from.short()?);
-    if key != 0 || !VERSIONS.contains(&version) {
-        return None;
-    }
+    let mut from = Fields::new(frame);
+    let (version, correlation) = from.header(0, VERSIONS, FLEXIBLE)?;
     let flexible = version >= FLEXIBLE;
-    let correlation = from.int()?;
-    let client = from.short()?;
-    if client >= 0 {
-        from_utf8(from.take(client as usize)?).ok()?;
-    }
-    from.no_tags(flexible)?;
     if from.string(flexible)?.is_some() {
         return None; // of a transaction
     }
@@ -81,7 +65,7 @@ pub(crate) fn read(frame: &[u8]) -> Option<Request<'_>> {
         answer.end_topic();
     }
     from.no_tags(flexible)?;
-    if from.at != frame.len() || entries.is_empty() {
+    if !from.is_at_end() || entries.is_empty() {
         return None;
     }
     let tail = answer.finish();
@@ -89,69 +73,6 @@ pub(crate) fn read(frame: &[u8]) -> Option<Request<'_>> {
     let length = i32::try_from(size - 4).ok()?;
     entries[0].piece[..4].copy_from_slice(&length.to_be_bytes());
     Some(Request { acks, timeout_ms, entries, tail })
-}
-
-/// The fields of a frame, one after the other; None where it ends too early or has something unusual.
-struct Fields<'a> {
-    frame: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, size: usize) -> Option<&'a [u8]> {
-        let end = self.at.checked_add(size)?;
-        let found = self.frame.get(self.at..end)?;
-        self.at = end;
-        Some(found)
-    }
-
-    fn array<const SIZE: usize>(&mut self) -> Option<[u8; SIZE]> {
-        self.take(SIZE)?.try_into().ok()
-    }
-
-    fn short(&mut self) -> Option<i16> {
-        self.array().map(i16::from_be_bytes)
-    }
-
-    fn int(&mut self) -> Option<i32> {
-        self.array().map(i32::from_be_bytes)
-    }
-
-    /// At most 32 bits in at most five bytes.
-    fn varint(&mut self) -> Option<usize> {
-        let mut value: u64 = 0;
-        for shift in 0..5 {
-            let [byte] = self.array()?;
-            value |= u64::from(byte & 127) << (7 * shift);
-            if byte < 128 {
-                return u32::try_from(value).ok().map(|value| value as usize);
-            }
-        }
-        None
-    }
-
-    fn no_tags(&mut self, flexible: bool) -> Option<()> {
-        (!flexible || self.array() == Some([0])).then_some(())
-    }
-
-    /// None inside: it is null.
-    fn string(&mut self, flexible: bool) -> Option<Option<&'a str>> {
-        let size = if flexible {
-            self.varint()?.checked_sub(1)
-        } else {
-            usize::try_from(self.short()?).ok() // any negative length is null
-        };
-        match size {
-            None => Some(None),
-            Some(size) if size <= STRING_SIZE_MAX => from_utf8(self.take(size)?).ok().map(Some),
-            Some(_) => None,
-        }
-    }
-
-    /// Of a list or of records, neither of them null.
-    fn count(&mut self, flexible: bool) -> Option<usize> {
-        if flexible { self.varint()?.checked_sub(1) } else { usize::try_from(self.int()?).ok() }
-    }
 }
 
 /// The answer, in the order of the request. It is cut wherever a result goes.
@@ -181,33 +102,13 @@ impl Answer {
     }
 
     fn count(&mut self, count: usize) {
-        if self.flexible() {
-            self.varint(count + 1);
-        } else {
-            self.out.extend((count as u32).to_be_bytes());
-        }
-    }
-
-    fn varint(&mut self, mut value: usize) {
-        while value > 127 {
-            self.out.push(value as u8 | 128);
-            value >>= 7;
-        }
-        self.out.push(value as u8);
+        let flexible = self.flexible();
+        put_count(&mut self.out, count, flexible);
     }
 
     fn topic(&mut self, topic: Topic<'_>, partitions: usize) {
-        match topic {
-            Topic::Id(id) => self.out.extend(id),
-            Topic::Name(name) => {
-                if self.flexible() {
-                    self.varint(name.len() + 1);
-                } else {
-                    self.out.extend((name.len() as u16).to_be_bytes());
-                }
-                self.out.extend(name.as_bytes());
-            }
-        }
+        let flexible = self.flexible();
+        topic.put(&mut self.out, flexible);
         self.count(partitions);
     }
 

@@ -78,6 +78,11 @@ class Peer:
         """As a connection that is throttled."""
 
 
+def content(part: Any) -> bytes:
+    """Of a part of an answer: bytes, or a region of a file."""
+    return part if isinstance(part, bytes) else bytes(part.read())
+
+
 class Side(NamedTuple):
     """One of the two brokers."""
 
@@ -96,7 +101,7 @@ class Side(NamedTuple):
                 answer = answer.encode(answer.future)
         except Hangup as error:
             return str(error)
-        return None if answer is None else b"".join(answer).replace(*FOLDERS)
+        return None if answer is None else b"".join(map(content, answer)).replace(*FOLDERS)
 
     async def ask_several(self, frames: list[bytes]) -> tuple[list[bytes], list[int]]:
         """The answers to frames that came together, and how many of them were handled at once each time."""
@@ -228,7 +233,7 @@ def count(pair: Pair) -> None:
 
         def noting(*given: Any) -> Any:
             answer = shortcut(*given)
-            pair.taken.append(isinstance(answer, bytes))
+            pair.taken.append(isinstance(answer, (bytes, list)))
             return answer
 
         route.shortcut = noting
@@ -311,6 +316,7 @@ def test_what_is_not_usual_goes_the_general_way_from_there_on(tmp_path: Path) ->
                     await pair.ask(request(("plain", 1, good), one, ("other", 0, good), acks=acks), version)
         await pair.ask(request(("plain", 0, good), name="transaction"), 11)
         await pair.ask(request(*[("plain", at % 3, good) for at in range(200)]), 11)
+        await pair.ask(request(*[("plain", at % 3, good) for at in range(1100)]), 11)
         await pair.ask(request(), 11)
 
     story(tmp_path, tell)
@@ -384,6 +390,42 @@ def test_large_requests_are_not_for_it(tmp_path: Path) -> None:
     story(tmp_path, tell)
 
 
+class TickingClock(StillClock):
+    """A second passes whenever somebody looks."""
+
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        self.seconds += 1.0
+        return self.seconds
+
+
+def test_a_request_that_takes_long_goes_on_in_slices(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        good = records()
+        many = [("plain", at % 3, good) for at in range(100)]
+        await pair.tell(request(*many), 11)
+        if SHORT:
+            pair.short.dispatch._routes[11].shortcut._clock = TickingClock()
+        assert await pair.tell(request(*many), 11) == [
+            (0, 34 * (at % 3 == 0) + 33 * (at % 3 > 0) + at // 3) for at in range(100)
+        ]
+        for unusual in (
+            ("nowhere", 0, good), ("plain", 0, good[:-1] + b"?"), ("flushed", 0, good), ("packed", 0, good),
+            ("plain", 0, numbered(0)),
+        ):  # fmt: skip
+            for acks in (1, -1):
+                await pair.tell(request(*many[:40], unusual, *many[:40], acks=acks), 11)
+        for room in (0, 20 * len(good), 50 * len(good) + 1):
+            for each in (pair.short, pair.general):
+                each.disk.space_left = room
+            codes = [code for code, _ in await pair.tell(request(*many), 11)]
+            assert codes.count(0) == room // len(good)
+        assert not any(pair.taken)
+
+    story(tmp_path, tell)
+
+
 def test_a_fault_on_purpose_closes_it(tmp_path: Path) -> None:
     async def tell(pair: Pair) -> None:
         wanted = request(("plain", 0, records()))
@@ -421,8 +463,70 @@ def test_requests_that_came_together_are_written_at_once(tmp_path: Path) -> None
         assert len(writes) == (1 if SHORT else 20)
         both = [request(("plain", 0, numbered(at, count=2)), acks=-1) for at in range(0, 10, 2)]
         assert await pair.ask_several(both) == [5] * SHORT
-        several = [request(("plain", 0, records())), request(("plain", 0, records()), ("other", 0, records()))]
-        assert await pair.ask_several([*several, one, one, request(("plain", 1, records()))]) == [2] * SHORT
+        writes.clear()
+        wide = request(
+            ("plain", 1, records()), ("other", 0, records()), ("plain", 0, records()), ("plain", 1, records())
+        )
+        await pair.ask(wide, 11)
+        await pair.ask(wide, 11)
+        writes.clear()
+        assert await pair.ask_several([one, wide, wide, one, request(("plain", 1, records()))]) == [5] * SHORT
+        assert len(writes) == (3 if SHORT else 11), "one for each partition"
+        stranger = request(("plain", 0, records()), ("nowhere", 0, records()))
+        assert await pair.ask_several([one, wide, stranger, wide, one]) == [2, 2] * SHORT
+
+    story(tmp_path, tell)
+
+
+def test_requests_for_several_partitions_that_came_together(tmp_path: Path) -> None:
+    """Whatever is in them: rolled segments, retries, gaps, and what one by one would be refused."""
+    chance = random.Random(21)
+    places = [("plain", 0), ("plain", 1), ("plain", 2), ("other", 0), ("small", 0), ("keyed", 0), ("flushed", 0)]
+
+    async def tell(pair: Pair) -> None:
+        together = 0
+        for _ in range(150):
+            first = chance.randrange(4)
+            run = []
+            for at in range(chance.randrange(2, 9)):
+                some = chance.choices(places, weights=[9, 9, 9, 9, 9, 3, 1], k=chance.randrange(1, 5))
+                run.append(request(*[(*place, chance.choice([
+                    numbered(first + at), numbered(at, producer_id=10), records(size=40_000), records(3), records(),
+                    records(key=None),
+                ])) for place in some]))  # fmt: skip
+            together += sum(await pair.ask_several(run, chance.choice([7, 11, 13])))
+        assert together > 200 or not SHORT
+
+    story(tmp_path, tell)
+
+
+def test_a_failed_write_of_several_fails_one_partition(tmp_path: Path) -> None:
+    async def tell(pair: Pair) -> None:
+        one = records(size=100)
+        wide = request(("plain", 0, one), ("plain", 1, one), ("plain", 2, one))
+        frame = request_header(0, 11, 1, "client") + encode(wide, 11)
+        await pair.ask(wide, 11)
+        await pair.ask(wide, 11)
+        logs = [pair.short.broker._store.logs["plain", index] for index in range(3)]
+        for room in (0, 3 * len(one) - 1, 3 * len(one), 6 * len(one) + 5):
+            ends = [log.end for log in logs]
+            pair.short.disk.space_left = room
+            answers, runs = await pair.short.ask_several([frame] * 3)
+            pair.short.disk.space_left = None
+            found = [decode(ProduceResponse, 11, answer[9:]).responses[0].partition_responses for answer in answers]
+            done = room // (3 * len(one))
+            if SHORT:
+                assert runs == [3]
+                failed = ErrorCode.KAFKA_STORAGE_ERROR
+                assert [[part.error_code for part in parts] for parts in found] == [
+                    [0] * done + [failed] * (3 - done)
+                ] * 3
+                assert [log.end - end for log, end in zip(logs, ends, strict=True)] == [3] * done + [0] * (3 - done)
+                bases = [[part.base_offset for part in parts[:done]] for parts in found]
+                assert bases == [[end + at for end in ends[:done]] for at in range(3)]
+        for index, log in enumerate(logs):
+            while pair.general.broker._store.logs["plain", index].end < log.end:
+                await pair.general.ask(request_header(0, 11, 1, "client") + encode(request(("plain", index, one)), 11))
 
     story(tmp_path, tell)
 

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from ottla.disk import RealDisk
-from ottla.log.blocks import BLOCKS_MAX, Blocks
+from ottla.log.blocks import BLOCKS_MAX, KEPT_MAX, Blocks
 from ottla.log.index import BLOCK, OffsetIndex
 
 if TYPE_CHECKING:
@@ -56,6 +56,16 @@ def test_no_more_are_kept_than_there_are_readers_mostly(tmp_path: Path) -> None:
     assert len(index._blocks) == BLOCKS_MAX
     index.drop()
     assert index._blocks is None
+
+
+def test_a_scan_over_many_segments_leaves_few_behind() -> None:
+    block = b"".join(struct.pack(">II", 2 * at, at) for at in range(PER_BLOCK))
+    scanned = []
+    for _ in range(2 * KEPT_MAX):
+        scanned.append(Blocks())
+        scanned[-1].add(block)
+    assert sum(map(len, scanned)) == KEPT_MAX
+    assert [scanned[0].floor(5), scanned[-1].floor(5)] == [None, (4, 2)]
 
 
 def test_what_was_cut_off_is_forgotten(tmp_path: Path) -> None:

@@ -49,8 +49,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ottla.handlers.call import Steps
+    from ottla.handlers.fetch_shortcut import FetchShortcut
+    from ottla.quota.quotas import Quotas
     from ottla.replica.partition import Partition
     from ottla.replica.sessions import FetchSession, Watched
+    from ottla.security.authorizer import Authorizer
 
     Result = tuple[Watched, PartitionData]
     Topics = dict[tuple[str, bytes], FetchableTopicResponse]
@@ -374,7 +377,15 @@ class Reading:
         response.node_endpoints = list(endpoints.values())
 
 
-@handles(FetchRequest)
+def make_shortcut(
+    parts: Parts, version: int, authorizer: Authorizer | None, quotas: Quotas | None
+) -> FetchShortcut | None:
+    from ottla.handlers import fetch_shortcut
+
+    return fetch_shortcut.make(parts, version, authorizer, quotas)
+
+
+@handles(FetchRequest, shortcut=make_shortcut)
 def fetch(
     parts: Parts, call: Call, request: FetchRequest
 ) -> FetchResponse | asyncio.Future[FetchResponse] | Steps[FetchResponse]:

@@ -3,6 +3,8 @@
 A reader of old records needs an entry of the index for every fetch, and the next one is mostly in the same block. Each
 reader is somewhere else, so several blocks are kept; the one that was read first goes first. What is in the file of an
 index only changes by being cut off, and whoever does that forgets the blocks.
+
+A scan leaves blocks behind in every segment that it has passed, so there is also a bound for all of them together.
 """
 
 from __future__ import annotations
@@ -10,14 +12,19 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right, insort
+from collections import deque
+from weakref import ref
 
-BLOCKS_MAX = 8  # as many readers of one segment; 4 kB each, and a scan leaves them in every segment
+BLOCKS_MAX = 64  # as many readers of one segment; 4 kB each
+KEPT_MAX = 1024  # of all segments
 INT = "I"
 assert array(INT).itemsize == 4, "entries are pairs of four bytes"
 
+_kept: deque[tuple[ref[Blocks], int]] = deque()  # whose, and which: in the order in which they were read
+
 
 class Blocks:
-    __slots__ = ("_by_low", "_lows")
+    __slots__ = ("__weakref__", "_by_low", "_lows")
 
     def __init__(self) -> None:
         self._lows: list[int] = []  # the first offset of each block, in order
@@ -31,9 +38,10 @@ class Blocks:
         at = bisect_right(self._lows, offset)
         if not at:
             return None
-        offsets, positions = self._by_low[self._lows[at - 1]]
-        if offset >= offsets[-1]:
+        found = self._by_low.get(self._lows[at - 1])
+        if found is None or offset >= found[0][-1]:
             return None  # it may be in the next block
+        offsets, positions = found
         at = bisect_right(offsets, offset) - 1
         return offsets[at], positions[at]
 
@@ -46,11 +54,19 @@ class Blocks:
         low = offsets[0]
         if low not in self._by_low:
             if len(self._lows) == BLOCKS_MAX:
-                oldest = next(iter(self._by_low))
-                del self._by_low[oldest]
-                self._lows.remove(oldest)
+                self._forget(next(iter(self._by_low)))
             insort(self._lows, low)
+            _kept.append((ref(self), low))
         self._by_low[low] = offsets, positions
+        while len(_kept) > KEPT_MAX:
+            reference, oldest = _kept.popleft()
+            owner = reference()
+            if owner is not None:
+                owner._forget(oldest)
+
+    def _forget(self, low: int) -> None:
+        if self._by_low.pop(low, None) is not None:
+            self._lows.remove(low)
 
     def clear(self) -> None:
         self._lows.clear()

@@ -11,7 +11,7 @@ Laws:
   whatever length it declared. From some megabytes on it is a mapping of the declared length, which the kernel fills
   with memory as bytes arrive: it never grows, and it belongs to the frame. After a large frame the next read goes
   straight into a buffer of that size, so that a stream of large frames is not copied either; between frames these
-  buffers belong to all connections (`Receiver`).
+  buffers belong to all connections (`Receiver`). Of less large ones several are read at once, to be handled together.
 - A request without records is refused for its size as soon as its API is known: the rest of it is never received.
 - Answers leave in request order, through the outbox. A late answer (a Future) holds back the ones behind it, not their
   handling; only one that is worked out in slices holds back that too.
@@ -57,7 +57,7 @@ KEY = Struct(">h")
 PLAIN_SIZE_MAX = 16 << 20
 # Frames that may be handled at once: how many, and how large. Larger writes gain little by being one.
 GATHERED_MAX = 64
-GATHERED_SIZE_MAX = 64 * 1024
+GATHERED_SIZE_MAX = 128 * 1024
 # One read into a large buffer takes at most this much.
 FILL_SIZE_MAX = 1 << 20
 # From here on a frame is mapped. New pages cost more time than copying does, so smaller ones grow by copying.
@@ -215,10 +215,14 @@ class Connection:
         self.active_at = self._loop.time()
         held = self._held
         try:
-            if held is None and self._expected:
-                held = self._held = self._receiver.take_expected(self._expected)
+            expected = self._expected
+            if held is None and expected and (self._slow or expected > GATHERED_SIZE_MAX):
+                held = self._held = self._receiver.take_expected(expected)
             if held is None:
-                size = self._socket.recv_into(self._receiver.shared)
+                shared = self._receiver.shared
+                if expected:  # several of them, and no part of another
+                    shared = shared[: len(shared) // expected * expected]
+                size = self._socket.recv_into(shared)
             else:
                 size = self._socket.recv_into(held[self._held_size : self._fill_end(held)])
         except (BlockingIOError, InterruptedError):

@@ -173,9 +173,9 @@ class Dispatch:
         except Exception as error:
             log.error("a handler failed on %s", route.request.__name__, exc_info=error)
             raise Hangup(f"{route.request.__name__} failed") from None
-        if answer.__class__ is bytes:
+        if answer.__class__ is list or answer.__class__ is bytes:
             self._count(route, connection)
-            return [answer]
+            return answer if answer.__class__ is list else [answer]
         if answer is None:
             return None
         return self._conclude(route, connection, answer.correlation, len(frame), answer.response)
@@ -259,6 +259,8 @@ class Dispatch:
                 started = monotonic()
                 response = yield from response
                 large = large or monotonic() - started >= TURN_S / 2
+            if response.__class__ is bytes:  # of a shortcut
+                return [response]
             if response is not None and response.__class__ is not route.response:
                 future = self._future(response)
                 yield future

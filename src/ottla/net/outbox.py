@@ -109,7 +109,7 @@ class Outbox:
             if len(buffers) == GATHER_MAX:
                 break
         wanted = sum(map(len, buffers))
-        sent = sock.sendmsg(buffers, (), more)
+        sent = sock.send(buffers[0], more) if len(buffers) == 1 else sock.sendmsg(buffers, (), more)
         self.size -= sent
         for _ in buffers:
             parts.popleft()

@@ -20,8 +20,8 @@ from ottla.net.turns import Turns
 if TYPE_CHECKING:
     from ottla.net.room import Room
 
-# One read takes at most this much. Larger reads save nothing measurable once a batch of 128 kB fits whole.
-RECEIVE_SIZE = 256 * 1024
+# One read takes at most this much: five requests of 100 kB that a producer has in flight, or many small ones.
+RECEIVE_SIZE = 512 * 1024
 # A frame of this size and more seldom arrives in one piece.
 LARGE_SIZE = 32 * 1024
 # A buffer of this size is made for the next frame if the last one was so large: a produce request with one batch of

@@ -51,6 +51,7 @@ __all__ = [
     "decode_columns",
     "digest",
     "encode_columns",
+    "fetch_reader",
     "is_built",
     "murmur2",
     "portion",
@@ -356,6 +357,31 @@ class ProduceReader(NamedTuple):
     read: Callable[[Region], ProduceRead | None]
     # (data, start, end, keyed, now_ms, before_ms, after_ms, zstd, inflated_max): if the batch can be stored as it came.
     check: Callable[[Region, int, int, bool, int, int, int, bool, int], Sound | None]
+
+
+# Topic (a name or an id), partition, leader epoch, offset, most bytes.
+FetchEntry = tuple["str | bytes", int, int, int, int]
+# Correlation id, longest wait, fewest and most bytes, whether only committed records are wanted, session and its epoch,
+# whether a rack is named, partitions, and those that are not wanted any more.
+FetchRead = tuple[int, int, int, int, bool, int, int, bool, list[FetchEntry], list[tuple["str | bytes", int]]]
+# Partition, high watermark, last stable offset, log start, bytes of records.
+FetchPart = tuple[int, int, int, int, int]
+
+
+class FetchReader(NamedTuple):
+    """The functions behind `ottla.handlers.fetch_shortcut`. They have no twins either."""
+
+    # The request in a frame, if it is a usual one.
+    read: Callable[[Region], FetchRead | None]
+    # (version, correlation id, session, committed, topics): the pieces of the answer, between which the records go.
+    answer: Callable[[int, int, int, bool, list[tuple[str | bytes, list[FetchPart]]]], list[bytes] | None]
+
+
+def fetch_reader() -> FetchReader | None:
+    crate = _crate()
+    if not hasattr(crate, "read_fetch"):
+        return None
+    return FetchReader(crate.read_fetch, crate.answer_fetch)  # type: ignore[union-attr]
 
 
 def produce_reader() -> ProduceReader | None:

@@ -21,7 +21,7 @@ from ottla.errors import BrokerError, ErrorCode
 from ottla.wire.schema import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ottla.replica.partition import Partition
     from ottla.replica.waits import Wait
@@ -52,15 +52,16 @@ class Watched:
         "topic_id",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, request: FetchPartition, key: Key) -> None:
+    def __init__(self, topic: str, topic_id: bytes, index: int, key: Key) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        self.index = request.partition
+        self.index = index
         self.key = key
         self.home: Partition | None = None  # that tells the session what is new
         self.high = -1
         self.start = -1
-        self.update(request)
+        self.offset = self.size_max = 0
+        self.leader_epoch = self.last_fetched_epoch = self.log_start = -1
 
     def update(self, request: FetchPartition) -> None:
         self.offset = request.fetch_offset
@@ -105,6 +106,11 @@ class FetchSession:
         self.wait: Wait | None = None
         self.owner = ""  # where clients have names: whose it is
         self.denied: dict[Key, None] = {}  # and which partitions it asks for in vain
+
+    def advance(self, now_ms: int) -> None:
+        """It is used: the next fetch names the next epoch."""
+        self.epoch = self.epoch + 1 if self.epoch < EPOCH_MAX else 1
+        self.before_ms, self.used_ms = self.used_ms, now_ms
 
     def move_to_end(self, watched: Iterable[Watched]) -> None:
         """Partitions that were in the answer come last next time, so that every partition gets its turn."""
@@ -189,8 +195,7 @@ class Sessions:
         if session.by_id is not by_id:
             raise BrokerError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         self._change(session, request)
-        session.epoch = epoch + 1 if epoch < EPOCH_MAX else 1
-        session.before_ms, session.used_ms = session.used_ms, now_ms
+        session.advance(now_ms)
         if not session.watched:
             self._forget(session.id)
             return None, True, []
@@ -206,9 +211,8 @@ class Sessions:
                 key: Key = (topic.topic_id if by_id else topic.topic, partition.partition)
                 known = watched.get(key)
                 if known is None:
-                    known = watched[key] = Watched(topic.topic, topic.topic_id, partition, key)
-                else:
-                    known.update(partition)
+                    known = watched[key] = Watched(topic.topic, topic.topic_id, partition.partition, key)
+                known.update(partition)
                 if session.replica > NO_REPLICA:
                     session.fresh[key] = known
         for forgotten in request.forgotten_topics_data:
@@ -222,6 +226,31 @@ class Sessions:
         if self._count > WATCHED_MAX and len(watched) > before:
             self._forget(session.id)
             raise BrokerError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the client will ask for all, without a session
+
+    def change(
+        self,
+        session: FetchSession,
+        named: Sequence[tuple[str | bytes, int, int, int, int]],
+        forgotten: Iterable[Key],
+    ) -> bool:
+        """Tell a consumer's session what a fetch says of its partitions: topic, partition, leader epoch, offset and
+        most bytes of each, and which are not wanted any more. To tell it twice changes nothing.
+
+        False, and nothing is changed, if there could be too many."""
+        watched = session.watched
+        before = len(watched)
+        if self._count + len(named) > WATCHED_MAX:
+            return False
+        for topic, index, leader_epoch, offset, size_max in named:
+            one = watched.get((topic, index))
+            if one is None:
+                name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else ("", topic)
+                one = watched[topic, index] = Watched(name, topic_id, index, (topic, index))
+            one.leader_epoch, one.offset, one.size_max, one.last_fetched_epoch = leader_epoch, offset, size_max, -1
+        for key in forgotten:
+            watched.pop(key, None)
+        self._count += len(watched) - before
+        return True
 
     def _create(self, watched: dict[Key, Watched], now_ms: int, *, by_id: bool, replica: int) -> FetchSession | None:
         if self._count + len(watched) > WATCHED_MAX:
@@ -260,5 +289,6 @@ def list_partitions(request: FetchRequest, *, by_id: bool) -> dict[Key, Watched]
     for topic in request.topics:
         for partition in topic.partitions:
             key: Key = (topic.topic_id if by_id else topic.topic, partition.partition)
-            watched[key] = Watched(topic.topic, topic.topic_id if by_id else ZERO_UUID, partition, key)
+            watched[key] = one = Watched(topic.topic, topic.topic_id if by_id else ZERO_UUID, partition.partition, key)
+            one.update(partition)
     return watched

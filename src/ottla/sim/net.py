@@ -323,7 +323,7 @@ class SimSocket:
         del self.inbox[:size]
         return data
 
-    def send(self, data: bytes | memoryview) -> int:
+    def send(self, data: bytes | memoryview, *_: Any) -> int:
         if self.closed or self.broken:
             raise BrokenPipeError("the connection is no more")
         if len(data):

@@ -1,0 +1,197 @@
+"""The short way of a usual Fetch: from the frame of a consumer to regions of log files with no message in between.
+
+Native code reads the request (`read`) and writes what stands around the records (`answer`). What is left needs the
+broker's state: the session, the partitions, and where in their logs the records are.
+
+Laws:
+- It takes what is usual: versions 10 to 18, a consumer that asks without a session or in one that it has opened, at
+  most ENTRIES_MAX partitions that are led here, and records that are there. Everything else goes the general way
+  (`fetch.Reading`): followers and their replicas, errors, waiting, aborted transactions, a session that is opened or
+  closed.
+- Nothing is done before it is clear that the request is a usual one, except that a session is told what the request
+  says of its partitions: the general way tells it the same.
+- Both ways give the same bytes, and leave the same session behind (tests/handlers/test_fetch_shortcut.py). Without the
+  native part there is only the general one, and so it is with an authorizer, quotas or a fault on purpose in front of
+  the handler: they work on messages.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ottla.clock import steady_ms
+from ottla.errors import BrokerError
+from ottla.handlers.reading import BY_ID
+from ottla.records.native import fetch_reader
+from ottla.replica.sessions import EPOCH_FINAL, NO_REPLICA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ottla.handlers.call import Parts, Peer
+    from ottla.log.segment import Slice
+    from ottla.quota.quotas import Quotas
+    from ottla.records.native import FetchEntry, FetchPart, FetchReader
+    from ottla.replica.partition import Partition
+    from ottla.replica.sessions import FetchSession, Key, Watched
+    from ottla.security.authorizer import Authorizer
+
+VERSION_MIN = 10  # see native/src/fetch.rs
+ENTRIES_MAX = 200
+# An answer with fewer bytes of records is made in one piece: a system call for a region would cost more than the copy.
+COPIED_SIZE_MAX = 16 * 1024
+
+
+def make(parts: Parts, version: int, authorizer: Authorizer | None, quotas: Quotas | None) -> FetchShortcut | None:
+    """None if an authorizer or quotas are in front of the handler."""
+    reader = fetch_reader()
+    if reader is None or version < VERSION_MIN or authorizer is not None or quotas is not None:
+        return None
+    return FetchShortcut(parts, version, reader)
+
+
+class FetchShortcut:
+    """Of one version. Call it with a connection and a frame of Fetch at that version.
+
+    It returns the parts of the answer with the length before it; or None: nothing was done.
+    """
+
+    __slots__ = ("_answer", "_by_id", "_find", "_parts", "_read", "_version")
+
+    def __init__(self, parts: Parts, version: int, reader: FetchReader) -> None:
+        self._parts = parts
+        self._version = version
+        self._by_id = version >= BY_ID
+        self._read, self._answer = reader
+        self._find: Callable[[Any, int], Partition | None] = (
+            parts.replicas.find_led_by_id if self._by_id else parts.replicas.find_led
+        )
+
+    def gather(self, connection: Peer, frames: Sequence[memoryview]) -> list[Any]:
+        """Several fetches at once are no cheaper than one by one."""
+        return []
+
+    def __call__(self, connection: Peer, frame: memoryview) -> list[Any] | None:
+        asked = self._read(frame)
+        if asked is None:
+            return None
+        correlation, max_wait_ms, min_bytes, max_bytes, committed, session_id, epoch, in_rack, entries, forgotten = (
+            asked
+        )
+        session: FetchSession | None = None
+        watched: list[Watched] = []
+        if epoch == EPOCH_FINAL:
+            if session_id or not entries or (len(entries) > 1 and len({one[:2] for one in entries}) < len(entries)):
+                return None
+        else:
+            session = self._find_session(session_id, epoch, entries, forgotten)
+            if session is None:
+                return None
+            watched = list(session.watched.values())
+            entries = [(*one.key, one.leader_epoch, one.offset, one.size_max) for one in watched]
+
+        find, total, min_one = self._find, 0, True
+        room = min(max_bytes, self._parts.config.fetch_max_bytes)
+        parts: list[FetchPart] = []
+        regions: list[Slice | None] = []
+        partitions: list[Partition] = []
+        for topic, index, leader_epoch, offset, size_max in entries:
+            partition = find(topic, index)
+            if partition is None or (leader_epoch >= 0 and leader_epoch != partition.epoch):
+                return None
+            if in_rack and partition.followers is not None:
+                return None  # another replica may be nearer
+            log = partition.log
+            high = log.high
+            stable = log.last_stable(high)
+            try:
+                limit = stable if committed else high
+                found = log.read(offset, min(size_max, room), offset_max=limit, min_one=min_one)
+                if found is None:
+                    size = 0
+                elif committed and log.list_aborted(offset, limit, found):
+                    return None
+                else:
+                    size = found.size
+                    total += size
+                    room = max(0, room - size)
+                    min_one = False
+            except BrokerError:
+                return None
+            parts.append((index, high, stable, log.start, size))
+            regions.append(found)
+            partitions.append(partition)
+        if total < min_bytes and max_wait_ms > 0:
+            return None  # it waits
+
+        if len(entries) == 1 and session is None:
+            topics = [(entries[0][0], parts)]
+        else:
+            topics, regions = arrange(entries, parts, regions, watched)
+        pieces = self._answer(self._version, correlation, session_id, committed, topics)
+        if pieces is None:
+            return None
+        answer = join(pieces, regions, total)
+        if answer is None:
+            return None
+        if session is not None:
+            session.advance(steady_ms(self._parts.clock))
+            for one, (_, high, _, start, _) in zip(watched, parts, strict=True):
+                one.high, one.start = high, start
+            session.move_to_end([one for one, part in zip(watched, parts, strict=True) if part[4]])
+        for partition, part in zip(partitions, parts, strict=True):
+            partition.traffic.bytes_out += part[4]
+        return answer
+
+    def _find_session(
+        self, session_id: int, epoch: int, entries: Sequence[FetchEntry], forgotten: Sequence[Key]
+    ) -> FetchSession | None:
+        """A consumer's session, which knows by then what the request says of its partitions."""
+        sessions = self._parts.sessions
+        session = sessions.find(session_id)
+        if session is None or session.epoch != epoch or session.by_id is not self._by_id:
+            return None
+        if session.replica > NO_REPLICA or len(session.watched) + len(entries) > ENTRIES_MAX:
+            return None
+        if (entries or forgotten) and not sessions.change(session, entries, forgotten):
+            return None
+        for one in session.watched.values():
+            if one.last_fetched_epoch >= 0:
+                return None
+        return session if session.watched else None
+
+
+def arrange(
+    entries: Sequence[FetchEntry],
+    parts: Sequence[FetchPart],
+    regions: Sequence[Slice | None],
+    watched: Sequence[Watched],
+) -> tuple[list[tuple[str | bytes, list[FetchPart]]], list[Slice | None]]:
+    """The partitions by topic, and their regions in that order. In a session only those of which there is news."""
+    topics: dict[str | bytes, tuple[list[FetchPart], list[Slice | None]]] = {}
+    for at, part in enumerate(parts):
+        if watched and not part[4] and watched[at].high == part[1] and watched[at].start == part[3]:
+            continue
+        listed, found = topics.setdefault(entries[at][0], ([], []))
+        listed.append(part)
+        found.append(regions[at])
+    return [(topic, one[0]) for topic, one in topics.items()], [region for one in topics.values() for region in one[1]]
+
+
+def join(pieces: Sequence[bytes], regions: Sequence[Slice | None], total: int) -> list[Any] | None:
+    """The answer: records between the pieces. None if they cannot be read."""
+    answer: list[Any] = [pieces[0]]
+    at = 0
+    copied = total <= COPIED_SIZE_MAX
+    for region in regions:
+        if region is not None:
+            at += 1
+            try:
+                answer.append(region.read() if copied else region)
+            except OSError:
+                return None
+            answer.append(pieces[at])
+    if not copied or len(answer) == 1:
+        return answer
+    whole = b"".join(answer)
+    return [whole] if len(whole) == total + sum(map(len, pieces)) else None
