@@ -39,7 +39,7 @@ class Broker:
     name = ""
 
     def __init__(self, *, tls: bool = False, options: Mapping[str, object] | None = None) -> None:
-        """`tls`: with an SSL listener beside the plain one, where the Java client goes then. `options`: beside those."""
+        """`tls`: with an SSL listener beside the plain one, where the Java client goes then; `options` beside those."""
         self.options = dict(options or {})
         self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
         self.port, self.side_port, self.tls_port = judge.free_ports(3)

@@ -1,6 +1,6 @@
 """So many requests and no more, round a list of frames, over connections that stay open.
 
-The pump (pump.py) runs for a time; this runs for a count, so that a turn does the same work on every broker and at every
+The pump (pump.py) runs for a time; this runs for a count, so that a turn is the same work on every broker and at every
 size. A request waits until a connection is free, and connections are used in turn: with as many lanes as connections
 each has one request in flight, with fewer the requests go round all of them.
 """

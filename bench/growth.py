@@ -48,6 +48,7 @@ Points = dict[str, dict[str, dict[int, list[float]]]]  # measure → side → si
 
 def grown(axis: Axis, sides: Sequence[str], effort: Effort) -> Points:
     """Let the brokers grow along one axis."""
+    began = time.monotonic()
     points: Points = {measure: {side: {} for side in sides} for measure in axis.measures}
     with ExitStack() as stack:
         loads = []
@@ -59,6 +60,7 @@ def grown(axis: Axis, sides: Sequence[str], effort: Effort) -> Points:
             load.grow(axis.sizes[0])
             load.sample(effort.warm_requests if load.broker.name == "kafka" else effort.requests)
             load.drop()
+        print(f"{axis.name}: warm after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         for size in axis.sizes:
             began = time.monotonic()
             for together in companies(axis, size, loads):
@@ -91,7 +93,8 @@ def measure(points: Points, size: int, loads: Sequence[Load], effort: Effort) ->
 
 
 def rest(points: Points, size: int, loads: Iterable[Load], effort: Effort) -> None:
-    """What a broker uses when nobody wants anything of it; it disturbs no other."""
+    """What a broker uses when nobody wants anything of it; it disturbs no other. At first it has to settle."""
+    time.sleep(effort.rest_s)
     for _ in range(effort.rests):
         before, start = {load: load.broker.cpu_s() for load in loads}, time.monotonic()
         time.sleep(effort.rest_s)
@@ -140,8 +143,8 @@ def verdict(axis: Axis, found: dict[str, Any]) -> str:
         if "ottla" not in rises:
             continue
         word = "flat" if rises["ottla"] <= FLAT else "not flat"
-        beside = f", Kafka's ×{rises['kafka']:.2g}" if "kafka" in rises else ""
-        parts.append(f"{title.partition(',')[0]} {word} (×{rises['ottla']:.2g}{beside})")
+        beside = f", Kafka's {rises['kafka']:.2g}" if "kafka" in rises else ""
+        parts.append(f"{title.partition(',')[0]} {word} ({rises['ottla']:.2g} times as much{beside})")
     first, last = (int(list(found[name]["ottla"])[at]) for at in (0, -1))
     return f"From {first:,} to {last:,} Ottla's cost is: {'; '.join(parts)}. {axis.why}"
 

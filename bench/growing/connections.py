@@ -31,9 +31,10 @@ class Connections(Load):
         self.idle: list[Connection] = []
 
     def grow(self, size: int) -> None:
-        self.idle += self.connect(size - len(self.idle))
+        while len(self.idle) < size:
+            self.idle += self.connect(1)
+            self._requests(self.idle[-1:], 1).run(1)  # when it is answered, nobody waits to be accepted
         self.all = self._requests(self.idle, 1)
-        self.all.run(size)  # the first request of each
 
     def sample(self, requests: int) -> Sample:
         return {"beside_us": self.cost_us(self.active, requests), "all_us": self.cost_us(self.all, requests)}

@@ -182,8 +182,8 @@ AXIS = Axis(
         "time_us": "offset of a time, µs",
     },
     LogSize,
-    why="Appends go to the last segment, and a place is found by bisection in the index of one segment. Random places are "
-    "those of the last 100 MB, which the page cache holds on either side; at the largest size the brokers take their "
+    why="Appends go to the last segment, and a place is found by bisection in the index of one segment. Random places "
+    "are those of the last 100 MB, which the page cache holds on either side; at the largest size brokers take their "
     "turns one after the other if the disk has no room for both.",
     room=lambda size: size * MB,
     rests=False,

@@ -125,19 +125,19 @@ def figures(kafka: float, ottla: float) -> dict[str, dict[str, dict[str, list[fl
 
 def test_the_page_has_pictures_figures_and_verdicts(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
-    page.write_text("before\n<!-- growth: begin -->\nold\n<!-- growth: end -->\nafter\n")
+    page.write_text("before\n<!-- growth: begin -->\nyesterday\n<!-- growth: end -->\nafter\n")
     report = {"partitions": {"conditions": "On a day.", "measures": figures(1.2, 3.0)}}
     growth.write(tmp_path, report)
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    assert "old" not in text
+    assert "yesterday" not in text
     assert "](growth-partitions.svg)" in text
     assert (tmp_path / "growth-partitions.svg").read_text().startswith("<svg")
-    assert "produce not flat (×3, Kafka's ×1.2)" in text
+    assert "produce not flat (3 times as much, Kafka's 1.2)" in text
     assert "| 10,000 | 1.20 (1.20 to 1.20) | 3.00 (3.00 to 3.00) |" in text
     assert json.loads((tmp_path / "growth.json").read_text()) == report
-    assert "produce flat (×1.4, Kafka's ×1.2)" in growth.verdict(partitions.AXIS, figures(1.2, 1.4))
+    assert "produce flat (1.4 times as much, Kafka's 1.2)" in growth.verdict(partitions.AXIS, figures(1.2, 1.4))
 
 
 def test_the_largest_log_is_an_option() -> None:

@@ -1,4 +1,4 @@
-"""Housekeeping looks every second for logs to flush: only at those where something can be due, however many there are."""
+"""Housekeeping looks for what to flush every second: only at logs where something can be due, however many exist."""
 
 from __future__ import annotations
 
